@@ -1,0 +1,112 @@
+"""What a problem is. A problem module declares one `PROBLEM`; the engine knows nothing else about it."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from pkb.problems.compare import NormGate, Rule
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+Size = Mapping[str, int]
+DTYPES: Mapping[str, torch.dtype] = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp32": torch.float32,
+    "fp64": torch.float64,
+}
+SIZE_NAMES = ("tiny", "paper", "real", "odd")
+
+
+def _anything_goes(size: Size, world_size: int) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Problem:
+    id: int
+    name: str
+    source: str
+    """Where it is from: project and function."""
+    taxonomy: Taxonomy
+    sizes: Mapping[str, Size]
+    """`tiny`, `paper` (upstream's default shape), `real` (production) and `odd` (nothing divides anything it need not)."""
+    inputs: Callable[[Draw], dict[str, Any]]
+    """This rank's arguments, in the order of the signature."""
+    reference: Callable[..., Any]
+    """The self-contained `solution` that a model is shown; torch and torch.distributed only."""
+    cost: Callable[[Size, int, int], Cost]
+    """cost(size, world_size, bytes_per_element)."""
+    compare: Rule | tuple[Rule, ...] = field(default_factory=NormGate)
+    """One rule for all outputs, or one for each (a returned tuple or list, flattened in order)."""
+    mutates: Mapping[str, Rule] = field(default_factory=dict)
+    """Arguments that the solution changes in place, each with the rule for its new contents. All others must stay unchanged."""
+    truth: Literal["float64", "native"] = "float64"
+    """What outputs are compared with: the reference on arguments widened to float64, or the reference as it is. An exact
+    comparison needs `native`."""
+    world_sizes: tuple[int, ...] = (1, 2, 3, 4, 8)
+    requires: Callable[[Size, int], str | None] = _anything_goes
+    """Why this size cannot run with this many ranks, or None."""
+    layout: str = "world"
+    dtypes: tuple[str, ...] = ("bf16", "fp16", "fp32", "fp64")
+    returns_input: bool = False
+    """The result may be an argument itself (gather returns the input on ranks that are not the root)."""
+    version: int = 1
+    """Rises when inputs or tolerance change, so that old results stay attributable."""
+
+    @property
+    def stem(self) -> str:
+        return f"{self.id:02d}_{self.name}"
+
+    @property
+    def docstring(self) -> str:
+        module = inspect.getmodule(self.reference)
+        return inspect.getdoc(module) or ""
+
+    @property
+    def summary(self) -> str:
+        return self.docstring.partition("\n")[0]
+
+    @property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.reference)
+
+    @property
+    def reference_source(self) -> str:
+        return inspect.getsource(self.reference)
+
+    def why_not(self, size_name: str, world_size: int, dtype: str) -> str | None:
+        """Why this case cannot be run, in a sentence, or None if it can."""
+        if size_name not in self.sizes:
+            return f"problem {self.stem} has no size {size_name!r}; it has {', '.join(self.sizes)}"
+        if dtype not in self.dtypes:
+            return f"problem {self.stem} does not run in {dtype}; it runs in {', '.join(self.dtypes)}"
+        if world_size not in self.world_sizes:
+            return f"problem {self.stem} does not run with {world_size} ranks; it runs with {', '.join(map(str, self.world_sizes))}"
+        return self.requires(self.sizes[size_name], world_size)
+
+    def argument_bytes(self, size_name: str, world_size: int, dtype: str) -> int:
+        """Bytes of tensor arguments on the rank with most of them, without drawing anything."""
+        return max(self._bytes_on(rank, size_name, world_size, dtype) for rank in range(world_size))
+
+    def _bytes_on(self, rank: int, size_name: str, world_size: int, dtype: str) -> int:
+        draw = Draw(
+            secret=b"shape", call=0, rank=rank, world_size=world_size, size=self.sizes[size_name],
+            dtype=DTYPES[dtype], device=torch.device("meta"), layout=self.layout,
+        )  # fmt: skip
+        return sum(t.numel() * t.element_size() for t in tensors_in(self.inputs(draw)))
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """All tensors of nested lists, tuples and dicts, in order."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, list | tuple):
+        return [tensor for item in tree for tensor in tensors_in(item)]
+    return []

@@ -1,0 +1,74 @@
+"""Row-parallel linear layer: every rank multiplies its slice of the contraction, then the products are summed.
+
+Megatron-LM's RowParallelLinear without sequence parallelism (attention output and MLP down projection). Rank r holds
+A_local (M, K) and B_local (K, N), its slices of a contraction of length K * W; afterwards every rank holds the whole sum
+(M, N), the same bits everywhere. The per-rank product is rounded to the dtype before it is communicated.
+
+A good kernel does not wait for the whole product: it publishes finished tiles and lets the owner of a tile add the W
+partial tiles in one fixed order and hand out the result, so that most of the transfer hides under the matrix product.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {
+    "tiny": {"m": 64, "n": 64, "k": 32},
+    "paper": {"m": 1024, "n": 1024, "k": 512},
+    "real": {"m": 8192, "n": 8192, "k": 3584},  # Llama-3-70B down projection, TP 8, 8192 tokens
+    "odd": {"m": 129, "n": 65, "k": 37},
+}
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    m, n, k = draw.size["m"], draw.size["n"], draw.size["k"]
+    return {
+        "A_local": draw.normal("A_local", (m, k)),
+        "B_local": draw.normal("B_local", (k, n), scale=k**-0.5),
+    }
+
+
+def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
+    if A_local.shape[1] != B_local.shape[0]:
+        raise ValueError(f"inner sizes differ: A_local {tuple(A_local.shape)}, B_local {tuple(B_local.shape)}")
+    C = torch.matmul(A_local.contiguous(), B_local.contiguous())
+    dist.all_reduce(C, op=dist.ReduceOp.SUM)
+    return C
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    m, n, k, w = size["m"], size["n"], size["k"], world_size
+    product = m * n * element_bytes
+    return Cost(
+        flops=2 * m * n * k + (w - 1) / w * m * n,
+        hbm_bytes=(m * k + k * n) * element_bytes + product,
+        link_sent_bytes=2 * (w - 1) / w * product,
+        link_received_bytes=2 * (w - 1) / w * product,
+        phases=2 if w > 1 else 0,
+        switch_sent_bytes=(1 + 1 / w) * product if w > 1 else 0,
+        switch_received_bytes=(1 + 1 / w) * product if w > 1 else 0,
+    )
+
+
+PROBLEM = Problem(
+    id=13,
+    name="gemm_allreduce",
+    source="Megatron-LM RowParallelLinear",
+    taxonomy=Taxonomy(
+        parallelism=("tp",),
+        layer="mlp",
+        stage=("training-forward", "inference"),
+        pattern=("all-reduce",),
+        fusable="GEMM",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+)

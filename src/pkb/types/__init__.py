@@ -1,0 +1,1 @@
+"""Plain data shared by every part: frozen dataclasses and enums, standard library only."""

@@ -1,0 +1,44 @@
+"""How thorough an evaluation is."""
+
+from dataclasses import dataclass
+
+from pkb.types.errors import UserError
+
+
+@dataclass(frozen=True)
+class Plan:
+    name: str
+    trials: int
+    """Correctness calls at the asked size, each on fresh data."""
+    odd_trials: int
+    second_world_trials: int
+    """Calls with another number of ranks; 0 leaves that out (it costs a second start of ranks)."""
+    race_calls: int
+    """Queued calls per race scenario; 0 leaves the stage out."""
+    race_repeats: int
+    timing_rounds: int
+    """Rounds in which reference and candidate alternate; 0 leaves timing out."""
+    calls_per_round: int
+    warmup_calls: int
+    verify_share: float
+    """Share of the timed calls whose outputs are fetched and compared, chosen after the calls are over."""
+    upstream_tolerance: bool = False
+
+
+PLANS = {
+    plan.name: plan
+    for plan in (
+        Plan("quick", trials=2, odd_trials=1, second_world_trials=0, race_calls=4, race_repeats=1,
+             timing_rounds=0, calls_per_round=0, warmup_calls=0, verify_share=0),
+        Plan("standard", trials=5, odd_trials=2, second_world_trials=2, race_calls=6, race_repeats=3,
+             timing_rounds=7, calls_per_round=10, warmup_calls=10, verify_share=0.2),
+        Plan("paper", trials=5, odd_trials=0, second_world_trials=0, race_calls=6, race_repeats=1,
+             timing_rounds=5, calls_per_round=20, warmup_calls=500, verify_share=0.1, upstream_tolerance=True),
+    )
+}  # fmt: skip
+
+
+def plan(name: str) -> Plan:
+    if name not in PLANS:
+        raise UserError(f"no plan is called {name!r}", f"plans are {', '.join(PLANS)}")
+    return PLANS[name]
