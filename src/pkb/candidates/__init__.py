@@ -1,0 +1,1 @@
+"""Candidates before they run: reading, static rules, building."""

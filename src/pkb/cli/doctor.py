@@ -1,0 +1,69 @@
+"""`pkb doctor`: what this machine can run, what is missing, and what to do about it."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from pkb.cli.machine_facts import Fact
+
+
+def doctor(
+    json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+) -> None:
+    """Say which platforms work here and what is missing. Exit status 0 if one works, else 2."""
+    from pkb.cli import machine_facts
+    from pkb.cli.output import stdout_console, write_json
+    from pkb.platforms import registry as platforms
+
+    found = platforms.detect()
+    works = any(platform.available for platform in found.values())
+    sections = {
+        "platforms": [machine_facts.platform_fact(platform) for platform in found.values()],
+        "software": machine_facts.software(),
+        "compilers": machine_facts.compilers(),
+        "GPU": machine_facts.gpu(),
+        "machine": machine_facts.machine(),
+        "isolation": machine_facts.isolation(),
+    }
+    if json_out:
+        write_json("-", _document(found, sections))
+    else:
+        console = stdout_console()
+        for title, facts in sections.items():
+            console.print(_table(title, facts))
+        if works:
+            console.print(f"`--platform auto` means {platforms.resolve('auto')} here", style="green")
+        else:
+            console.print("no platform works here", style="bold red")
+    raise typer.Exit(0 if works else 2)
+
+
+def _document(found: dict[str, Any], sections: dict[str, list["Fact"]]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "works": [name for name, platform in found.items() if platform.available],
+        "platforms": {name: asdict(platform) for name, platform in found.items()},
+        "facts": [asdict(fact) | {"section": title} for title, facts in sections.items() for fact in facts],
+    }
+
+
+def _table(title: str, facts: list["Fact"]) -> "RenderableType":
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for fact in facts:
+        words = Text(fact.found)
+        if fact.to_do:
+            words.append(("; " if fact.found else "") + fact.to_do, style="dim")
+        status = Text("ok", style="green") if fact.ok else Text("missing", style="yellow")
+        table.add_row(Text(f"  {fact.name}"), status, words)
+    return Group(Text(title, style="bold"), table)

@@ -1,0 +1,132 @@
+"""`pkb lint`: shows that no null candidate passes, and by how much."""
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pkb.cli.problems_option import ProblemsFolder
+from pkb.types.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from pkb.types.lint import LintRow
+
+
+def lint(
+    ids: Annotated[str, typer.Argument(metavar="[IDS]", help="Ids, names, ranges: 1-8,13; or all.")] = "all",
+    size: Annotated[str, typer.Option(help="Sizes, with commas.")] = "tiny",
+    ranks: Annotated[str, typer.Option(help="Numbers of ranks, with commas.")] = "2,4",
+    dtype: Annotated[str, typer.Option(help="Dtypes, with commas.")] = "bf16,fp32",
+    platform: Annotated[str, typer.Option(help="auto, cpu, virtual or node.")] = "auto",
+    json_out: Annotated[
+        str | None, typer.Option("--json", metavar="OUT", help="Write all rows as JSON; - is standard output.")
+    ] = None,
+    folder: ProblemsFolder = None,
+) -> None:
+    """Prove per problem, size and number of ranks that no null candidate passes."""
+    from pkb.cli.evaluate import PLATFORMS, pick_platform
+    from pkb.cli.output import check_json_target, show_progress, stdout_console, write_json
+    from pkb.cli.problems_option import open_registry
+    from pkb.problems.base import DTYPES, SIZE_NAMES
+
+    check_json_target(json_out)
+    sizes = _words(size, option="--size", known=SIZE_NAMES)
+    dtypes = _words(dtype, option="--dtype", known=tuple(DTYPES))
+    world_sizes = [_count(word) for word in _words(ranks, option="--ranks", known=None)]
+    if platform not in PLATFORMS:
+        raise UserError(f"no platform is called {platform!r}", f"platforms are {', '.join(PLATFORMS)}")
+    chosen = open_registry(folder).select(ids)
+    name, facts = pick_platform(platform)
+    if max(world_sizes) > facts.max_ranks:
+        raise UserError(
+            f"platform {name} can have at most {facts.max_ranks} ranks here, not {max(world_sizes)}",
+            "give smaller --ranks",
+        )
+
+    from pkb.judge.lint import lint as run_lint
+
+    with show_progress() as progress:
+        rows = run_lint(
+            chosen, platform=name, sizes=sizes, world_sizes=world_sizes, dtypes=dtypes, progress=progress
+        )  # fmt: skip
+    guilty = [row for row in rows if row.passed]
+    if json_out != "-":
+        from pkb.cli.output import PIPED_WIDTH
+
+        console = stdout_console(piped_width=PIPED_WIDTH)
+        console.print(render_rows(rows))
+        console.print(summarize(rows))
+    if json_out is not None:
+        write_json(json_out, [row.to_dict() for row in rows])
+    # No rows is no proof: it must not look like one to a script.
+    raise typer.Exit(1 if guilty else 0 if rows else 2)
+
+
+def _words(text: str, *, option: str, known: tuple[str, ...] | None) -> list[str]:
+    words = list(dict.fromkeys(filter(None, (word.strip() for word in text.split(",")))))
+    if not words:
+        raise UserError(f"{option} is empty", "give words with commas between them")
+    for word in words:
+        if known is not None and word not in known:
+            raise UserError(f"{option} {word!r} is not known", f"one of {', '.join(known)}")
+    return words
+
+
+def _count(word: str) -> int:
+    if not word.isdecimal() or int(word) < 1:
+        raise UserError(f"--ranks {word!r} is not a number of ranks", "such as --ranks 2,4")
+    return int(word)
+
+
+def ratio_words(ratio: float | None) -> str:
+    if ratio is None:
+        return "-"
+    return f"{ratio:.3g}" if math.isfinite(ratio) else "inf"
+
+
+def render_rows(rows: list["LintRow"]) -> "RenderableType":
+    """One line a case: the null candidate that came nearest to passing. `--json` has every row."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("problem", "size", "ranks", "dtype", "nearest null candidate", "margin", "honest", ""):
+        table.add_column(column, justify="right" if column in ("ranks", "margin", "honest") else "left")
+    cases: dict[tuple[int, str, int, str], list[LintRow]] = {}
+    for row in rows:
+        cases.setdefault((row.problem_id, row.size, row.ranks, row.dtype), []).append(row)
+    for members in cases.values():
+        nearest = min(members, key=lambda row: (not row.passed, row.margin))
+        honest = max((row.honest_ratio for row in members if row.honest_ratio is not None), default=None)
+        verdict = Text("PASSES", style="bold red") if nearest.passed else Text("clean", style="green")
+        if nearest.note:
+            verdict.append(f"  {nearest.note}", style="dim")
+        table.add_row(
+            f"{nearest.problem_id:02d}_{nearest.name}", nearest.size, str(nearest.ranks), nearest.dtype,
+            f"{nearest.null_candidate} (of {len(members)})", ratio_words(nearest.margin), ratio_words(honest), verdict,
+        )  # fmt: skip
+    return table
+
+
+def summarize(rows: list["LintRow"]) -> "RenderableType":
+    from rich.text import Text
+
+    guilty = [row for row in rows if row.passed]
+    if guilty:
+        lines = [f"{len(guilty)} null candidates pass:"]
+        lines += [
+            f"  problem {row.problem_id} {row.name}: {row.null_candidate} passes with size {row.size}, "
+            f"{row.ranks} ranks, {row.dtype} (margin {ratio_words(row.margin)})"
+            for row in guilty
+        ]
+        return Text("\n".join(lines), style="bold red")
+    if not rows:
+        return Text("nothing was checked: no problem runs with these sizes, ranks and dtypes", style="bold red")
+    return Text(
+        f"no null candidate passes: {len(rows)} tried, the nearest has {ratio_words(min(row.margin for row in rows))} "
+        "times the tolerated error",
+        style="green",
+    )

@@ -1,0 +1,155 @@
+"""What `pkb doctor` looks at, one small function a topic. Nothing here starts a rank or takes GPU memory."""
+
+import importlib.metadata
+import os
+import platform as python_platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pkb.cli.units import bytes_words
+
+if TYPE_CHECKING:
+    from pkb.platforms.base import PlatformFacts
+
+NCCL_FOR_VIRTUAL = (2, 30)
+SHM_WANTED_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Fact:
+    name: str
+    ok: bool
+    found: str
+    """What was found, or what its absence means."""
+    to_do: str = ""
+
+
+def platform_fact(facts: "PlatformFacts") -> Fact:
+    if not facts.available:
+        return Fact(facts.name, ok=False, found=facts.why_not)
+    words = [facts.hardware, f"up to {facts.max_ranks} ranks", *facts.capabilities]
+    return Fact(facts.name, ok=True, found=", ".join(filter(None, words)))
+
+
+def software() -> list[Fact]:
+    facts = [Fact("python", ok=True, found=python_platform.python_version())]
+    for name, to_do in (
+        ("torch", "pip install torch"),
+        ("triton", "Triton candidates need it: pip install 'pkb[triton]'"),
+    ):
+        try:
+            facts.append(Fact(name, ok=True, found=importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            facts.append(Fact(name, ok=False, found="not installed", to_do=to_do))
+    facts.append(_nccl())
+    return facts
+
+
+def _nccl() -> Fact:
+    import torch
+
+    if not torch.cuda.is_available():
+        return Fact("NCCL", ok=False, found="no usable GPU for torch: virtual and node need one, cpu does not")
+    version = torch.cuda.nccl.version()
+    words = ".".join(map(str, version))
+    if tuple(version[:2]) >= NCCL_FOR_VIRTUAL:
+        return Fact("NCCL", ok=True, found=words)
+    return Fact(
+        "NCCL", ok=False, found=f"{words}: serves node, but virtual needs 2.30 or newer for several ranks on one GPU",
+        to_do="pip install --target DIR --no-deps 'nvidia-nccl-cu13>=2.30', "
+        "then set LD_PRELOAD=DIR/nvidia/nccl/lib/libnccl.so.2",
+    )  # fmt: skip
+
+
+def compilers() -> list[Fact]:
+    from pkb.kit import nvrtc
+    from pkb.kit.toolkit import nvcc_path
+
+    nvcc = nvcc_path()
+    library = nvrtc.load()
+    cpp = next(
+        filter(None, (shutil.which(name) for name in (os.environ.get("CXX", "c++"), "c++", "g++", "clang++"))), None
+    )
+    return [
+        Fact("nvcc", ok=True, found=str(nvcc)) if nvcc
+        else Fact("nvcc", ok=False, found="no CUDA extensions without it", to_do="install the CUDA toolkit"),
+        Fact("nvrtc", ok=True, found=library[1]) if library
+        else Fact("nvrtc", ok=False, found="kit kernels cannot be compiled", to_do="pip install 'pkb[cuda]'"),
+        Fact("c++", ok=True, found=cpp) if cpp
+        else Fact("c++", ok=False, found="C++ candidates cannot be built", to_do="install g++ or clang++, or set CXX"),
+    ]  # fmt: skip
+
+
+def gpu() -> list[Fact]:
+    facts = []
+    devices = _run("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+    if devices:
+        facts += [Fact(f"GPU {index}", ok=True, found=line) for index, line in enumerate(devices.splitlines())]
+    else:
+        facts.append(Fact("GPU", ok=False, found="no NVIDIA GPU or driver: only the platform cpu can work"))
+    mps = shutil.which("nvidia-cuda-mps-control")
+    if mps:
+        facts.append(Fact("MPS", ok=True, found=mps))
+    else:
+        facts.append(Fact(
+            "MPS", ok=False, found="no nvidia-cuda-mps-control on the path: virtual needs it",
+            to_do="it comes with the NVIDIA driver",
+        ))  # fmt: skip
+    return facts
+
+
+def machine() -> list[Fact]:
+    import psutil
+
+    cores = len(os.sched_getaffinity(0))
+    memory = psutil.virtual_memory()
+    facts = [
+        Fact("cores", ok=True, found=f"{cores} usable of {os.cpu_count()}"),
+        Fact("memory", ok=True, found=f"{bytes_words(memory.available)} free of {bytes_words(memory.total)}"),
+    ]
+    shm = Path("/dev/shm")
+    if not shm.is_dir():
+        facts.append(
+            Fact("/dev/shm", ok=False, found="no shared memory: ranks on cpu need it", to_do="mount a tmpfs there")
+        )
+        return facts
+    usage = shutil.disk_usage(shm)
+    room = f"{bytes_words(usage.free)} free of {bytes_words(usage.total)}"
+    if usage.free < SHM_WANTED_BYTES:
+        to_do = "larger sizes need more: docker run --shm-size=8g, or mount -o remount,size=8g /dev/shm"
+        facts.append(Fact("/dev/shm", ok=False, found=room, to_do=to_do))
+    else:
+        facts.append(Fact("/dev/shm", ok=True, found=room))
+    return facts
+
+
+def isolation() -> list[Fact]:
+    """Which walls between a candidate and the judge this machine offers: layer -> `on` or why not."""
+    from pkb.rank.isolation_report import probe_isolation
+
+    return isolation_facts(probe_isolation())
+
+
+def isolation_facts(report: Mapping[str, str]) -> list[Fact]:
+    """A layer that only some candidates ask for is neither there nor missing."""
+    asked = {layer: words for layer, words in report.items() if words != "off: not asked for"}
+    return [Fact(layer, ok=_is_there(words), found=words) for layer, words in asked.items()]
+
+
+def _is_there(words: str) -> bool:
+    return words.split(" ")[0].rstrip(":;,(") in ("on", "active")
+
+
+def _run(*command: str) -> str:
+    """What a command prints, or nothing where it is missing, fails or hangs (as nvidia-smi does on a broken driver)."""
+    if shutil.which(command[0]) is None:
+        return ""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

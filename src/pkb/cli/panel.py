@@ -1,0 +1,187 @@
+"""The readable verdict: one panel that says what, where, why and what to do, at 80 columns and without colours too.
+
+Messages, traces and stacks come from the candidate. They are shown as plain text with control characters removed, so
+that a candidate cannot print an escape sequence that clears the screen and paints `correct` in green.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from pkb.types.verdict import Evaluation, Failure, Mismatch, Verdict
+
+if TYPE_CHECKING:
+    from pkb.types.verdict import RankState
+
+STYLES = {
+    Verdict.CORRECT: "green",
+    Verdict.WRONG: "red",
+    Verdict.RACE: "red",
+    Verdict.DEADLOCK: "red",
+    Verdict.COMPILE_ERROR: "red",
+    Verdict.LOAD_ERROR: "red",
+    Verdict.RUNTIME_ERROR: "red",
+    Verdict.CRASH: "red",
+    Verdict.REJECTED: "magenta",
+    Verdict.UNSUPPORTED: "yellow",
+    Verdict.HARNESS_ERROR: "yellow",
+}
+TRACE_LINES = 8
+MESSAGE_CHARACTERS = 1500
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def plain(text: str, *, style: str = "") -> Text:
+    """Text of unknown origin: no escape sequences, no rich markup, not endless."""
+    clean = _CONTROL.sub("", text).expandtabs(4).rstrip()
+    if len(clean) > MESSAGE_CHARACTERS:
+        clean = clean[:MESSAGE_CHARACTERS] + " ..."
+    return Text(clean, style=style)
+
+
+def render(evaluation: Evaluation) -> RenderableType:
+    """The whole verdict as one panel."""
+    from pkb.cli.panel_timing import timing_part
+
+    verdict = evaluation.verdict
+    parts: list[RenderableType] = [_title(evaluation), _case_line(evaluation)]
+    if evaluation.detail:
+        parts += ["", plain(evaluation.detail)]
+    if evaluation.race_kind:
+        parts += ["", Text.assemble(("race of kind ", "bold"), plain(evaluation.race_kind, style="bold red"))]
+    if evaluation.mismatch is not None:
+        parts += ["", _mismatch_part(evaluation.mismatch)]
+    if evaluation.rank_states:
+        parts += ["", _ranks_part(evaluation.rank_states)]
+    if evaluation.failure is not None:
+        parts += ["", failure_part(evaluation.failure, rule=verdict is Verdict.REJECTED)]
+    if evaluation.timing is not None:
+        parts += ["", timing_part(evaluation.timing, platform=evaluation.platform, believed=verdict is Verdict.CORRECT)]
+    parts += ["", _communication_line(evaluation)]
+    if evaluation.failing_ranks and evaluation.mismatch is None:
+        parts.append(Text(f"failing ranks  {_numbers(evaluation.failing_ranks)}"))
+    parts += bullets("hints", evaluation.hints)
+    parts += bullets("checks", evaluation.checks)
+    if evaluation.output_tail.strip():
+        tail = "\n".join(evaluation.output_tail.rstrip().splitlines()[-TRACE_LINES:])
+        parts += [Text("the candidate printed", style="bold"), Padding(plain(tail, style="dim"), (0, 0, 0, 2))]
+    if evaluation.stage_seconds:
+        seconds = ", ".join(f"{stage} {value:.1f}" for stage, value in evaluation.stage_seconds.items())
+        parts.append(Text(f"seconds: {seconds} (together {sum(evaluation.stage_seconds.values()):.1f})", style="dim"))
+    return Panel(Group(*parts), box=box.ROUNDED, border_style=STYLES[verdict], padding=(0, 1))
+
+
+def bullets(title: str, lines: Sequence[str]) -> list[RenderableType]:
+    if not lines:
+        return []
+    table = Table.grid(padding=(0, 1))
+    for line in lines:
+        table.add_row(" -", plain(line))
+    return [Text(title, style="bold"), table]
+
+
+def failure_part(failure: Failure, *, rule: bool = False) -> RenderableType:
+    head = Text("broke the rule " if rule else "", style="bold")
+    head.append_text(plain(failure.kind, style="bold"))
+    if failure.rank is not None:
+        head.append(f" on rank {failure.rank}")
+    parts: list[RenderableType] = [head, Padding(plain(failure.message), (0, 0, 0, 2))]
+    lines = failure.trace.rstrip().splitlines()
+    if lines:
+        if len(lines) > TRACE_LINES:  # the end of a trace names the candidate's own line
+            lines = [f"... {len(lines) - TRACE_LINES} lines left out; --json has them", *lines[-TRACE_LINES:]]
+        parts.append(Padding(plain("\n".join(lines), style="dim"), (0, 0, 0, 2)))
+    return Group(*parts)
+
+
+def _title(evaluation: Evaluation) -> Text:
+    title = Text(str(evaluation.verdict).replace("_", " ").upper(), style=f"bold {STYLES[evaluation.verdict]}")
+    if evaluation.verdict is not Verdict.CORRECT:
+        title.append(f" in stage {evaluation.stage}", style="default")
+    name = evaluation.candidate.get("name") or evaluation.candidate.get("path") or ""
+    if name:
+        title.append("  ").append_text(plain(str(name).rpartition("/")[2], style="default"))
+    return title
+
+
+def _case_line(evaluation: Evaluation) -> Text:
+    problem = " ".join(str(evaluation.problem[key]) for key in ("id", "name") if key in evaluation.problem)
+    line = f"problem {problem}, {evaluation.ranks} ranks on {evaluation.platform}"
+    line += f" ({evaluation.hardware})" if evaluation.hardware else ""
+    return Text(f"{line}, size {evaluation.size}, {evaluation.dtype}, plan {evaluation.plan}", style="dim")
+
+
+def _numbers(ranks: Sequence[int]) -> str:
+    """`0-3, 6`: eight ranks in a few characters."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
+
+
+def _mismatch_part(mismatch: Mismatch) -> RenderableType:
+    rows: list[tuple[str, str]] = [
+        ("case", mismatch.case),
+        ("ranks", f"{_numbers(mismatch.ranks)} differ; described for rank {mismatch.rank}"),
+        ("output", mismatch.output),
+        ("what", mismatch.what),
+    ]
+    if mismatch.first_index is not None:
+        index = ", ".join(map(str, mismatch.first_index))
+        got, expected = _value(mismatch.first_got), _value(mismatch.first_expected)
+        rows.append(("first", f"[{index}] is {got}, expected {expected}"))
+    if mismatch.differing_fraction is not None:
+        rows.append(("share", f"{_percent(mismatch.differing_fraction)} of the elements differ"))
+    if mismatch.error_ratio is not None:
+        rows.append(("error", f"{mismatch.error_ratio:.3g} times what is tolerated"))
+    if mismatch.pattern:
+        rows.append(("pattern", mismatch.pattern))
+    if mismatch.regions:
+        rows.append(("where", ", ".join(f"{name} {_percent(share)}" for name, share in mismatch.regions)))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column()
+    for name, words in rows:
+        if words:
+            table.add_row(name, plain(words))
+    return table
+
+
+def _value(value: float | str | None) -> str:
+    return f"{value:.6g}" if isinstance(value, float | int) else str(value)
+
+
+def _percent(share: float) -> str:
+    percent = 100 * share
+    return "0 %" if percent == 0 else f"{percent:.3g} %" if percent >= 0.01 else "under 0.01 %"
+
+
+def _ranks_part(states: "Sequence[RankState]") -> RenderableType:
+    """One line a rank; the last line of its stack says which line of the candidate it stands at."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    table.add_column("rank", justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("where", ratio=1)
+    table.add_column("last line of its stack", ratio=1, style="dim")
+    for state in states:
+        style = {"waiting": "yellow", "gone": "red", "finished": "green"}.get(state.state, "")
+        last = state.stack[-1] if state.stack else ""
+        table.add_row(str(state.rank), plain(state.state, style=style), plain(state.where), plain(last.strip()))
+    return table
+
+
+def _communication_line(evaluation: Evaluation) -> Text:
+    line = f"communication  {evaluation.communication}"
+    if evaluation.paths:
+        line += f"; paths: {', '.join(evaluation.paths)}"
+    return plain(line)

@@ -1,0 +1,55 @@
+"""The times of a verdict, always with the platform they were taken on: a time on `virtual` is no time on NVLink."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pkb.cli.panel import plain
+from pkb.cli.units import time_words
+from pkb.types.verdict import Timing
+
+PLATFORM_NOTES = {
+    "cpu": "taken on cpu: ranks share one CPU; says nothing about GPUs or NVLink",
+    "virtual": "taken on virtual: ranks share one GPU; says nothing about NVLink",
+    "node": "taken on node: a GPU per rank",
+}
+DECISIONS = {
+    "faster": "faster than the reference",
+    "slower": "slower than the reference",
+    "same": "no difference shown: the interval holds 1",
+}
+
+
+def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> RenderableType:
+    """A rejected candidate's times are shown as its claim, without a decision, so that nobody quotes them."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column()
+    for name, median, low, high in (
+        ("reference", timing.reference_us, timing.reference_p10_us, timing.reference_p90_us),
+        ("candidate", timing.candidate_us, timing.candidate_p10_us, timing.candidate_p90_us),
+    ):
+        table.add_row(name, f"{time_words(median)} (p10 {time_words(low)}, p90 {time_words(high)})")
+    interval = f"{timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}"
+    style = {"faster": "green", "slower": "red"}.get(timing.decision, "")
+    decision = (DECISIONS.get(timing.decision, timing.decision), style) if believed else ("not to be believed", "red")
+    table.add_row("speedup", Text.assemble(f"{interval}: ", decision))
+    if timing.floor_us is None:
+        table.add_row("floor", f"not known for {platform}")
+    else:
+        part = (
+            f"; the candidate runs at {timing.floor_us / timing.candidate_us:.0%} of that limit"
+            if timing.candidate_us > 0
+            else ""
+        )
+        table.add_row("floor", f"{time_words(timing.floor_us)}{part}")
+    table.add_row("clocks", plain(timing.clock_agreement))
+    calls = f"{timing.calls} calls in {timing.rounds} rounds"
+    if timing.first_call_us is not None:
+        calls += f"; first call {time_words(timing.first_call_us)}"
+    table.add_row("calls", calls)
+    note = PLATFORM_NOTES.get(platform, f"taken on {platform}")
+    parts: list[RenderableType] = [table, Text(note, style="yellow" if platform != "node" else "dim")]
+    if timing.note:
+        parts.append(plain(timing.note, style="dim"))
+    return Group(*parts)

@@ -1,0 +1,28 @@
+"""The `--problems DIR` option that several commands share: a user's own problem modules beside the package's."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pkb.types.errors import UserError
+
+if TYPE_CHECKING:
+    from pkb.problems.registry import Registry
+
+ProblemsFolder = Annotated[
+    Path | None,
+    typer.Option("--problems", metavar="DIR", help="A folder with problem modules of your own (pNN_name.py)."),
+]
+
+
+def open_registry(folder: Path | None) -> "Registry":
+    """The package's problems, and those of the folder if one is given."""
+    from pkb.problems.registry import Registry, default_registry, load_folder
+
+    if folder is None:
+        return default_registry()
+    if not folder.is_dir():
+        what = "is not a directory" if folder.exists() else "does not exist"
+        raise UserError(f"--problems {folder} {what}", "give a folder with modules named pNN_name.py")
+    return Registry(default_registry().all() + load_folder(folder))

@@ -1,0 +1,191 @@
+"""`pkb show 13`: everything that a person needs to know before writing a kernel for a problem."""
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pkb.cli.problems_option import ProblemsFolder
+from pkb.types.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pkb.problems.base import Problem
+
+
+def show(
+    problem: Annotated[str, typer.Argument(help="Id, name or stem: 13, gemm_allreduce, 13_gemm_allreduce.")],
+    ranks: Annotated[int, typer.Option(help="Shapes and costs for this many ranks.")] = 4,
+    dtype: Annotated[str, typer.Option(help="Shapes and costs in this dtype.")] = "bf16",
+    json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    folder: ProblemsFolder = None,
+) -> None:
+    """Show one problem: what it is, its reference, arguments, sizes and cost."""
+    from pkb.cli.output import stdout_console, write_json
+    from pkb.cli.problems_option import open_registry
+
+    chosen = open_registry(folder).get(problem)
+    if ranks < 1:
+        raise UserError(f"--ranks {ranks} makes no group", "give 1 or more")
+    if dtype not in chosen.dtypes:
+        raise UserError(
+            f"problem {chosen.stem} does not run in {dtype!r}", f"it runs in {', '.join(chosen.dtypes)}: give --dtype"
+        )
+    document = describe(chosen, ranks=ranks, dtype=dtype)
+    if json_out:
+        write_json("-", document)
+    else:
+        _print(stdout_console(), chosen, document)
+
+
+def describe(problem: "Problem", *, ranks: int, dtype: str) -> dict[str, Any]:
+    from pkb.cli.problems import as_row
+    from pkb.cli.rule_words import describe_comparison
+
+    return as_row(problem) | {
+        "docstring": problem.docstring,
+        "signature": f"solution{problem.signature}",
+        "reference_source": problem.reference_source,
+        "layout": problem.layout,
+        "comparison": describe_comparison(problem),
+        "mutates": list(problem.mutates),
+        "ranks": ranks,
+        "dtype": dtype,
+        "cases": {name: _describe_case(problem, name, ranks=ranks, dtype=dtype) for name in problem.sizes},
+    }
+
+
+def _describe_case(problem: "Problem", size_name: str, *, ranks: int, dtype: str) -> dict[str, Any]:
+    """Arguments are drawn on the meta device: shapes without memory, so that a real size can be shown on a laptop."""
+    import torch
+
+    from pkb.problems.base import DTYPES
+    from pkb.problems.draw import Draw
+
+    size = problem.sizes[size_name]
+    case: dict[str, Any] = {"size": dict(size), "why_not": problem.why_not(size_name, ranks, dtype)}
+    if case["why_not"] is not None:
+        return case
+    per_rank = []
+    for rank in range(ranks):
+        draw = Draw(
+            secret=b"shape", call=0, rank=rank, world_size=ranks, size=size, dtype=DTYPES[dtype],
+            device=torch.device("meta"), layout=problem.layout,
+        )  # fmt: skip
+        per_rank.append({name: _words(value) for name, value in problem.inputs(draw).items()})
+    cost = problem.cost(size, ranks, DTYPES[dtype].itemsize)
+    return case | {
+        "arguments": per_rank[0],
+        "differing_by_rank": [name for name in per_rank[0] if any(r[name] != per_rank[0][name] for r in per_rank)],
+        "argument_bytes": problem.argument_bytes(size_name, ranks, dtype),
+        "flops": cost.flops,
+        "hbm_bytes": cost.hbm_bytes,
+        "link_sent_bytes": cost.link_sent_bytes,
+        "link_received_bytes": cost.link_received_bytes,
+        "switch_sent_bytes": cost.switch_sent_bytes,
+        "switch_received_bytes": cost.switch_received_bytes,
+        "phases": cost.phases,
+        "cost_note": cost.note,
+    }
+
+
+def _words(value: Any) -> str:
+    import torch
+
+    from pkb.problems.draw import GroupRef
+
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if isinstance(value, GroupRef):
+        return f"process group ({value.axis})"
+    if isinstance(value, list | tuple):
+        words = [_words(item) for item in value]
+        if len(words) > 1 and len(set(words)) == 1:
+            return f"{type(value).__name__} of {len(words)} x {words[0]}"
+        return f"{type(value).__name__} [{', '.join(words)}]"
+    if isinstance(value, dict):
+        return "dict {" + ", ".join(f"{key}: {_words(item)}" for key, item in value.items()) + "}"
+    return repr(value)
+
+
+def _print(console: "Console", problem: "Problem", document: dict[str, Any]) -> None:
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    taxonomy = problem.taxonomy
+    console.print(Text(f"{problem.id}  {problem.name}", style="bold"))
+    console.print(Text(_reflow(problem.docstring) + "\n"))
+    facts = {
+        "source": problem.source,
+        "parallelism": ", ".join(taxonomy.parallelism),
+        "layer": taxonomy.layer,
+        "stage": ", ".join(taxonomy.stage),
+        "pattern": ", ".join(taxonomy.pattern),
+        "fusable": taxonomy.fusable or "-",
+        "ranks": ", ".join(map(str, problem.world_sizes)),
+        "dtypes": ", ".join(problem.dtypes),
+        "layout": problem.layout,
+        "version": str(problem.version),
+        "comparison": ";\n".join(document["comparison"]),
+    }
+    console.print(_facts_table(facts))
+    console.print(Text(f"\n{document['signature']}\n", style="bold"))
+    source = document["reference_source"].rstrip()
+    # Wrapped source cannot be copied and run, so a pipe gets it verbatim and a terminal gets it highlighted.
+    if console.is_terminal:
+        console.print(Syntax(source, "python", theme="ansi_dark", background_color="default"))
+    else:
+        console.file.write(source + "\n")
+    for name, case in document["cases"].items():
+        _print_case(console, name, case, ranks=document["ranks"], dtype=document["dtype"])
+
+
+def _print_case(console: "Console", name: str, case: dict[str, Any], *, ranks: int, dtype: str) -> None:
+    from rich.text import Text
+
+    from pkb.cli.units import bytes_words, flops_words
+
+    numbers = ", ".join(f"{key}={value}" for key, value in case["size"].items())
+    console.print(Text.assemble("\n", (f"size {name}", "bold"), f" ({numbers}), {ranks} ranks, {dtype}"))
+    if case["why_not"] is not None:
+        console.print(Text(f"  not with this: {case['why_not']}"))
+        return
+    differing = case["differing_by_rank"]
+    facts = {
+        argument: words + ("  (rank 0; differs by rank)" if argument in differing else "")
+        for argument, words in case["arguments"].items()
+    }
+    link = f"{bytes_words(case['link_sent_bytes'])} sent, {bytes_words(case['link_received_bytes'])} received"
+    if case["switch_sent_bytes"] is not None:
+        sent, received = bytes_words(case["switch_sent_bytes"]), bytes_words(case["switch_received_bytes"] or 0)
+        link += f"; with in-switch reduction or multicast {sent} sent, {received} received"
+    facts |= {
+        "per rank": f"{bytes_words(case['argument_bytes'])} of arguments",
+        "cost": f"{flops_words(case['flops'])}, {bytes_words(case['hbm_bytes'])} of memory traffic",
+        "link": f"{link}; {case['phases']} dependent steps",
+    }
+    if case["cost_note"]:
+        facts["note"] = case["cost_note"]
+    console.print(_facts_table(facts, indent=2))
+
+
+def _reflow(docstring: str) -> str:
+    """Paragraphs as one line each, for the console to wrap; what is indented or marked as a list stays as it is."""
+    paragraphs = re.split(r"\n\s*\n", docstring.strip())
+    return "\n\n".join(
+        text if re.search(r"^(\s|[-*|]|\d+\.)", text, re.MULTILINE) else " ".join(text.split()) for text in paragraphs
+    )
+
+
+def _facts_table(facts: dict[str, str], *, indent: int = 0) -> Any:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column()
+    for name, value in facts.items():
+        table.add_row(name, Text(value))
+    return Padding(table, (0, 0, 0, indent))

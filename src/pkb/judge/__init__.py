@@ -1,0 +1,1 @@
+"""The judge: owns seeds, clocks, comparison and verdict, and never imports a candidate."""

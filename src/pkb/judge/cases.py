@@ -1,0 +1,149 @@
+"""Moves arguments and outputs between the two sides. The judge relays descriptors and never looks inside.
+
+A *slot* is one call on one set of arguments: drawn by the oracle, handed to the candidate, compared by the oracle.
+"""
+
+import itertools
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from pkb.judge.crew import Crew, CrewFailure
+from pkb.types.verdict import Mismatch
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a slot is drawn for."""
+
+    problem: str
+    size: str
+    dtype: str
+    upstream: bool = False
+
+
+@dataclass
+class Outcome:
+    """What comparing one batch of slots gave."""
+
+    mismatch: Mismatch | None = None
+    rejected: str | None = None
+    digests: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+    worst_ratio: float = 0.0
+
+
+class Exchange:
+    """Both sides of one world size, with a counter so that no two calls ever see the same data."""
+
+    def __init__(self, oracle: Crew, candidate: Crew, *, limit_s: float) -> None:
+        self.oracle, self.candidate, self.limit_s = oracle, candidate, limit_s
+        self._slots = itertools.count()
+
+    def open(self, *, layout: dict[str, list[list[int]]], mutates: list[str], returns_input: bool) -> None:
+        message = {"do": "open", "layout": layout, "mutates": mutates, "returns_input": returns_input}
+        self.oracle.tell_all(message)
+        self.candidate.tell_all(message)
+        for crew in (self.oracle, self.candidate):
+            answers = crew.collect(timeout_s=120)
+            crew.facts = {str(k): str(v) for k, v in dict(answers[0][0].get("facts", {})).items()}
+
+    def deliver(self, case: Case, count: int, *, keep: bool = False) -> list[int]:
+        """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too."""
+        slots = list(itertools.islice(self._slots, count))
+        for slot in slots:
+            self.oracle.tell_all(
+                {"do": "draw", "slot": slot, "call": slot, "problem": case.problem, "size": case.size,
+                 "dtype": case.dtype, "upstream": case.upstream, "keep": keep, "send": True}
+            )  # fmt: skip
+            drawn = self.oracle.collect(timeout_s=300, expect=("arguments",))
+            try:
+                for rank, (message, fds) in drawn.items():
+                    self.candidate.tell(rank, {"do": "arguments", "slot": slot, "tree": message["tree"]}, fds)
+            finally:
+                for _, fds in drawn.values():
+                    for fd in fds:
+                        os.close(fd)
+            self._quiet(self.candidate.collect(timeout_s=300))
+        return slots
+
+    @staticmethod
+    def _quiet(answers: dict[int, tuple[dict[str, Any], list[int]]]) -> dict[int, dict[str, Any]]:
+        for _, fds in answers.values():
+            for fd in fds:
+                os.close(fd)
+        return {rank: message for rank, (message, _) in answers.items()}
+
+    def know_truth(self, slots: list[int]) -> None:
+        self.oracle.ask({"do": "truth", "slots": slots}, timeout_s=600)
+
+    def run_candidate(
+        self, slots: list[int], *, inspect: bool = False, profile: bool = False, per_rank: dict[int, dict[str, Any]] | None = None,
+        extra_s: float = 0.0, **schedule: Any,
+    ) -> dict[int, dict[str, Any]]:  # fmt: skip
+        """One batch on the candidate's ranks; `per_rank` adds to a rank's schedule."""
+        limit = self.limit_s + extra_s
+        for rank in self.candidate.ranks:
+            own = {"slots": slots, "barrier_timeout_s": limit + 30} | schedule | (per_rank or {}).get(rank, {})
+            self.candidate.tell(rank, {"do": "run", "schedule": own, "inspect": inspect, "profile": profile})
+        return self._quiet(self.candidate.collect(timeout_s=limit))
+
+    def run_oracle(self, slots: list[int], *, extra_s: float = 0.0, **schedule: Any) -> dict[int, dict[str, Any]]:
+        own = {"slots": slots, "barrier_timeout_s": 600.0} | schedule
+        self.oracle.tell_all({"do": "run", "schedule": own})
+        return self._quiet(self.oracle.collect(timeout_s=600 + extra_s))
+
+    def compare(self, slots: list[int], *, words: str) -> Outcome:
+        """Fetch the outputs of these slots from every rank and have the oracle compare each with the truth."""
+        outcome = Outcome()
+        for position, slot in enumerate(slots):
+            self.candidate.tell_all({"do": "output", "slot": slot})
+            outputs = self.candidate.collect(timeout_s=self.limit_s + 120, expect=("output", "bad_output"))
+            try:
+                for message, _ in outputs.values():
+                    if message.get("reply") == "bad_output":
+                        outcome.rejected = str(message.get("message", ""))[:300]
+                        return outcome
+                for rank, (message, fds) in outputs.items():
+                    if len(fds) != 1:
+                        failure = CrewFailure("garbage", [rank], "an output without its bytes")
+                        failure.role = "candidate"
+                        raise failure
+                    self.oracle.tell(rank, {"do": "compare", "slot": slot, "tree": message.get("tree")}, fds)
+            finally:
+                for _, fds in outputs.values():
+                    for fd in fds:
+                        os.close(fd)
+            results = self._quiet(self.oracle.collect(timeout_s=300))
+            for rank, result in results.items():
+                outcome.digests[slot, rank] = [str(word) for word in result.get("digest", [])]
+                outcome.worst_ratio = max(outcome.worst_ratio, float(result.get("ratio") or 0.0))
+            wrong = {rank: result for rank, result in results.items() if not result["ok"]}
+            if wrong:
+                outcome.mismatch = describe_mismatch(wrong, self.oracle.spec.world_size, f"{words}, call {position}")
+                return outcome
+        return outcome
+
+    def drop(self) -> None:
+        for crew in (self.oracle, self.candidate):
+            crew.ask({"do": "drop"}, timeout_s=120)
+
+
+def describe_mismatch(wrong: dict[int, dict[str, Any]], world_size: int, case: str) -> Mismatch:
+    """The first wrong rank's difference, in the light of which ranks are wrong."""
+    rank = min(wrong)
+    result = wrong[rank]
+    pattern = str(result.get("pattern", ""))
+    if len(wrong) < world_size:
+        who = f"rank {rank} only" if len(wrong) == 1 else f"ranks {', '.join(map(str, sorted(wrong)))} only"
+        pattern = f"{who}; {pattern}" if pattern else who
+    regions = [(str(name), float(share)) for name, share in result.get("regions", [])]
+    bad = [name for name, share in regions if share > 0]
+    if regions and 0 < len(bad) < len(regions):
+        pattern = f"{pattern + '; ' if pattern else ''}confined to {', '.join(bad)}"
+    index = result.get("first_index")
+    return Mismatch(
+        case=case, ranks=tuple(sorted(wrong)), rank=rank, output=str(result.get("output", "")), what=str(result["what"]),
+        pattern=pattern, error_ratio=result.get("ratio"), first_index=tuple(index) if index is not None else None,
+        first_got=result.get("first_got"), first_expected=result.get("first_expected"),
+        differing_fraction=result.get("differing_fraction"), regions=tuple(regions),
+    )  # fmt: skip

@@ -1,0 +1,382 @@
+"""One side of an evaluation as the judge sees it: W rank processes behind a warden, each on its own channel.
+
+Every wait here has a limit, and whatever goes wrong in a side comes out as a `CrewFailure` that says which ranks, how, and
+what the others were doing.
+"""
+
+import contextlib
+import json
+import mmap
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pkb.judge.stacks import candidate_frames
+from pkb.platforms.base import Platform
+from pkb.types.channel import BadMessage, Channel, ChannelClosed, pair
+from pkb.types.verdict import RankState
+
+STATUS_BYTES = 512
+KEPT_OUTPUT_BYTES = 64 * 1024
+TICK_S = 0.2
+GRACE_S = 1.5
+"""After one rank has failed, how long the others may take to fail as well, so that the first cause is found."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    memory_bytes: int
+    processes: int = 1500
+    shm_bytes: int = 8 << 30
+    tmp_bytes: int = 16 << 30
+    file_bytes: int = 16 << 30
+
+
+@dataclass(frozen=True)
+class CrewSpec:
+    role: str
+    world_size: int
+    options: dict[str, Any] = field(default_factory=dict)
+    isolate: bool = True
+    preload_triton: bool = False
+    extra_environment: dict[str, str] = field(default_factory=dict)
+
+
+class CrewFailure(Exception):
+    """A side did not answer as it should.
+
+    kind: `error` (a rank raised), `gone` (a rank's process ended), `timeout`, `limit` (a resource limit), `garbage`.
+    """
+
+    def __init__(self, kind: str, ranks: list[int], detail: str, *, info: dict[str, Any] | None = None,
+                 states: tuple[RankState, ...] = ()) -> None:  # fmt: skip
+        super().__init__(f"{kind} on ranks {ranks}: {detail}")
+        self.kind, self.ranks, self.detail = kind, ranks, detail
+        self.role = ""
+        """`oracle` or `candidate`: the side that failed."""
+        self.info = info or {}
+        self.states = states
+
+
+class Crew:
+    """Starts, drives and ends the ranks of one side."""
+
+    def __init__(self, spec: CrewSpec, platform: Platform, limits: Limits) -> None:
+        self.spec, self.platform, self.limits = spec, platform, limits
+        self.isolation: dict[str, str] = {}
+        self.facts: dict[str, str] = {}
+        self._pids: dict[int, int] = {}
+        self._exits: dict[int, int] = {}
+        self._output = bytearray()
+        self.output_bytes = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-{spec.role}-"))
+        self._next_check = 0.0
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Start the warden; `await_ready` later waits for the ranks, so that two sides can start at the same time."""
+        size = self.spec.world_size
+        pairs = [pair() for _ in range(size)]
+        self._channels = [Channel(ours) for ours, _ in pairs]
+        self._stacks = [os.memfd_create(f"pkb-stack-{rank}") for rank in range(size)]
+        status = os.memfd_create("pkb-status")
+        os.truncate(status, size * STATUS_BYTES)
+        self._status = mmap.mmap(status, size * STATUS_BYTES)
+        read_end, write_end = os.pipe()
+        exits_read, exits_write = os.pipe()
+        self._pipe, self._exit_pipe = read_end, exits_read
+        os.set_blocking(read_end, False)
+        os.set_blocking(exits_read, False)
+        theirs = [sock.fileno() for _, sock in pairs]
+        config = {
+            "role": self.spec.role, "world_size": size, "platform": self.platform.name, "device": self.platform.device,
+            "device_indices": self.platform.device_indices(size), "backend": self.platform.backend,
+            "folder": str(self._folder), "threads": 1, "options": self.spec.options, "isolate": self.spec.isolate,
+            "preload_triton": self.spec.preload_triton, "channels": theirs, "stacks": self._stacks, "status": status,
+            "exits": exits_write, "shm_bytes": self.limits.shm_bytes, "tmp_bytes": self.limits.tmp_bytes,
+            "max_processes": self.limits.processes * 2,
+        }  # fmt: skip
+        inherited = [*theirs, *self._stacks, status, exits_write]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pkb.rank.warden", json.dumps(config), str(os.getpid())],
+            env=self._environment(), stdin=subprocess.DEVNULL, stdout=write_end, stderr=write_end,
+            pass_fds=inherited, start_new_session=True, cwd=self._folder,
+        )  # fmt: skip
+        for fd in (write_end, exits_write, status):
+            os.close(fd)
+        for _, sock in pairs:
+            sock.close()
+        self._selector = selectors.DefaultSelector()
+        for rank, channel in enumerate(self._channels):
+            self._selector.register(channel, selectors.EVENT_READ, rank)
+        self._selector.register(self._pipe, selectors.EVENT_READ, "output")
+        self._selector.register(self._exit_pipe, selectors.EVENT_READ, "exits")
+
+    def _environment(self) -> dict[str, str]:
+        """A clean environment: nothing of the user's but what finding programs and libraries takes."""
+        kept = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH")
+        clean = {name: os.environ[name] for name in kept if name in os.environ}
+        return clean | {
+            "HOME": str(self._folder), "TMPDIR": str(self._folder), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1",
+            "TRITON_CACHE_DIR": str(self._folder / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "inductor"),
+            "TORCH_EXTENSIONS_DIR": str(self._folder / "extensions"), "XDG_CACHE_HOME": str(self._folder / "cache"),
+        } | self.platform.environment(self.spec.world_size) | self.spec.extra_environment  # fmt: skip
+
+    def await_ready(self, *, timeout_s: float) -> None:
+        for rank, (message, fds) in self.collect(timeout_s=timeout_s, expect=("ready",)).items():
+            _close(fds)
+            if rank == 0:
+                self.isolation = {str(k): str(v) for k, v in dict(message.get("isolation", {})).items()}
+
+    def kill(self) -> None:
+        """End every process of the side and take away what it used; safe to call twice."""
+        process, self._process = self._process, None
+        if process is not None:
+            descendants = self._descendants(process.pid)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()  # with it die, by their parent-death signals, the init and all of its namespace
+            for child in descendants:  # where there is no PID namespace
+                with contextlib.suppress(psutil.Error):
+                    child.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=10)
+            psutil.wait_procs(descendants, timeout=10)
+            self._drain()
+            self._selector.close()
+            for channel in self._channels:
+                channel.close()
+            for fd in (*self._stacks, self._pipe, self._exit_pipe):
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+            self._status.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def survivors(self) -> list[int]:
+        """Ranks seen alive earlier that still are: none, after `kill`."""
+        return [pid for pid in self._pids.values() if psutil.pid_exists(pid)]
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+    # -- talk ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def ranks(self) -> range:
+        return range(self.spec.world_size)
+
+    def tell(self, rank: int, message: dict[str, Any], fds: list[int] | None = None) -> None:
+        try:
+            self._channels[rank].send(message, fds or [], timeout_s=30)
+        except ChannelClosed:
+            return  # `collect` will find the rank gone, and why
+        except TimeoutError as error:
+            raise self._own(CrewFailure("timeout", [rank], "does not take messages", states=self.states([rank]))) from error
+
+    def tell_all(self, message: dict[str, Any]) -> None:
+        for rank in self.ranks:
+            self.tell(rank, message)
+
+    def ask(self, message: dict[str, Any], *, timeout_s: float) -> dict[int, dict[str, Any]]:
+        """One message to all ranks, one plain answer from each."""
+        self.tell_all(message)
+        answers = {}
+        for rank, (answer, fds) in self.collect(timeout_s=timeout_s).items():
+            _close(fds)
+            answers[rank] = answer
+        return answers
+
+    def collect(
+        self, *, timeout_s: float, expect: tuple[str, ...] = ("done",)
+    ) -> dict[int, tuple[dict[str, Any], list[int]]]:
+        """One answer from every rank, or the reason why not."""
+        answers: dict[int, tuple[dict[str, Any], list[int]]] = {}
+        failed: dict[int, dict[str, Any]] = {}
+        give_up = time.monotonic() + timeout_s
+        while len(answers) + len(failed) < self.spec.world_size:
+            now = time.monotonic()
+            if now > give_up:
+                break
+            for key, _ in self._selector.select(min(TICK_S, give_up - now)):
+                if key.data in ("output", "exits"):
+                    self._drain()
+                    continue
+                rank = int(key.data)
+                outcome = self._receive(rank)
+                if outcome.get("fail"):
+                    failed[rank] = outcome
+                    give_up = min(give_up, time.monotonic() + GRACE_S)
+                    continue
+                message = outcome["message"]
+                if message.get("reply") == "error":
+                    failed[rank] = message
+                    give_up = min(give_up, time.monotonic() + GRACE_S)
+                elif rank in answers or message.get("reply") not in expect:
+                    _close(outcome["fds"])
+                    failed[rank] = {"fail": "garbage", "message": f"unexpected {str(message.get('reply'))[:40]!r}"}
+                else:
+                    answers[rank] = (message, outcome["fds"])
+            self._check_limits()
+        if failed or len(answers) < self.spec.world_size:
+            pending = [rank for rank in self.ranks if rank not in answers and rank not in failed]
+            for _, fds in answers.values():
+                _close(fds)
+            raise self._own(self._failure(failed, pending, timeout_s))
+        return answers
+
+    def _own(self, failure: CrewFailure) -> CrewFailure:
+        failure.role = self.spec.role
+        return failure
+
+    def _receive(self, rank: int) -> dict[str, Any]:
+        try:
+            message, fds, pid = self._channels[rank].receive(timeout_s=5)
+        except (ChannelClosed, TimeoutError):
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(self._channels[rank])
+            return {"fail": "gone"}
+        except BadMessage as error:
+            return {"fail": "garbage", "message": str(error)}
+        if pid:
+            self._pids[rank] = pid
+        return {"message": message, "fds": fds}
+
+    def _failure(self, failed: dict[int, dict[str, Any]], pending: list[int], timeout_s: float) -> CrewFailure:
+        """Blame the rank that failed first: an exception before a lost process before silence."""
+        raised = {r: f for r, f in failed.items() if f.get("reply") == "error"}
+        gone = [r for r, f in failed.items() if f.get("fail") == "gone"]
+        garbage = [r for r, f in failed.items() if f.get("fail") == "garbage"]
+        states = self.states(pending)
+        if garbage:
+            return CrewFailure("garbage", garbage, str(failed[garbage[0]]["message"]), states=states)
+        if gone:
+            time.sleep(0.2)
+            self._drain()
+            how = {r: self._exits.get(r) for r in gone}
+            return CrewFailure("gone", gone, _exit_words(how), info={"exits": how}, states=states)
+        if raised:
+            first = min(raised, key=lambda r: raised[r].get("at_ns") or 1 << 62)
+            return CrewFailure("error", sorted(raised), str(raised[first].get("message", "")),
+                               info=raised[first] | {"rank": first}, states=states)  # fmt: skip
+        return CrewFailure("timeout", pending, f"no answer within {timeout_s:.0f} s", states=self._all_states(pending))
+
+    # -- watch --------------------------------------------------------------------------------------------------------
+
+    def status_text(self, rank: int) -> str:
+        raw = self._status[rank * STATUS_BYTES : (rank + 1) * STATUS_BYTES]
+        return raw.split(b"\0", 1)[0].decode(errors="replace")
+
+    def _all_states(self, pending: list[int]) -> tuple[RankState, ...]:
+        stuck = {state.rank: state for state in self.states(pending)}
+        return tuple(stuck.get(r) or RankState(r, "finished", self.status_text(r)) for r in self.ranks)
+
+    def states(self, ranks: list[int]) -> tuple[RankState, ...]:
+        """Where these ranks stand: their own last word, and the Python stack dumped on a signal."""
+        for rank in ranks:
+            if rank in self._pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(self._pids[rank], signal.SIGUSR1)
+        if ranks:
+            time.sleep(0.4)
+        found = []
+        for rank in ranks:
+            where = self.status_text(rank)
+            alive = rank in self._pids and psutil.pid_exists(self._pids[rank])
+            state = "gone" if not alive else "waiting" if "waiting" in where else "running"
+            found.append(RankState(rank, state, where, tuple(candidate_frames(self._read_stack(rank)))))
+        return tuple(found)
+
+    def _read_stack(self, rank: int) -> str:
+        size = os.fstat(self._stacks[rank]).st_size
+        return os.pread(self._stacks[rank], 64 * 1024, max(0, size - 64 * 1024)).decode(errors="replace")
+
+    def _drain(self) -> None:
+        """Keep the first and the last of what the side printed; a flood costs time, not memory."""
+        for _ in range(64):
+            try:
+                chunk = os.read(self._pipe, 1 << 16)
+            except (BlockingIOError, OSError):
+                break
+            if not chunk:
+                with contextlib.suppress(KeyError, ValueError):
+                    self._selector.unregister(self._pipe)
+                break
+            self.output_bytes += len(chunk)
+            self._output += chunk
+            if len(self._output) > 2 * KEPT_OUTPUT_BYTES:
+                del self._output[KEPT_OUTPUT_BYTES:-KEPT_OUTPUT_BYTES]
+        with contextlib.suppress(BlockingIOError, OSError, ValueError):
+            text = os.read(self._exit_pipe, 4096)
+            if not text:
+                with contextlib.suppress(KeyError, ValueError):
+                    self._selector.unregister(self._exit_pipe)
+            for line in text.decode().splitlines():
+                rank, status = line.split()
+                self._exits[int(rank)] = int(status)
+
+    def output_tail(self, characters: int = 4000) -> str:
+        self._drain_if_open()
+        return self._output.decode(errors="replace")[-characters:]
+
+    def _drain_if_open(self) -> None:
+        if self._process is not None:
+            self._drain()
+
+    def _descendants(self, pid: int) -> list[psutil.Process]:
+        try:
+            return psutil.Process(pid).children(recursive=True)
+        except psutil.Error:
+            return []
+
+    def _check_limits(self) -> None:
+        """Stop a side that eats memory or multiplies, before the machine suffers."""
+        now = time.monotonic()
+        if now < self._next_check or self._process is None:
+            return
+        self._next_check = now + TICK_S
+        family = self._descendants(self._process.pid)
+        if len(family) > self.limits.processes:
+            text = f"{len(family)} processes, {self.limits.processes} allowed"
+            raise self._own(CrewFailure("limit", [], text, info={"limit": "process"}))
+        used = 0
+        for process in family:
+            with contextlib.suppress(psutil.Error):
+                memory = process.memory_info()
+                used += max(0, memory.rss - memory.shared)
+        if used > self.limits.memory_bytes:
+            text = f"{used / 2**30:.1f} GiB of memory, {self.limits.memory_bytes / 2**30:.1f} GiB allowed"
+            raise self._own(CrewFailure("limit", [], text, info={"limit": "memory"}))
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+def _exit_words(exits: dict[int, int | None]) -> str:
+    words = []
+    for rank, status in exits.items():
+        if status is None:
+            words.append(f"rank {rank} closed its channel")
+        elif status < 0:
+            words.append(f"rank {rank} was ended by {signal.Signals(-status).name}")
+        else:
+            words.append(f"rank {rank} left with status {status}")
+    return "; ".join(words)
+
+

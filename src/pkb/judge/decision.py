@@ -1,0 +1,71 @@
+"""A verdict reached before the last stage: raised, so that no stage has to hand it through."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pkb.judge.crew import CrewFailure
+from pkb.types.verdict import Failure, Stage, Verdict
+
+UNSUPPORTED_MARKS = {
+    "inline_asm_elementwise": "inline assembly, which Triton's interpreter cannot run",
+    "no multicast": "in-switch multicast",
+    "Torch not compiled with CUDA enabled": "a CUDA device",
+    "Found no NVIDIA driver": "a CUDA device",
+    "no CUDA-capable device": "a CUDA device",
+    "No CUDA GPUs are available": "a CUDA device",
+    "needs a CUDA device": "a CUDA device",
+}
+
+
+@dataclass
+class Decided(Exception):
+    verdict: Verdict
+    stage: Stage
+    detail: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the `Evaluation`."""
+
+    def __str__(self) -> str:
+        return f"{self.verdict} in {self.stage}: {self.detail}"
+
+
+def from_failure(failure: CrewFailure, stage: Stage, *, on_gpu: bool) -> Decided:
+    """What a failing candidate side means. Classified from structured state, never from text a candidate could print."""
+    ranks = tuple(failure.ranks)
+    evidence: dict[str, Any] = {"failing_ranks": ranks, "rank_states": failure.states}
+    if failure.kind == "timeout":
+        stuck = ", ".join(map(str, failure.ranks))
+        return Decided(Verdict.DEADLOCK, stage, f"ranks {stuck} did not finish: {failure.detail}", evidence)
+    if failure.kind == "gone":
+        evidence["failure"] = Failure("process ended", failure.detail, rank=failure.ranks[0])
+        return Decided(Verdict.CRASH, stage, failure.detail, evidence)
+    if failure.kind == "limit":
+        evidence["failure"] = Failure(f"{failure.info.get('limit')} limit", failure.detail)
+        return Decided(Verdict.CRASH, stage, f"stopped by the judge: {failure.detail}", evidence)
+    if failure.kind == "garbage":
+        evidence["failure"] = Failure("malformed report", failure.detail, rank=failure.ranks[0])
+        return Decided(Verdict.REJECTED, stage, f"rank {failure.ranks[0]} sent a malformed report: {failure.detail}", evidence)
+    return _from_exception(failure, stage, evidence, on_gpu=on_gpu)
+
+
+def _from_exception(failure: CrewFailure, stage: Stage, evidence: dict[str, Any], *, on_gpu: bool) -> Decided:
+    info = failure.info
+    kind, message, rank = str(info.get("type")), str(info.get("message", "")), int(info.get("rank", 0))
+    evidence["failure"] = Failure(kind, message, rank=rank, trace=str(info.get("trace", "")))
+    first_line = message.strip().splitlines()[0] if message.strip() else ""
+    text = f"rank {rank} raised {kind}: {first_line}" if first_line else f"rank {rank} raised {kind}"
+    if kind == "CompileError":
+        return Decided(Verdict.COMPILE_ERROR, Stage.BUILD, f"does not compile: {first_line}", evidence)
+    if not on_gpu:
+        for mark, missing in UNSUPPORTED_MARKS.items():
+            if mark in message:
+                return Decided(Verdict.UNSUPPORTED, stage, f"the cpu platform has no {missing}", evidence)
+    if stage is Stage.START:
+        if kind == "MissingSolution":
+            return Decided(Verdict.LOAD_ERROR, stage, "the file defines no function called solution", evidence)
+        return Decided(Verdict.LOAD_ERROR, stage, f"importing the candidate failed: {text}", evidence)
+    if kind in ("AcceleratorError", "CudaError") or "CUDA error: " in message and "illegal" in message:
+        return Decided(Verdict.CRASH, stage, f"a kernel faulted on the device; {text}", evidence)
+    if kind == "SystemExit":
+        return Decided(Verdict.CRASH, stage, f"rank {rank} called exit in the middle of a call", evidence)
+    return Decided(Verdict.RUNTIME_ERROR, stage, text, evidence)

@@ -1,0 +1,364 @@
+"""The judge's main line: inspect, build, start, correctness, races, timing, verdict.
+
+Everything that runs a candidate happens in other processes; this one holds the seed, the clock and the decision.
+"""
+
+import contextlib
+import datetime
+import platform as host
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pkb.candidates.rules import Inspection, inspect_source
+from pkb.candidates.source import Source, has_solution, read
+from pkb.judge.build import BuildReport, prebuild
+from pkb.judge.cases import Case, Exchange
+from pkb.judge.correctness import check_calls
+from pkb.judge.crew import Crew, CrewFailure, CrewSpec, Limits
+from pkb.judge.decision import Decided, from_failure
+from pkb.judge.hints import hints_for
+from pkb.judge.races import provoke
+from pkb.judge.timing import calls_that_fit, measure
+from pkb.platforms.base import Platform
+from pkb.platforms.registry import create
+from pkb.problems.base import Problem
+from pkb.problems.layouts import groups
+from pkb.problems.registry import Registry, default_registry, load_folder
+from pkb.roofline.floor import floor_us
+from pkb.types.check import CheckReport
+from pkb.types.job import Job
+from pkb.types.verdict import Communication, Evaluation, Failure, Stage, Verdict
+
+START_LIMIT_S = 180.0
+Progress = Callable[[str], None]
+
+
+def evaluate(job: Job, *, progress: Progress = lambda text: None) -> Evaluation:
+    """One honest verdict on one candidate."""
+    return _Session(job, progress).run()
+
+
+class _Session:
+    """One evaluation, from file to verdict."""
+
+    def __init__(self, job: Job, progress: Progress) -> None:
+        self.job, self.progress = job, progress
+        extra = load_folder(job.problems_folder) if job.problems_folder else []
+        self.problem: Problem = Registry([*default_registry().all(), *extra]).get(job.problem)
+        self.platform: Platform = create(job.platform)
+        self.facts = self.platform.facts()
+        self.seconds: dict[str, float] = {}
+        self.checks: list[str] = []
+        self.evidence: dict[str, Any] = {}
+        self.isolation: dict[str, str] = {}
+        self.environment: dict[str, str] = {"python": host.python_version()}
+        self.output_tail = ""
+        self.backend = "torch"
+        self.stage = Stage.INSPECT
+        self.candidate: Crew | None = None
+
+    def run(self) -> Evaluation:
+        started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        source = read(self.job.candidate)
+        try:
+            self._judge(source)
+            decided = Decided(Verdict.CORRECT, Stage.DONE, "right on every rank in every call that was checked")
+        except Decided as reached:
+            decided = reached
+        except CrewFailure as failure:  # of the oracle: the candidate's are translated where they happen
+            decided = Decided(
+                Verdict.HARNESS_ERROR, self.stage, f"the oracle failed: {failure}",
+                {"failure": Failure(failure.kind, failure.detail, trace=str(failure.info.get("trace", "")))},
+            )  # fmt: skip
+        evidence = self.evidence | decided.evidence
+        hints = hints_for(
+            decided.verdict, evidence | {"detail": decided.detail}, platform=self.job.platform, backend=self.backend
+        )
+        return Evaluation(
+            verdict=decided.verdict, stage=decided.stage, detail=decided.detail,
+            problem={"id": self.problem.id, "name": self.problem.name, "version": self.problem.version},
+            candidate={"file": self.job.candidate.name, "sha256": source.sha256, "backend": self.backend},
+            platform=self.job.platform, hardware=self.facts.hardware, ranks=self.job.ranks, size=self.job.size,
+            dtype=self.job.dtype, plan=self.job.plan.name, hints=tuple([*evidence.pop("hints", ()), *hints]),
+            checks=tuple(self.checks), stage_seconds={k: round(v, 3) for k, v in self.seconds.items()},
+            isolation=self.isolation, environment=self.environment, output_tail=self.output_tail, started_at=started_at,
+            **evidence,
+        )  # fmt: skip
+
+    @contextlib.contextmanager
+    def _in(self, stage: Stage) -> Iterator[None]:
+        self.stage = stage
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - start
+
+    # -- stages -------------------------------------------------------------------------------------------------------
+
+    def _judge(self, source: Source) -> None:
+        with self._in(Stage.INSPECT):
+            self.progress("inspect")
+            inspection = self._inspect(source)
+        with self._in(Stage.BUILD):
+            build = self._build(inspection)
+        with contextlib.ExitStack() as stack:
+            with self._in(Stage.START):
+                self.progress("starting the platform")
+                stack.callback(self.platform.stop)
+                self.platform.start()
+            self._run_worlds(build)
+
+    def _inspect(self, source: Source) -> Inspection:
+        if source.syntax_error is not None:
+            raise Decided(
+                Verdict.COMPILE_ERROR, Stage.INSPECT, f"not Python: {source.syntax_error.message}", {"failure": source.syntax_error}
+            )
+        inspection = inspect_source(source)
+        self.backend = inspection.backend
+        self.evidence["paths"] = tuple(dict.fromkeys(use.path for use in inspection.paths))
+        if source.tree is not None and not has_solution(source.tree):
+            raise Decided(Verdict.LOAD_ERROR, Stage.INSPECT, "the file defines no function called solution")
+        for finding in inspection.findings:
+            if finding.severity == "reject":
+                raise Decided(
+                    Verdict.REJECTED, Stage.INSPECT, f"line {finding.line}: {finding.message}",
+                    {"failure": Failure(finding.rule, f"line {finding.line}: {finding.text}")},
+                )  # fmt: skip
+        self.evidence["hints"] = tuple(f"line {f.line}: {f.message}" for f in inspection.findings)
+        missing = sorted(inspection.needs - set(self.facts.capabilities))
+        if missing:
+            raise Decided(
+                Verdict.UNSUPPORTED, Stage.INSPECT, f"the {self.job.platform} platform cannot run {', '.join(missing)} candidates"
+            )
+        return inspection
+
+    def _build(self, inspection: Inspection) -> BuildReport:
+        self.progress("build")
+        build = prebuild(self.job.candidate, limit_s=self.job.build_limit_s, environment=self._build_environment())
+        if build.timed_out:
+            raise Decided(
+                Verdict.COMPILE_ERROR, Stage.BUILD, f"the build took more than {self.job.build_limit_s:.0f} s",
+                {"failure": Failure("build limit", f"{self.job.build_limit_s:.0f} s")},
+            )  # fmt: skip
+        if build.error is not None:
+            raise Decided(
+                Verdict.COMPILE_ERROR, Stage.BUILD, str(build.error.get("first_error")),
+                {"failure": Failure(str(build.error.get("kind")), str(build.error.get("first_error")),
+                                    trace=str(build.error.get("log", ""))[-8000:])},
+            )  # fmt: skip
+        if build.unavailable and "cuda" in inspection.needs:
+            raise Decided(Verdict.UNSUPPORTED, Stage.BUILD, build.unavailable)
+        return build
+
+    def _build_environment(self) -> dict[str, str]:
+        return {"PKB_CUDA_ARCH": arch} if (arch := _cuda_arch(self.facts.hardware)) else {}
+
+    def _run_worlds(self, build: BuildReport) -> None:
+        job, plan = self.job, self.job.plan
+        with self._world(job.ranks, build) as exchange:
+            self._main_world(exchange, build)
+        # A second world size costs a second start, so it comes when the first has shown the candidate to be worth it.
+        if plan.second_world_trials:
+            self._second_world(build)
+
+    def _main_world(self, exchange: Exchange, build: BuildReport) -> None:
+        job, plan = self.job, self.job.plan
+        on_gpu = self.platform.device == "cuda"
+        case = Case(job.problem, job.size, job.dtype, plan.upstream_tolerance)
+        with self._in(Stage.CORRECTNESS), self._blame(Stage.CORRECTNESS):
+            lazily_built = job.build_limit_s if build.skipped or (self.backend == "triton" and on_gpu) else 0.0
+            start = time.monotonic()
+            seen, worst = check_calls(
+                exchange, case, trials=plan.trials, words=f"size {job.size}, {job.ranks} ranks", progress=self.progress,
+                first_call_extra_s=lazily_built,
+            )  # fmt: skip
+            self.evidence["communication"] = seen
+            self.checks.append(f"{plan.trials} calls at {job.size} with {job.ranks} ranks, worst error {worst:.2g} of the tolerance")
+            self._odd(exchange, start)
+        with self._in(Stage.RACES), self._blame(Stage.RACES):
+            if plan.race_calls:
+                passed = provoke(
+                    exchange, case, calls=plan.race_calls, repeats=plan.race_repeats, on_gpu=on_gpu, progress=self.progress
+                )
+                self.checks.append(f"races: {', '.join(passed)} ({plan.race_repeats} x {plan.race_calls} calls each)")
+        if plan.timing_rounds and job.timing:
+            with self._in(Stage.TIMING), self._blame(Stage.TIMING):
+                self.evidence["timing"] = self._time(exchange, case)
+        else:
+            self.checks.append("not timed")
+
+    def _odd(self, exchange: Exchange, start: float) -> None:
+        job, plan = self.job, self.job.plan
+        if not plan.odd_trials or job.size == "odd":
+            return
+        why_not = self.problem.why_not("odd", job.ranks, job.dtype)
+        if why_not:
+            self.checks.append(f"odd size not checked: {why_not}")
+            return
+        odd = Case(job.problem, "odd", job.dtype, plan.upstream_tolerance)
+        check_calls(exchange, odd, trials=plan.odd_trials, words=f"size odd, {job.ranks} ranks", progress=self.progress,
+                    first_call_extra_s=job.build_limit_s if self.backend == "triton" and self.platform.device == "cuda" else 0)  # fmt: skip
+        self.checks.append(f"{plan.odd_trials} calls at odd")
+
+    def _second_world(self, build: BuildReport) -> None:
+        job, plan = self.job, self.job.plan
+        other = next(
+            (n for n in (2, 4, 3, 8) if n != job.ranks and n <= self.facts.max_ranks
+             and self.problem.why_not("tiny", n, job.dtype) is None), None,
+        )  # fmt: skip
+        if other is None:
+            self.checks.append("no second world size: the problem or the platform has none")
+            return
+        with self._world(other, build) as exchange, self._in(Stage.CORRECTNESS), self._blame(Stage.CORRECTNESS):
+            check_calls(exchange, Case(job.problem, "tiny", job.dtype), trials=plan.second_world_trials,
+                        words=f"size tiny, {other} ranks", progress=self.progress, first_call_extra_s=job.build_limit_s)  # fmt: skip
+            self.checks.append(f"{plan.second_world_trials} calls at tiny with {other} ranks")
+
+    def _time(self, exchange: Exchange, case: Case) -> Any:
+        job, plan = self.job, self.job.plan
+        argument_bytes = self.problem.argument_bytes(job.size, job.ranks, job.dtype)
+        calls = calls_that_fit(argument_bytes, self.facts.memory_bytes, plan.calls_per_round, job.ranks)
+        element_bytes = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}[job.dtype]
+        floor = floor_us(
+            self.problem.cost(self.problem.sizes[job.size], job.ranks, element_bytes), hardware=self.facts.hardware,
+            dtype=job.dtype, world_size=job.ranks, shared_gpu=job.platform == "virtual",
+        )  # fmt: skip
+        return measure(exchange, case, plan=plan, calls=calls, common_clock=job.platform != "node", floor_us=floor,
+                       note=self.platform.note, first_call_us=None, progress=self.progress)  # fmt: skip
+
+    # -- sides --------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _world(self, ranks: int, build: BuildReport) -> Iterator[Exchange]:
+        """Both sides with this many ranks, opened and loaded; gone when the block ends, however it ends."""
+        with contextlib.ExitStack() as stack:
+            with self._in(Stage.START):
+                self.progress(f"starting 2 x {ranks} ranks")
+                oracle = stack.enter_context(self._oracle(ranks))
+                candidate = stack.enter_context(self._candidate(ranks, build))
+                self.candidate = candidate
+                stack.callback(self._note_output, candidate)
+                oracle.launch()
+                candidate.launch()
+                oracle.await_ready(timeout_s=START_LIMIT_S)
+                with self._harness():
+                    candidate.await_ready(timeout_s=START_LIMIT_S)
+                exchange = Exchange(oracle, candidate, limit_s=self.job.call_limit_s)
+                with self._harness():
+                    exchange.open(
+                        layout=groups(self.problem.layout, ranks), mutates=list(self.problem.mutates),
+                        returns_input=self.problem.returns_input,
+                    )  # fmt: skip
+                with self._blame(Stage.START):
+                    answers = candidate.ask({"do": "load", "path": str(self.job.candidate.resolve())}, timeout_s=self.job.call_limit_s + 60)
+                self.isolation = candidate.isolation | {str(k): str(v) for k, v in dict(answers[0].get("isolation", {})).items()}
+                self.environment |= oracle.facts
+            yield exchange
+
+    def _note_output(self, candidate: Crew) -> None:
+        self.output_tail = candidate.output_tail()
+
+    def _oracle(self, ranks: int) -> Crew:
+        folder = self.job.problems_folder
+        options = {"secret": secrets.token_hex(32), "problems_folder": str(folder.resolve()) if folder else None}
+        return Crew(CrewSpec("oracle", ranks, options=options), self.platform, Limits(memory_bytes=1 << 62))
+
+    def _candidate(self, ranks: int, build: BuildReport) -> Crew:
+        limits = Limits(memory_bytes=self.job.memory_limit_bytes or self.platform.memory_limit_bytes())
+        options = {
+            "isolate": True,
+            "readable": [str(self.job.candidate.resolve()), str(build.folder), *self.platform.readable()],
+            "writable": self.platform.writable(),
+            "max_file_bytes": limits.file_bytes,
+            "collective_timeout_s": self.job.call_limit_s + self.job.build_limit_s,
+        }
+        spec = CrewSpec(
+            "candidate", ranks, options=options, preload_triton=self.backend == "triton",
+            extra_environment={"PKB_BUILD_CACHE": str(build.folder)} | self._build_environment(),
+        )  # fmt: skip
+        return Crew(spec, self.platform, limits)
+
+    @contextlib.contextmanager
+    def _blame(self, stage: Stage) -> Iterator[None]:
+        """A failure of the candidate's side inside the block is the candidate's, one of the oracle's is ours.
+
+        On a shared GPU a faulting kernel takes every process on that GPU with it, the oracle included; then the candidate's
+        side has failed as well, and is to blame.
+        """
+        on_gpu = self.platform.device == "cuda"
+        try:
+            yield
+        except CrewFailure as failure:
+            if failure.role == "candidate":
+                raise from_failure(failure, stage, on_gpu=on_gpu) from failure
+            if on_gpu and (fault := self._candidate_fault()):
+                raise from_failure(fault, stage, on_gpu=on_gpu) from failure
+            raise
+
+    def _candidate_fault(self) -> CrewFailure | None:
+        """Does the candidate's side still work? Asked only when the oracle has failed beside it."""
+        try:
+            assert self.candidate is not None
+            self.candidate.ask({"do": "drop"}, timeout_s=30)
+        except CrewFailure as failure:
+            return failure
+        return None
+
+    @contextlib.contextmanager
+    def _harness(self) -> Iterator[None]:
+        """Before the candidate is loaded nothing can be its fault."""
+        try:
+            yield
+        except CrewFailure as failure:
+            trace = str(failure.info.get("trace", ""))
+            raise Decided(
+                Verdict.HARNESS_ERROR, Stage.START, f"the ranks did not start: {failure}",
+                {"failure": Failure(failure.kind, failure.detail, trace=trace), "rank_states": failure.states},
+            ) from failure  # fmt: skip
+
+
+def _cuda_arch(hardware: str) -> str:
+    """What to build for, known before any rank has a CUDA context."""
+    for name, arch in (("A100", "8.0"), ("H100", "9.0a"), ("H200", "9.0a"), ("B200", "10.0a")):
+        if name in hardware:
+            return arch
+    return ""
+
+
+def check(path: Path, *, build_limit_s: float, progress: Progress = lambda text: None) -> CheckReport:
+    """Inspect and build only: no GPU needed, nothing of the candidate is run."""
+    progress("inspect")
+    source = read(path)
+    if source.syntax_error is not None:
+        return CheckReport(ok=False, verdict=Verdict.COMPILE_ERROR, detail=f"not Python: {source.syntax_error.message}",
+                           failure=source.syntax_error)  # fmt: skip
+    inspection = inspect_source(source)
+    common: dict[str, Any] = {
+        "paths": tuple(dict.fromkeys(use.path for use in inspection.paths)),
+        "backend": inspection.backend,
+        "warnings": tuple(f"line {f.line}: {f.message}" for f in inspection.findings if f.severity == "warn"),
+    }
+    if source.tree is not None and not has_solution(source.tree):
+        return CheckReport(ok=False, verdict=Verdict.LOAD_ERROR, detail="the file defines no function called solution", **common)
+    for finding in inspection.findings:
+        if finding.severity == "reject":
+            failure = Failure(finding.rule, f"line {finding.line}: {finding.text}")
+            return CheckReport(ok=False, verdict=Verdict.REJECTED, detail=finding.message, failure=failure, **common)
+    progress("build")
+    build = prebuild(path, limit_s=build_limit_s, environment={})
+    common["skipped"] = tuple(f"line {item.get('line')}: {item.get('why')}" for item in build.skipped)
+    common["built"] = tuple((str(i.get("name")), str(i.get("kind")), float(i.get("seconds", 0))) for i in build.built)
+    if build.timed_out:
+        return CheckReport(ok=False, verdict=Verdict.COMPILE_ERROR, detail=f"the build took more than {build_limit_s:.0f} s", **common)
+    if build.error is not None:
+        first = str(build.error.get("first_error"))
+        failure = Failure(str(build.error.get("kind")), first, trace=str(build.error.get("log", ""))[-8000:])
+        return CheckReport(ok=False, verdict=Verdict.COMPILE_ERROR, detail=first, failure=failure, **common)
+    if build.unavailable:
+        return CheckReport(ok=False, verdict=Verdict.UNSUPPORTED, detail=build.unavailable, **common)
+    built = len(build.built)
+    return CheckReport(ok=True, verdict=None, detail=f"reads well; {built} source{'s' * (built != 1)} built", **common)

@@ -1,0 +1,157 @@
+"""Stage 5: reference and candidate in alternating rounds, every call on data it has not seen.
+
+A call's time is its latest end minus its earliest start over all ranks. The ranks report times; the judge holds its own clock
+against them, verifies a share of the timed outputs chosen after the fact, and rejects what physics does not allow.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pkb.judge.cases import Case, Exchange
+from pkb.judge.decision import Decided
+from pkb.judge.statistics import Rounds, clocks_agree, median, quantile, speedup
+from pkb.types.plan import Plan
+from pkb.types.verdict import Failure, Stage, Timing, Verdict
+
+MEMORY_SHARE = 0.25
+"""Of the platform's memory that the argument sets of one round may take."""
+
+
+@dataclass
+class Side:
+    """Samples of one side, in microseconds, by round."""
+
+    calls_us: Rounds = field(default_factory=list)
+    settled_us: Rounds = field(default_factory=list)
+    wall_us: list[float] = field(default_factory=list)
+
+
+def measure(
+    exchange: Exchange, case: Case, *, plan: Plan, calls: int, common_clock: bool, floor_us: float | None, note: str,
+    first_call_us: float | None, progress: Callable[[str], None],
+) -> Timing:  # fmt: skip
+    reference, candidate = Side(), Side()
+    _warm_up(exchange, case, plan, calls, progress)
+    source = random.SystemRandom()
+    for number in range(plan.timing_rounds):
+        progress(f"timing: round {number + 1} of {plan.timing_rounds}")
+        slots = exchange.deliver(case, calls, keep=True)
+        run_candidate = lambda: exchange.run_candidate(slots, aligned=True, digests=True, extra_s=30)  # noqa: B023, E731
+        run_oracle = lambda: exchange.run_oracle(slots, aligned=True, digests=True)  # noqa: B023, E731
+        if number % 2:  # ABBA: drift over a pair of rounds falls on both sides alike
+            answers = _timed(run_candidate, candidate, len(slots), common_clock)
+            _timed(run_oracle, reference, len(slots), common_clock)
+        else:
+            _timed(run_oracle, reference, len(slots), common_clock)
+            answers = _timed(run_candidate, candidate, len(slots), common_clock)
+        _verify(exchange, slots, answers, plan.verify_share, source)
+        exchange.drop()
+    return _conclude(reference, candidate, plan, calls, floor_us, note, first_call_us)
+
+
+def _warm_up(exchange: Exchange, case: Case, plan: Plan, calls: int, progress: Callable[[str], None]) -> None:
+    progress(f"timing: {plan.warmup_calls} warm-up calls")
+    slots = exchange.deliver(case, min(calls, 4), keep=True)
+    repeated = [slots[i % len(slots)] for i in range(plan.warmup_calls)]
+    exchange.run_oracle(repeated)
+    exchange.run_candidate(repeated, extra_s=60)
+    exchange.drop()
+
+
+def _timed(run: Callable[[], dict[int, dict[str, Any]]], side: Side, calls: int, common_clock: bool) -> dict[int, dict[str, Any]]:
+    start = time.perf_counter_ns()
+    answers = run()
+    wall_us = (time.perf_counter_ns() - start) / 1e3
+    stamps = {rank: _stamps(rank, answer, calls) for rank, answer in answers.items()}
+    times, settled = [], []
+    for call in range(calls):
+        marks = [stamps[rank][call] for rank in stamps]
+        if common_clock:
+            first = min(start_ns for start_ns, _, _ in marks)
+            times.append((max(end for _, end, _ in marks) - first) / 1e3)
+        else:
+            times.append(max(end - begin for begin, end, _ in marks) / 1e3)
+        settled.append(max(quiet - end for _, end, quiet in marks) / 1e3)
+    if sum(times) > wall_us * 1.05:
+        raise Decided(Verdict.REJECTED, Stage.TIMING, "the ranks report more time than has passed",
+                      {"failure": Failure("clock", f"{sum(times):.0f} us in calls within {wall_us:.0f} us")})  # fmt: skip
+    side.calls_us.append(times)
+    side.settled_us.append(settled)
+    side.wall_us.append(wall_us)
+    return answers
+
+
+def _stamps(rank: int, answer: dict[str, Any], calls: int) -> list[tuple[int, int, int]]:
+    """The claimed start, end and settling of each call: whole numbers in order, or the report is refused."""
+    claimed = answer.get("calls")
+    good = isinstance(claimed, list) and len(claimed) == calls
+    good = good and all(
+        isinstance(c, list) and len(c) == 3 and all(type(n) is int for n in c) and c[0] < c[1] <= c[2] for c in claimed or []
+    )
+    if not good:
+        raise Decided(Verdict.REJECTED, Stage.TIMING, f"rank {rank} reported impossible times",
+                      {"failing_ranks": (rank,), "failure": Failure("clock", "times missing, negative or out of order", rank)})  # fmt: skip
+    return [(c[0], c[1], c[2]) for c in claimed or []]
+
+
+def _verify(exchange: Exchange, slots: list[int], answers: dict[int, dict[str, Any]], share: float, source: random.Random) -> None:
+    """Compare a share of the timed outputs, chosen now, and hold the ranks to the fingerprints they gave for all of them."""
+    chosen = source.sample(slots, max(1, math.ceil(share * len(slots))))
+    exchange.know_truth(chosen)
+    outcome = exchange.compare(chosen, words="timed calls")
+    if outcome.rejected or outcome.mismatch:
+        what = outcome.rejected or (outcome.mismatch.pattern if outcome.mismatch else "")
+        raise Decided(
+            Verdict.REJECTED, Stage.TIMING, f"right when checked, wrong when timed: {what or 'values differ'}",
+            {"mismatch": outcome.mismatch, "failure": Failure("timed_output", "a timed call returned a wrong result"),
+             "failing_ranks": outcome.mismatch.ranks if outcome.mismatch else ()},
+        )  # fmt: skip
+    for (slot, rank), digest in outcome.digests.items():
+        claimed = answers[rank].get("digests", [])
+        if len(claimed) != len(slots) or claimed[slots.index(slot)] != digest:
+            raise Decided(
+                Verdict.REJECTED, Stage.TIMING, f"rank {rank} changed an output after its call was over",
+                {"failing_ranks": (rank,), "failure": Failure("late_output", "fingerprint differs", rank)},
+            )  # fmt: skip
+
+
+def _conclude(
+    reference: Side, candidate: Side, plan: Plan, calls: int, floor_us: float | None, note: str, first_call_us: float | None
+) -> Timing:
+    ratio = speedup(reference.calls_us, candidate.calls_us)
+    clock = clocks_agree(
+        reference_us=reference.calls_us, candidate_us=candidate.calls_us,
+        reference_wall_us=reference.wall_us, candidate_wall_us=candidate.wall_us,
+    )  # fmt: skip
+    timing = Timing(
+        reference_us=median(reference.calls_us), candidate_us=median(candidate.calls_us),
+        speedup=ratio.value, speedup_low=ratio.low, speedup_high=ratio.high, decision=ratio.decision,
+        calls=calls * plan.timing_rounds, rounds=plan.timing_rounds,
+        reference_p10_us=quantile(reference.calls_us, 0.1), reference_p90_us=quantile(reference.calls_us, 0.9),
+        candidate_p10_us=quantile(candidate.calls_us, 0.1), candidate_p90_us=quantile(candidate.calls_us, 0.9),
+        floor_us=floor_us, clock_agreement=clock.words, first_call_us=first_call_us,
+        reference_samples_us=tuple(map(tuple, reference.calls_us)), candidate_samples_us=tuple(map(tuple, candidate.calls_us)),
+        note=note,
+    )  # fmt: skip
+    if not clock.agrees:
+        raise Decided(Verdict.REJECTED, Stage.TIMING, f"the reported times are not borne out by the judge's clock: {clock.words}",
+                      {"timing": timing, "failure": Failure("clock", clock.words)})  # fmt: skip
+    late, usual = median(candidate.settled_us), median(reference.settled_us)
+    if late > usual + max(20.0, 0.25 * timing.candidate_us) and late > 3 * usual:
+        text = f"the device went on working for {late:.0f} us after the end of a call ({usual:.0f} us is usual)"
+        raise Decided(Verdict.REJECTED, Stage.TIMING, f"work outside the timed stream: {text}",
+                      {"timing": timing, "failure": Failure("hidden_work", text)})  # fmt: skip
+    if floor_us is not None and timing.candidate_us < floor_us:
+        text = f"{timing.candidate_us:.2f} us is below the physical floor of {floor_us:.2f} us"
+        raise Decided(Verdict.REJECTED, Stage.TIMING, text, {"timing": timing, "failure": Failure("floor", text)})
+    return timing
+
+
+def calls_that_fit(argument_bytes: int, memory_bytes: int, wanted: int, world_size: int) -> int:
+    """How many argument sets of both sides fit beside each other; at least two, so that data rotates."""
+    per_call = max(1, 6 * argument_bytes * world_size)
+    return max(2, min(wanted, int(MEMORY_SHARE * memory_bytes / per_call)))

@@ -1,0 +1,36 @@
+"""What a candidate may use: compile CUDA or C++ once for all ranks, launch kernels, pass peer pointers. See
+docs/kit.md.
+
+Needs torch (for launching) and the standard library, nothing else: it runs inside the candidate's rank.
+"""
+
+from pkb.kit.arguments import f32, f64, i32, i64, ptr, u32, u64
+from pkb.kit.cpp import build_cpp
+from pkb.kit.cuda import Kernel, Module, compile
+from pkb.kit.driver import DriverError
+from pkb.kit.errors import BuildTimeout, CompileError, CompilerMissing
+from pkb.kit.pads import Pads, barrier_pads, buffers, channels, multicast, pointer_table
+
+__all__ = [
+    "BuildTimeout",
+    "CompileError",
+    "CompilerMissing",
+    "DriverError",
+    "Kernel",
+    "Module",
+    "Pads",
+    "barrier_pads",
+    "buffers",
+    "build_cpp",
+    "channels",
+    "compile",
+    "f32",
+    "f64",
+    "i32",
+    "i64",
+    "multicast",
+    "pointer_table",
+    "ptr",
+    "u32",
+    "u64",
+]

@@ -1,0 +1,116 @@
+"""Build once, use many times: a content-addressed store of compiled files, shared by the ranks of one evaluation.
+
+An artifact's name is the hash of everything that went into it, so a stale one cannot be found, and two candidates that
+differ in a byte never meet. Two places are searched:
+
+- `PKB_BUILD_CACHE`, read only, may be shared by many evaluations. Candidates must not be able to write it: whoever can
+  write there can hand a rival a broken kernel.
+- `PKB_BUILD_DIR`, private to this evaluation and writable; what is missing is built into it. Default:
+  `~/.cache/pkb/build`.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pkb.kit.errors import BuildTimeout, CompileError
+
+WAIT_SECONDS = 600.0
+"""How long a rank waits for another that builds the same thing (a torch extension takes 35 to 90 s). `PKB_BUILD_WAIT`
+sets it.
+"""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    path: Path
+    cached: bool
+    """It was there already: this call ran no compiler."""
+    seconds: float
+
+
+def content_key(*parts: str) -> str:
+    """A hash of the parts; each is preceded by its length, so that ("ab", "c") and ("a", "bc") differ."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()[:40]
+
+
+def build_dir() -> Path:
+    """The private writable folder, made if it is not there."""
+    chosen = os.environ.get("PKB_BUILD_DIR")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    folder = Path(chosen) if chosen else base / "pkb" / "build"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+def find(file_name: str) -> Path | None:
+    for variable in ("PKB_BUILD_CACHE", "PKB_BUILD_DIR"):
+        folder = os.environ.get(variable)
+        if folder and (Path(folder) / file_name).is_file():
+            return Path(folder) / file_name
+    return None
+
+
+def obtain(key: str, suffix: str, *, name: str, build: Callable[[Path, Path], None]) -> Artifact:
+    """The artifact `key + suffix`: found, or built by one process while the others wait for it.
+
+    `build(scratch, output)` may write what it likes into the folder `scratch` and must leave its result in `output`. A
+    build that fails with `CompileError` fails at once for all who were waiting too: eight ranks must not run a broken
+    60 s build one after another. The failure is not remembered beyond that, so a mended machine needs no cleaning.
+    """
+    began = time.monotonic()
+    began_wall = time.time()
+    file_name = key + suffix
+    found = find(file_name)
+    if found is not None:
+        return Artifact(path=found, cached=True, seconds=time.monotonic() - began)
+    folder = build_dir()
+    target = folder / file_name
+    failure = folder / f"{key}.failed"
+    with _locked(folder / f"{key}.lock", name=name):
+        if target.is_file():
+            return Artifact(path=target, cached=True, seconds=time.monotonic() - began)
+        if failure.is_file() and failure.stat().st_mtime >= began_wall:
+            raise CompileError(failure.read_text(), name=name, own_files=(f"{name}.cu", f"{name}.cpp"))
+        scratch = Path(tempfile.mkdtemp(prefix="building-", dir=folder))
+        try:
+            output = scratch / file_name
+            build(scratch, output)
+            output.replace(target)  # atomic: a reader sees the whole file or none
+        except CompileError as error:
+            failure.write_text(error.log)
+            raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return Artifact(path=target, cached=False, seconds=time.monotonic() - began)
+
+
+@contextmanager
+def _locked(path: Path, *, name: str) -> Iterator[None]:
+    """An exclusive lock with a bounded wait. The kernel drops it when its holder dies, so no lock is ever left
+    behind.
+    """
+    limit = float(os.environ.get("PKB_BUILD_WAIT") or WAIT_SECONDS)
+    deadline = time.monotonic() + limit
+    with path.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BuildTimeout(f"waited {limit:.0f} s for another process to build {name!r}") from None
+                time.sleep(0.02)
+        yield  # closing the file gives the lock back

@@ -1,0 +1,388 @@
+// pkb.cuh: what a kernel needs to talk to other GPUs through symmetric memory. It includes nothing, so it compiles in 0.1 s.
+//
+// Words. A *peer pointer* is an address in another GPU's symmetric buffer, mapped into this process: loads and stores through
+// it travel over NVLink. A *signal* is a uint32 in symmetric memory that one rank sets and another waits for. A *signal pad*
+// is an array of them, one pad per rank; `signal_pads` is the table of all ranks' pads (torch: handle.signal_pad_ptrs_dev).
+//
+// Ordering, the rule behind every bug in such kernels: data written before a RELEASE at .sys scope is visible to a thread
+// whose ACQUIRE at .sys scope read what the release wrote. Everything else (a volatile flag, __threadfence_block, a plain
+// store of a flag) lets a peer see the flag before the data. A release by one thread covers the writes of its whole block
+// if a __syncthreads() lies between, and likewise an acquire. All barriers below are built that way.
+#pragma once
+
+namespace pkb {
+
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Places in the grid and the clock
+
+__device__ __forceinline__ u32 thread_in_block() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+__device__ __forceinline__ u32 threads_in_block() { return blockDim.x * blockDim.y * blockDim.z; }
+__device__ __forceinline__ u32 block_in_grid() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
+__device__ __forceinline__ u32 blocks_in_grid() { return gridDim.x * gridDim.y * gridDim.z; }
+
+// Nanoseconds of the GPU's global timer. Its step can be as coarse as a microsecond.
+__device__ __forceinline__ u64 now_ns() {
+  u64 t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+  return t;
+}
+
+// A bound on waiting; 0 waits for ever. A wait that runs out returns false and leaves the signal as it was.
+struct Deadline {
+  u64 end;
+  __device__ __forceinline__ explicit Deadline(u64 timeout_ns) : end(timeout_ns ? now_ns() + timeout_ns : 0) {}
+  __device__ __forceinline__ bool passed() const { return end && now_ns() > end; }
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Signals: system-scope operations on one uint32, local or on a peer
+
+__device__ __forceinline__ void st_release_sys(u32* p, u32 v) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+__device__ __forceinline__ void st_relaxed_sys(u32* p, u32 v) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+__device__ __forceinline__ u32 ld_acquire_sys(const u32* p) {
+  u32 v;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ u32 ld_acquire_gpu(const u32* p) {
+  u32 v;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ u32 ld_relaxed_sys(const u32* p) {
+  u32 v;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ u32 cas_release_sys(u32* p, u32 expect, u32 v) {
+  u32 old;
+  asm volatile("atom.release.sys.global.cas.b32 %0, [%1], %2, %3;" : "=r"(old) : "l"(p), "r"(expect), "r"(v) : "memory");
+  return old;
+}
+__device__ __forceinline__ u32 cas_acquire_sys(u32* p, u32 expect, u32 v) {
+  u32 old;
+  asm volatile("atom.acquire.sys.global.cas.b32 %0, [%1], %2, %3;" : "=r"(old) : "l"(p), "r"(expect), "r"(v) : "memory");
+  return old;
+}
+__device__ __forceinline__ u32 add_release_sys(u32* p, u32 v) {
+  u32 old;
+  asm volatile("atom.release.sys.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+  return old;
+}
+__device__ __forceinline__ u32 add_acq_rel_gpu(u32* p, u32 v) {
+  u32 old;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+  return old;
+}
+// Orders everything this thread did before against everything after, for all GPUs. Slow (about a microsecond over NVLink):
+// one release by one thread after __syncthreads() is the cheaper way.
+__device__ __forceinline__ void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+// torch's convention: a slot holds 0 or 1; put turns 0 into 1 (and waits while an earlier put is not yet taken), wait turns 1
+// into 0. A slot is therefore clean again after each pair, and kernels may mix these with handle.barrier() and
+// handle.put_signal() on the same channel.
+__device__ __forceinline__ bool put_signal(u32* slot, u64 timeout_ns = 0) {
+  Deadline deadline(timeout_ns);
+  while (cas_release_sys(slot, 0, 1) != 0) {
+    if (deadline.passed()) return false;
+  }
+  return true;
+}
+__device__ __forceinline__ bool wait_signal(u32* slot, u64 timeout_ns = 0) {
+  Deadline deadline(timeout_ns);
+  while (cas_acquire_sys(slot, 1, 0) != 1) {
+    if (deadline.passed()) return false;
+  }
+  return true;
+}
+
+// Waits until a counter has reached `value`. Counters only rise (add_release_sys, or st_release_sys of a growing number), and
+// may wrap around: the difference is compared, not the value.
+__device__ __forceinline__ bool wait_reaches(const u32* counter, u32 value, u64 timeout_ns = 0) {
+  Deadline deadline(timeout_ns);
+  while ((int)(ld_acquire_sys(counter) - value) < 0) {
+    if (deadline.passed()) return false;
+  }
+  return true;
+}
+
+// The slot in `owner`'s pad that `peer` sets for it on a channel.
+__device__ __forceinline__ u32* slot_of(u32* const* signal_pads, u32 owner, u32 peer, u32 world, u32 channel) {
+  return signal_pads[owner] + channel * world + peer;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Barriers across ranks
+
+// Block `channel` of this rank meets block `channel` of all ranks. Every thread of the block must call it. What any thread of
+// any of those blocks wrote before is visible to all of them after. Different blocks must use different channels, and ranks
+// must launch the same number of blocks. Returns false in at least one thread if a wait ran out; the pad is then unusable.
+__device__ __forceinline__ bool barrier_block(u32* const* signal_pads, u32 rank, u32 world, u32 channel, u64 timeout_ns = 0) {
+  bool met = true;
+  __syncthreads();  // the writes of all threads come before the puts
+  // All puts, then all waits: with fewer threads than ranks, a wait before a put could stop everybody.
+  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block())
+    met &= put_signal(slot_of(signal_pads, peer, rank, world, channel), timeout_ns);
+  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block())
+    met &= wait_signal(slot_of(signal_pads, rank, peer, world, channel), timeout_ns);
+  __syncthreads();  // and the waits before the reads of all threads
+  return met;
+}
+
+// The same barrier with counters in place of flags: one store and one load per peer, no atomics over NVLink, nothing to reset.
+// The number of barriers so far is kept in the slot that a rank has for itself, so it survives from launch to launch and works in
+// CUDA graphs. Its slots are never 0 again: give it channels (better: a zeroed symmetric buffer) of its own, not shared with
+// barrier_block or with torch. All ranks must make the same calls on a channel.
+__device__ __forceinline__ bool barrier_epoch(u32* const* pads, u32 rank, u32 world, u32 channel, u64 timeout_ns = 0) {
+  bool met = true;
+  u32* mine = pads[rank] + channel * world;
+  __syncthreads();
+  const u32 epoch = ld_relaxed_sys(mine + rank) + 1;
+  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block())
+    if (peer != rank) st_release_sys(slot_of(pads, peer, rank, world, channel), epoch);
+  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block())
+    if (peer != rank) met &= wait_reaches(mine + peer, epoch, timeout_ns);
+  __syncthreads();  // all have read the old count before it moves
+  if (thread_in_block() == 0) st_relaxed_sys(mine + rank, epoch);
+  return met;
+}
+
+// All blocks of this grid meet. They must all be running at once: launch at most kernel.resident_blocks(...) of them, or launch
+// cooperatively. `counter` is one zeroed uint32 in this GPU's memory, used by one grid at a time; it needs no reset. (The top
+// bit flips when the last block arrives, and the low bits come back to what they were.)
+__device__ __forceinline__ void barrier_grid(u32* counter) {
+  __syncthreads();
+  if (thread_in_block() == 0) {
+    const u32 step = block_in_grid() == 0 ? 0x80000000u - (blocks_in_grid() - 1) : 1u;
+    const u32 before = add_acq_rel_gpu(counter, step);
+    while (((before ^ ld_acquire_gpu(counter)) & 0x80000000u) == 0) {
+    }
+  }
+  __syncthreads();
+}
+
+// All blocks of all ranks meet: the grid, then block 0 with its peers (by barrier_epoch), then the grid again.
+__device__ __forceinline__ bool barrier_world(u32* const* pads, u32 rank, u32 world, u32 channel, u32* counter, u64 timeout_ns = 0) {
+  bool met = true;
+  barrier_grid(counter);
+  if (block_in_grid() == 0) met = barrier_epoch(pads, rank, world, channel, timeout_ns);
+  barrier_grid(counter);
+  return met;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 16-byte loads and stores. NVLink likes 16 bytes per thread and neighbouring threads on neighbouring addresses.
+//
+// Which load? A plain load may be served by this SM's L1 cache, which no peer's write (nor another SM's) invalidates; an
+// ACQUIRE does. So after a barrier above, ld_weak is right even for peer data. ld_fresh never comes from L1: use it for data that
+// changes while you poll. ld_once uses the read-only path, which an acquire need not refresh: only for memory that nobody
+// writes while the kernel runs (your own inputs), never for a symmetric buffer.
+
+__device__ __forceinline__ uint4 ld_weak(const void* p) { return *reinterpret_cast<const uint4*>(p); }
+__device__ __forceinline__ uint4 ld_fresh(const void* p) {
+  uint4 v;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ uint4 ld_volatile(const void* p) {
+  uint4 v;
+  asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ uint4 ld_once(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+// Read once and do not push other data out of L1. Ordered like ld_weak.
+__device__ __forceinline__ uint4 ld_stream(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ void st_weak(void* p, uint4 v) { *reinterpret_cast<uint4*>(p) = v; }
+__device__ __forceinline__ void st_stream(void* p, uint4 v) {
+  asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1,%2,%3,%4};"
+               ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+__device__ __forceinline__ void st_fresh(void* p, uint4 v) {
+  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1,%2,%3,%4};"
+               ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
+// Copies `bytes` with `threads` threads, of which this is number `thread`. Either side may be a peer; pushing (peer `to`) is
+// faster than pulling, because a store does not wait for an answer. Four loads fly at once. 16-byte alignment of both makes it
+// fast, any alignment is right. No ordering: a barrier must follow before the receiver reads.
+__device__ __forceinline__ void copy(void* to, const void* from, u64 bytes, u64 thread, u64 threads) {
+  char* out = static_cast<char*>(to);
+  const char* in = static_cast<const char*>(from);
+  u64 done = 0;
+  if (((reinterpret_cast<u64>(out) | reinterpret_cast<u64>(in)) & 15) == 0) {
+    const u64 vectors = bytes / 16;
+    u64 i = thread;
+    for (; i + 3 * threads < vectors; i += 4 * threads) {
+      uint4 v[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) v[k] = ld_stream(in + 16 * (i + k * threads));
+#pragma unroll
+      for (int k = 0; k < 4; ++k) st_stream(out + 16 * (i + k * threads), v[k]);
+    }
+    for (; i < vectors; i += threads) st_stream(out + 16 * i, ld_stream(in + 16 * i));
+    done = vectors * 16;
+  }
+  for (u64 i = done + thread; i < bytes; i += threads) out[i] = in[i];
+}
+__device__ __forceinline__ void copy_block(void* to, const void* from, u64 bytes) {
+  copy(to, from, bytes, thread_in_block(), threads_in_block());
+}
+__device__ __forceinline__ void copy_grid(void* to, const void* from, u64 bytes) {
+  const u64 threads = threads_in_block();
+  copy(to, from, bytes, block_in_grid() * threads + thread_in_block(), threads * blocks_in_grid());
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Arithmetic on 16 bytes: 4 fp32, 8 bf16 or 8 fp16
+//
+// Lanes<T>::accumulate widens into fp32 sums (do that when you add many ranks: adding in bf16 rounds at every step and the
+// judge sees it), Lanes<T>::pack rounds once at the end, Lanes<T>::add is the packed add. T is pkb::f32, pkb::bf16 or pkb::f16.
+
+struct f32 {};
+struct bf16 {};
+struct f16 {};
+template <class T>
+struct Lanes;
+
+template <>
+struct Lanes<f32> {
+  static constexpr int count = 4;
+  __device__ __forceinline__ static void accumulate(float (&sum)[4], uint4 v) {
+    sum[0] += __uint_as_float(v.x);
+    sum[1] += __uint_as_float(v.y);
+    sum[2] += __uint_as_float(v.z);
+    sum[3] += __uint_as_float(v.w);
+  }
+  __device__ __forceinline__ static uint4 pack(const float (&s)[4]) {
+    return make_uint4(__float_as_uint(s[0]), __float_as_uint(s[1]), __float_as_uint(s[2]), __float_as_uint(s[3]));
+  }
+  __device__ __forceinline__ static uint4 add(uint4 a, uint4 b) {
+    float s[4] = {0.f, 0.f, 0.f, 0.f};
+    accumulate(s, a);
+    accumulate(s, b);
+    return pack(s);
+  }
+};
+
+template <>
+struct Lanes<bf16> {
+  static constexpr int count = 8;
+  __device__ __forceinline__ static void accumulate(float (&sum)[8], uint4 v) {
+    const u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // a bf16 is the upper half of an fp32
+      sum[2 * i] += __uint_as_float(w[i] << 16);
+      sum[2 * i + 1] += __uint_as_float(w[i] & 0xffff0000u);
+    }
+  }
+  __device__ __forceinline__ static u32 pack2(float low, float high) {
+    u32 w;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
+    return w;
+  }
+  __device__ __forceinline__ static uint4 pack(const float (&s)[8]) {
+    return make_uint4(pack2(s[0], s[1]), pack2(s[2], s[3]), pack2(s[4], s[5]), pack2(s[6], s[7]));
+  }
+  __device__ __forceinline__ static u32 add2(u32 a, u32 b) {
+    u32 c;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(c) : "r"(a), "r"(0x3f803f80u), "r"(b));  // a * 1 + b: sm_80 has no add
+    return c;
+  }
+  __device__ __forceinline__ static uint4 add(uint4 a, uint4 b) {
+    return make_uint4(add2(a.x, b.x), add2(a.y, b.y), add2(a.z, b.z), add2(a.w, b.w));
+  }
+};
+
+template <>
+struct Lanes<f16> {
+  static constexpr int count = 8;
+  __device__ __forceinline__ static void accumulate(float (&sum)[8], uint4 v) {
+    const u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float low, high;
+      asm("{.reg .b16 l, h;\n mov.b32 {l, h}, %2;\n cvt.f32.f16 %0, l;\n cvt.f32.f16 %1, h;}"
+          : "=f"(low), "=f"(high) : "r"(w[i]));
+      sum[2 * i] += low;
+      sum[2 * i + 1] += high;
+    }
+  }
+  __device__ __forceinline__ static u32 pack2(float low, float high) {
+    u32 w;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
+    return w;
+  }
+  __device__ __forceinline__ static uint4 pack(const float (&s)[8]) {
+    return make_uint4(pack2(s[0], s[1]), pack2(s[2], s[3]), pack2(s[4], s[5]), pack2(s[6], s[7]));
+  }
+  __device__ __forceinline__ static u32 add2(u32 a, u32 b) {
+    u32 c;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+  }
+  __device__ __forceinline__ static uint4 add(uint4 a, uint4 b) {
+    return make_uint4(add2(a.x, b.x), add2(a.y, b.y), add2(a.z, b.z), add2(a.w, b.w));
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// NVLS: the switch adds and copies. Addresses lie in handle.multicast_ptr, which is 0 where there is no NVSwitch multicast.
+// One load returns the sum over all ranks, one store writes to all. bf16 and fp16 sums are kept in fp32 inside the switch.
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+template <class T>
+struct Multimem;
+
+#define PKB_MULTIMEM(T, REDUCE, PLAIN)                                                                                 \
+  template <>                                                                                                          \
+  struct Multimem<T> {                                                                                                 \
+    __device__ __forceinline__ static uint4 ld_reduce(const void* p) {                                                 \
+      uint4 v;                                                                                                         \
+      asm volatile("multimem.ld_reduce.relaxed.sys.global.add" REDUCE " {%0,%1,%2,%3}, [%4];"                          \
+                   : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");                                  \
+      return v;                                                                                                        \
+    }                                                                                                                  \
+    __device__ __forceinline__ static void st(void* p, uint4 v) {                                                      \
+      asm volatile("multimem.st.relaxed.sys.global" PLAIN " [%0], {%1,%2,%3,%4};"                                      \
+                   ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");                                       \
+    }                                                                                                                  \
+    __device__ __forceinline__ static void red(void* p, uint4 v) {                                                     \
+      asm volatile("multimem.red.relaxed.sys.global.add" PLAIN " [%0], {%1,%2,%3,%4};"                                 \
+                   ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");                                       \
+    }                                                                                                                  \
+  };
+PKB_MULTIMEM(f32, ".v4.f32", ".v4.f32")
+PKB_MULTIMEM(bf16, ".acc::f32.v4.bf16x2", ".v4.bf16x2")
+PKB_MULTIMEM(f16, ".acc::f32.v4.f16x2", ".v4.f16x2")
+#undef PKB_MULTIMEM
+
+// Adds to the same counter on every rank at once: one instruction in place of `world` signals. Wait with wait_reaches.
+__device__ __forceinline__ void multimem_add_release(u32* multicast_counter, u32 v) {
+  asm volatile("multimem.red.release.sys.global.add.u32 [%0], %1;" ::"l"(multicast_counter), "r"(v) : "memory");
+}
+
+#endif
+
+}  // namespace pkb

@@ -1,0 +1,151 @@
+"""Torch C++/CUDA extensions as upstream's candidates write them: one `.cu` text with
+`PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)`.
+
+torch's own loader builds in every process, needs ninja and picks its flags by the visible GPUs. Here nvcc is called
+once per candidate and all ranks load the result. The flags are those of torch's loader plus the caller's.
+"""
+
+import importlib.machinery
+import importlib.util
+import re
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from pkb.kit.cache import Artifact, content_key, obtain
+from pkb.kit.cpp import find_cxx
+from pkb.kit.errors import CompilerMissing
+from pkb.kit.nvcc import find as find_nvcc
+from pkb.kit.nvcc import run_compiler
+from pkb.kit.toolkit import cuda_home, include_dirs, resolve_arch, wheel_roots
+
+_STUBS = Path(__file__).parent / "upstream" / "stubs"
+
+
+def compile_cuda_extension(
+    name: str,
+    cuda_src: str,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+) -> ModuleType:
+    """Build (or find) the extension and import it. Raises `CompileError` with the compiler's log."""
+    import torch
+
+    if torch.version.cuda is None:
+        raise RuntimeError(f"extension {name!r} needs a CUDA build of torch; this is {torch.__version__}")
+    name = extension_name(name)
+    artifact = build_extension(
+        name, cuda_src, cflags=extra_cuda_cflags or (), includes=extra_include_paths or (), ldflags=extra_ldflags or ()
+    )
+    loader = importlib.machinery.ExtensionFileLoader(name, str(artifact.path))
+    spec = importlib.util.spec_from_file_location(name, artifact.path, loader=loader)
+    if spec is None:
+        raise ImportError(f"cannot load {artifact.path}")
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def extension_name(name: str) -> str:
+    """It becomes part of a C symbol (PyInit_<name>), so it must be an identifier."""
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)[:80]
+    return plain if plain[:1].isalpha() or plain.startswith("_") else f"ext_{plain}"
+
+
+def build_extension(
+    name: str, source: str, *, cflags: Sequence[str] = (), includes: Sequence[str] = (), ldflags: Sequence[str] = ()
+) -> Artifact:
+    """The shared library on disk. With a CPU build of torch, the object file only: that checks the source, and no
+    more.
+    """
+    import torch
+
+    found = find_nvcc()
+    if found is None:
+        raise CompilerMissing("a torch CUDA extension needs nvcc: install the CUDA toolkit or set CUDA_HOME")
+    cxx = find_cxx()
+    if cxx is None:
+        raise CompilerMissing("a torch CUDA extension needs a C++ compiler: install g++ or set CXX")
+    nvcc, identity = found
+    links = torch.version.cuda is not None
+    compile_flags = _compile_flags(name, cflags=cflags, includes=includes)
+    linker = [str(nvcc), "-cudart=shared"] if _relocatable(cflags) else [str(cxx)]
+    link_flags = _link_flags(ldflags)
+
+    def build(scratch: Path, output: Path) -> None:
+        (scratch / f"{name}.cu").write_text(source)
+        target = f"{name}.o" if links else output.name
+        run_compiler([str(nvcc), "-c", f"{name}.cu", "-o", target, *compile_flags], scratch=scratch, name=name)
+        if links:
+            run_compiler([*linker, "-shared", target, "-o", output.name, *link_flags], scratch=scratch, name=name)
+
+    flags = "\0".join((*compile_flags, *linker, *link_flags))
+    key = content_key("extension", name, source, flags, identity, torch.__version__, sys.version)
+    return obtain(key, ".so" if links else ".o", name=name, build=build)
+
+
+def _compile_flags(name: str, *, cflags: Sequence[str], includes: Sequence[str]) -> list[str]:
+    import torch
+    from torch.utils import cpp_extension
+
+    arch = resolve_arch().removeprefix("sm_")
+    folders = [*cpp_extension.include_paths("cpp"), sysconfig.get_paths()["include"]]
+    if torch.version.cuda is not None:
+        # Wheels bring cublas, cusparse and cusolver headers, which a small toolkit lacks; the toolkit's own come from
+        # nvcc.
+        folders += [str(folder) for folder in include_dirs()]
+    else:
+        folders.append(str(_STUBS))
+    flags = [
+        f"-DTORCH_EXTENSION_NAME={name}",
+        "-DTORCH_API_INCLUDE_EXTENSION_H",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+        *(f"-I{folder}" for folder in includes),
+        *(part for folder in dict.fromkeys(folders) for part in ("-isystem", folder)),
+        *getattr(cpp_extension, "COMMON_NVCC_FLAGS", ("--expt-relaxed-constexpr",)),
+        "-Xcompiler",
+        "-fPIC",
+    ]
+    given = list(cflags)
+    if torch.version.cuda is None:
+        # Only a check, never run: the host compiler's optimiser would take most of the time.
+        given = [*(flag for flag in given if not re.fullmatch(r"-O\d", flag)), "-O0"]
+    if not any(flag.startswith(("-std", "--std")) for flag in given):
+        # torch raises the standard its headers need from time to time; its own loader knows which.
+        loader_text = Path(cpp_extension.__file__).read_text()
+        flags.append("-std=c++20" if "'-std=c++20'" in loader_text else "-std=c++17")
+    if not any(re.match(r"--?(gencode|arch|gpu-architecture|generate-code)", flag) for flag in given):
+        flags.append(f"-gencode=arch=compute_{arch},code=sm_{arch}")
+    if not any(re.fullmatch(r"-O\d", flag) for flag in given):
+        flags.append("-O3")
+    return flags + given
+
+
+def _link_flags(ldflags: Sequence[str]) -> list[str]:
+    import torch
+
+    torch_lib = Path(torch.__file__).parent / "lib"
+    wanted = ("c10", "c10_cuda", "torch_cpu", "torch_cuda", "torch", "torch_python")
+    flags = [f"-L{torch_lib}", *(f"-l{library}" for library in wanted if (torch_lib / f"lib{library}.so").is_file())]
+    home = cuda_home()
+    if home is not None:
+        # The stub stands in for the driver's libcuda.so when a candidate links -lcuda.
+        flags += [f"-L{home / 'lib64'}", f"-L{home / 'lib64' / 'stubs'}"]
+    return [*flags, *_cudart(), *ldflags]
+
+
+def _cudart() -> list[str]:
+    home = cuda_home()
+    if home is not None and (home / "lib64" / "libcudart.so").exists():
+        return ["-lcudart"]
+    # Wheels bring libcudart.so.13 without the name that -l looks for.
+    found = [path for root in wheel_roots() for path in sorted((root / "lib").glob("libcudart.so.*"))]
+    return [str(found[0])] if found else []
+
+
+def _relocatable(cflags: Sequence[str]) -> bool:
+    """Device code in several parts (-rdc=true, NVSHMEM) has to be linked by nvcc."""
+    return any(flag in ("-rdc=true", "-dc", "--relocatable-device-code=true") for flag in cflags)

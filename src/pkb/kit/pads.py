@@ -1,0 +1,55 @@
+"""Tables of peer pointers for kernels: what `torch.distributed._symmetric_memory.rendezvous` returns, ready to pass.
+
+    handle = symm_mem.rendezvous(buffer, group)
+    kernel[blocks, 512](kit.buffers(handle), *kit.barrier_pads(handle), n)
+
+    extern "C" __global__ void kernel(float* const* buffers, pkb::u32* const* pads, int rank, int world, long long n)
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pkb.kit.arguments import i32, ptr
+
+
+class Pads(NamedTuple):
+    """Three kernel arguments in a row: the table of signal pads, this rank, the number of ranks."""
+
+    signal_pads: ctypes.c_uint64
+    rank: ctypes.c_int32
+    world: ctypes.c_int32
+
+
+def barrier_pads(handle: Any) -> Pads:
+    """The arguments that every barrier of pkb.cuh starts with. Pass them on with a star."""
+    return Pads(ptr(handle.signal_pad_ptrs_dev), i32(handle.rank), i32(handle.world_size))
+
+
+def buffers(handle: Any) -> ctypes.c_uint64:
+    """The table of all ranks' buffers, as `T* const*`. Entry `rank` is this rank's own."""
+    return ptr(handle.buffer_ptrs_dev)
+
+
+def multicast(handle: Any) -> ctypes.c_uint64:
+    """The multicast address for `pkb::Multimem`. Raises where the machine has no NVLS, where it would be null."""
+    address = int(handle.multicast_ptr)
+    if address == 0:
+        raise RuntimeError("this machine has no NVLS multicast (it needs several GPUs on an NVSwitch)")
+    return ptr(address)
+
+
+def channels(handle: Any) -> int:
+    """How many barrier channels the signal pads hold: the largest number of blocks with a channel each."""
+    return int(handle.signal_pad_size) // (4 * int(handle.world_size))
+
+
+def pointer_table(addresses: Sequence[Any], *, device: Any = "cuda") -> Any:
+    """A device array of pointers, from addresses or tensors: for tables that torch does not make.
+
+    Keep the returned tensor alive for as long as kernels use it, and make it once: it costs a copy to the device.
+    """
+    import torch
+
+    numbers = [item.data_ptr() if isinstance(item, torch.Tensor) else int(item) for item in addresses]
+    return torch.tensor(numbers, dtype=torch.int64).to(device)

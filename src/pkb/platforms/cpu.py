@@ -1,0 +1,61 @@
+"""Ranks are processes on the CPU; symmetric memory is shared memory, collectives are gloo's."""
+
+import importlib.util
+import os
+import platform as host
+
+import psutil
+
+from pkb.platforms.base import PlatformFacts
+
+MAX_RANKS = 8
+
+
+class CpuPlatform:
+    name = "cpu"
+    device = "cpu"
+    backend = "gloo"
+    note = "ranks share one CPU: right or wrong is meaningful, times say nothing about GPUs or NVLink"
+
+    def facts(self) -> PlatformFacts:
+        capabilities = ["torch", "cpp"]
+        if importlib.util.find_spec("triton") is not None:
+            capabilities.append("triton")
+        return PlatformFacts(
+            name=self.name,
+            available=os.name == "posix" and host.system() == "Linux",
+            why_not="" if host.system() == "Linux" else "ranks need Linux (memfd, namespaces)",
+            hardware=f"{os.cpu_count()} cores, {host.machine()}",
+            max_ranks=MAX_RANKS,
+            capabilities=tuple(capabilities),
+            memory_bytes=psutil.virtual_memory().available,
+        )
+
+    def start(self) -> None:
+        return
+
+    def stop(self) -> None:
+        return
+
+    def environment(self, world_size: int) -> dict[str, str]:
+        return {
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "TRITON_INTERPRET": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+
+    def device_indices(self, world_size: int) -> list[int]:
+        return [0] * world_size
+
+    def memory_limit_bytes(self) -> int:
+        return psutil.virtual_memory().available // 2
+
+    def readable(self) -> list[str]:
+        return []
+
+    def writable(self) -> list[str]:
+        return []
+
+    def leftovers(self) -> list[str]:
+        return []

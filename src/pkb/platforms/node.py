@@ -1,0 +1,50 @@
+"""A GPU for each rank, joined by NVLink: the machine the benchmark is about. All code but the placement is `virtual`'s."""
+
+from pkb.platforms.base import PlatformFacts
+from pkb.platforms.cuda import cuda_environment, gpus
+
+
+class NodePlatform:
+    name = "node"
+    device = "cuda"
+    backend = "cpu:gloo,cuda:nccl"
+    note = ""
+
+    def facts(self) -> PlatformFacts:
+        found = gpus()
+        enough = len(found) >= 2
+        return PlatformFacts(
+            name=self.name,
+            available=enough,
+            why_not="" if enough else f"needs at least 2 GPUs, {len(found)} found",
+            hardware=f"{len(found)}x {found[0].name}" if found else "",
+            max_ranks=len(found),
+            capabilities=("torch", "triton", "cuda", "cpp", "multicast"),
+            memory_bytes=sum(gpu.memory_bytes for gpu in found),
+        )
+
+    def start(self) -> None:
+        return
+
+    def stop(self) -> None:
+        return
+
+    def environment(self, world_size: int) -> dict[str, str]:
+        return cuda_environment()
+
+    def device_indices(self, world_size: int) -> list[int]:
+        return list(range(world_size))
+
+    def memory_limit_bytes(self) -> int:
+        import psutil
+
+        return psutil.virtual_memory().available * 3 // 4
+
+    def readable(self) -> list[str]:
+        return []
+
+    def writable(self) -> list[str]:
+        return []
+
+    def leftovers(self) -> list[str]:
+        return []

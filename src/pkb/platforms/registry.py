@@ -1,0 +1,33 @@
+"""Picks a platform by name, or the largest that the machine has."""
+
+from pkb.platforms.base import Platform, PlatformFacts
+from pkb.platforms.cpu import CpuPlatform
+from pkb.platforms.node import NodePlatform
+from pkb.platforms.virtual import VirtualPlatform
+from pkb.types.errors import UserError
+
+PLATFORMS: dict[str, type[Platform]] = {"node": NodePlatform, "virtual": VirtualPlatform, "cpu": CpuPlatform}
+"""Largest first: `auto` takes the first that is available."""
+
+
+def detect() -> dict[str, PlatformFacts]:
+    return {name: kind().facts() for name, kind in PLATFORMS.items()}
+
+
+def resolve(name: str) -> str:
+    """The platform meant by a name or by `auto`, which must be available here."""
+    if name == "auto":
+        for candidate, facts in detect().items():
+            if facts.available:
+                return candidate
+        raise UserError("no platform is available on this machine", "`pkb doctor` says what each one lacks")
+    if name not in PLATFORMS:
+        raise UserError(f"no platform is called {name!r}", f"platforms are auto, {', '.join(PLATFORMS)}")
+    facts = PLATFORMS[name]().facts()
+    if not facts.available:
+        raise UserError(f"platform {name} is not available here: {facts.why_not}", "`pkb doctor` shows what is")
+    return name
+
+
+def create(name: str) -> Platform:
+    return PLATFORMS[name]()

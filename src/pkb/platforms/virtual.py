@@ -1,0 +1,136 @@
+"""Several ranks on one GPU, under MPS: communication is real, the interconnect is the GPU's own memory.
+
+Each rank gets an equal share of the multiprocessors and sees only that many, so kernels sized by their number stay
+co-resident. NCCL must be 2.30 or newer to accept ranks that share a GPU, and its thread blocks are limited, or the first
+collective of eight ranks deadlocks waiting for blocks that find no room.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from pkb.platforms.base import PlatformFacts
+from pkb.platforms.cuda import HOW_TO_GET_NCCL, cuda_environment, gpus, suitable_nccl
+from pkb.types.errors import UserError
+
+MAX_RANKS = 8
+
+
+class VirtualPlatform:
+    name = "virtual"
+    device = "cuda"
+    backend = "cpu:gloo,cuda:nccl"
+    note = "all ranks share one GPU: right or wrong is as on a node, times say nothing about NVLink"
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+
+    def facts(self) -> PlatformFacts:
+        found = gpus()
+        why_not = ""
+        if not found:
+            why_not = "no NVIDIA GPU is visible (nvidia-ml-py and the driver are needed to look)"
+        elif shutil.which("nvidia-cuda-mps-control") is None:
+            why_not = "nvidia-cuda-mps-control is not on the PATH; it comes with the driver's utilities"
+        elif suitable_nccl() is None:
+            why_not = HOW_TO_GET_NCCL
+        return PlatformFacts(
+            name=self.name,
+            available=not why_not,
+            why_not=why_not,
+            hardware=found[0].name if found else "",
+            max_ranks=MAX_RANKS,
+            capabilities=("torch", "triton", "cuda", "cpp"),
+            memory_bytes=found[0].memory_bytes if found else 0,
+        )
+
+    def start(self) -> None:
+        """An MPS daemon of our own, with its own pipe directory, so that nobody else's is touched."""
+        self._folder = Path(tempfile.mkdtemp(prefix="pkb-mps-"))
+        environment = os.environ | self._mps()
+        environment.pop("LD_PRELOAD", None)
+        result = subprocess.run(
+            ["nvidia-cuda-mps-control", "-d"], env=environment, capture_output=True, text=True, timeout=30, check=False
+        )
+        if result.returncode:
+            self._remove()
+            raise UserError(f"MPS does not start: {(result.stderr or result.stdout).strip()}", "see `pkb doctor`")
+        give_up = time.monotonic() + 10
+        while not (self._folder / "pipe" / "control").exists():
+            if time.monotonic() > give_up:
+                self.stop()
+                raise UserError("MPS does not answer 10 s after its start", "see `pkb doctor`")
+            time.sleep(0.05)
+
+    def _mps(self) -> dict[str, str]:
+        assert self._folder is not None, "start() comes first"
+        pipe, log = self._folder / "pipe", self._folder / "log"
+        pipe.mkdir(exist_ok=True)
+        log.mkdir(exist_ok=True)
+        return {"CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(log)}
+
+    def stop(self) -> None:
+        """End the daemon and its server, by request and then by force."""
+        if self._folder is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                ["nvidia-cuda-mps-control"], input="quit -t 1\n", env=os.environ | self._mps(), text=True,
+                capture_output=True, timeout=20, check=False,
+            )  # fmt: skip
+        for process in self._daemons():
+            with contextlib.suppress(OSError):
+                os.kill(process, 9)
+        self._remove()
+
+    def _daemons(self) -> list[int]:
+        """Processes that still name our pipe directory in their environment."""
+        marker = f"CUDA_MPS_PIPE_DIRECTORY={self._folder}/pipe".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                if b"mps" in (entry / "comm").read_bytes() and marker in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+        return found
+
+    def _remove(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def environment(self, world_size: int) -> dict[str, str]:
+        nccl = suitable_nccl()
+        if nccl is None:
+            raise UserError("this machine's NCCL refuses several ranks on one GPU", HOW_TO_GET_NCCL)
+        return cuda_environment() | self._mps() | {
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(100 // world_size),
+            "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1",
+            "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+            "NCCL_NVLS_ENABLE": "0",
+            "NCCL_MAX_CTAS": "8",
+            "LD_PRELOAD": str(nccl),
+        }  # fmt: skip
+
+    def device_indices(self, world_size: int) -> list[int]:
+        return [0] * world_size
+
+    def memory_limit_bytes(self) -> int:
+        import psutil
+
+        return psutil.virtual_memory().available * 3 // 4
+
+    def readable(self) -> list[str]:
+        nccl = suitable_nccl()
+        return [str(nccl.parent)] if nccl else []
+
+    def writable(self) -> list[str]:
+        return [str(self._folder)] if self._folder else []
+
+    def leftovers(self) -> list[str]:
+        return [f"MPS process {pid}" for pid in self._daemons()] if self._folder else []

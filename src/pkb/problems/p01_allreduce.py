@@ -1,0 +1,70 @@
+"""All-reduce: every rank ends up with the elementwise sum of the tensors of all ranks.
+
+The collective of DDP gradients and of Megatron-LM's row-parallel layers. Rank r holds `tensor` (M, N) with
+values of its own; afterwards every rank holds the sum over all W ranks, the same bits everywhere, and its own
+`tensor` is as it was. The sum is in the tensor's dtype and is not divided by W.
+
+A good kernel for large tensors gives every rank one W-th of the elements to add up (reading the peers' copies
+in one fixed order) and then to hand out, which moves 2(W-1)/W of the tensor through each link; with in-switch
+reduction it is about half of that. For small ones (below some 256 KiB) a single step in which every rank reads
+everything is quicker, provided all ranks add in the same order.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {
+    "tiny": {"m": 64, "n": 64},
+    "paper": {"m": 1024, "n": 1024},
+    "real": {"m": 8192, "n": 8192},  # Llama-3-70B activations, TP 8, prefill of 8192 tokens
+    "odd": {"m": 127, "n": 61},
+}
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    return {"tensor": draw.normal("tensor", (draw.size["m"], draw.size["n"]))}
+
+
+def solution(tensor: torch.Tensor) -> torch.Tensor:
+    total = tensor.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total, op=dist.ReduceOp.SUM)
+    return total
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    elements, w = size["m"] * size["n"], world_size
+    payload = elements * element_bytes
+    return Cost(
+        flops=(w - 1) / w * elements,
+        hbm_bytes=2 * payload,
+        link_sent_bytes=2 * (w - 1) / w * payload,
+        link_received_bytes=2 * (w - 1) / w * payload,
+        phases=2 if w > 1 else 0,
+        switch_sent_bytes=(1 + 1 / w) * payload if w > 1 else 0,
+        switch_received_bytes=(1 + 1 / w) * payload if w > 1 else 0,
+    )
+
+
+PROBLEM = Problem(
+    id=1,
+    name="allreduce",
+    source="plain collective (DDP gradients, Megatron-LM row-parallel outputs)",
+    taxonomy=Taxonomy(
+        parallelism=("collective", "dp", "tp"),
+        layer="collective",
+        stage=("training-forward", "training-backward", "inference"),
+        pattern=("all-reduce",),
+        fusable="elementwise sum",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+)

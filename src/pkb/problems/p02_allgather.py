@@ -1,0 +1,73 @@
+"""All-gather: every rank ends up with the tensors of all ranks, stacked on a new leading axis in rank order.
+
+FSDP and ZeRO-3 gather the shards of a layer's parameters this way before they use them. Rank r holds `tensor`
+(M, N); afterwards every rank holds (W, M, N) with slice s equal to rank s's tensor, its own slice included. It
+is a stack, not a concatenation: the result has one axis more than the input. Nothing is computed, so the bits
+must be the same.
+
+A good kernel is bound by the W-1 shards that enter each rank. It either pulls them (with a barrier before, so
+that the data is there, and one after, so that a peer does not change its tensor under the reader) or pushes its
+own shard into every peer's result, once for all of them where the switch can multicast.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import Exact
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {
+    "tiny": {"m": 64, "n": 32},
+    "paper": {"m": 1024, "n": 1024},
+    "real": {"m": 26625, "n": 1024},  # an eighth of one Llama-3-8B decoder block (218 112 000 parameters)
+    "odd": {"m": 61, "n": 37},
+}
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    return {"tensor": draw.normal("tensor", (draw.size["m"], draw.size["n"]))}
+
+
+def solution(tensor: torch.Tensor) -> torch.Tensor:
+    world_size = dist.get_world_size()
+    # Through flat views: not every backend accepts an output with one axis more than the input.
+    gathered = torch.empty(world_size * tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+    dist.all_gather_into_tensor(gathered, tensor.contiguous().view(-1))
+    return gathered.view(world_size, *tensor.shape)
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    shard, w = size["m"] * size["n"] * element_bytes, world_size
+    return Cost(
+        flops=0,
+        hbm_bytes=(1 + w) * shard,
+        link_sent_bytes=(w - 1) * shard,
+        link_received_bytes=(w - 1) * shard,
+        phases=1 if w > 1 else 0,
+        switch_sent_bytes=shard if w > 1 else 0,
+        switch_received_bytes=(w - 1) * shard,
+    )
+
+
+PROBLEM = Problem(
+    id=2,
+    name="allgather",
+    source="plain collective (FSDP parameters, Megatron-LM sequence parallelism)",
+    taxonomy=Taxonomy(
+        parallelism=("collective", "fsdp", "sp"),
+        layer="collective",
+        stage=("training-forward", "training-backward", "inference"),
+        pattern=("all-gather",),
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=Exact(),
+    truth="native",
+)

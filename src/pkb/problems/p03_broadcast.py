@@ -1,0 +1,80 @@
+"""Broadcast: every rank ends up with a copy of one rank's tensor.
+
+DDP starts with it, so that all replicas begin with the same parameters, and reinforcement learning uses it to
+bring new weights from the trainer to the rollout ranks. Every rank holds `tensor` (M, N), but only the one of
+rank `src` counts: elsewhere its contents are placeholders that say the shape and dtype of what comes.
+Afterwards every rank holds a fresh copy of the source's tensor, and no rank's `tensor` has changed. `src`
+differs from call to call.
+
+When all ranks pull from the source, the source's link carries the tensor W-1 times. A good kernel sends it
+once: by multicast, or chunk by chunk along a chain of ranks, or as a scatter of W pieces that all ranks then
+exchange.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import Exact
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {
+    "tiny": {"m": 64, "n": 64},
+    "paper": {"m": 1024, "n": 1024},
+    "real": {"m": 128256, "n": 4096},  # Llama-3-8B token embedding
+    "odd": {"m": 127, "n": 61},
+}
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    return {
+        "tensor": draw.normal("tensor", (draw.size["m"], draw.size["n"])),
+        # The same on all ranks but different from call to call: a hard-coded root must fail.
+        "src": draw.random("root", key="all").randrange(draw.world_size),
+    }
+
+
+def solution(tensor: torch.Tensor, src: int = 0) -> torch.Tensor:
+    if not 0 <= src < dist.get_world_size():
+        raise ValueError(f"src is {src}, but there are {dist.get_world_size()} ranks")
+    out = tensor.clone(memory_format=torch.contiguous_format)
+    dist.broadcast(out, src=src)
+    return out
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    payload = size["m"] * size["n"] * element_bytes
+    moved = payload if world_size > 1 else 0
+    return Cost(
+        flops=0,
+        hbm_bytes=2 * payload,  # the source reads its tensor and writes its own copy of it
+        link_sent_bytes=moved,
+        link_received_bytes=moved,
+        phases=1 if world_size > 1 else 0,
+        switch_sent_bytes=moved,
+        switch_received_bytes=moved,
+        note="sent once along a pipelined chain; W-1 times if every rank pulls from the source",
+    )
+
+
+PROBLEM = Problem(
+    id=3,
+    name="broadcast",
+    source="plain collective (DDP start-up, weight synchronisation in reinforcement learning)",
+    taxonomy=Taxonomy(
+        parallelism=("collective", "dp", "tp"),
+        layer="collective",
+        stage=("training-forward", "inference", "rl"),
+        pattern=("broadcast",),
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=Exact(),
+    truth="native",
+)

@@ -1,0 +1,73 @@
+"""Reduce-scatter: the tensors of all ranks are summed, and every rank keeps one block of rows of the sum.
+
+FSDP and ZeRO reduce gradients this way, and Megatron-LM's sequence parallelism the outputs of its row-parallel
+layers. Rank r holds `tensor` (W * M, N); afterwards rank r holds rows [r * M, (r + 1) * M) of the sum over all
+W ranks, in the tensor's dtype and not divided by W. Any number of further axes is left as it is.
+
+W-1 blocks must leave and enter each rank. A good kernel lets every rank read its block from all peers at once
+and add up in registers with float32 accumulation, in one fixed order; in-switch reduction brings the sum in
+with one block. Atomic additions into a peer's result round once for each rank and come in any order.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # m: rows of one block
+    "tiny": {"m": 16, "n": 64},
+    "paper": {"m": 1024, "n": 1024},
+    "real": {"m": 1024, "n": 8192},  # Llama-3-70B with sequence parallelism, 8192 tokens on 8 ranks
+    "odd": {"m": 43, "n": 61},
+}
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    return {"tensor": draw.normal("tensor", (draw.world_size * draw.size["m"], draw.size["n"]))}
+
+
+def solution(tensor: torch.Tensor) -> torch.Tensor:
+    world_size = dist.get_world_size()
+    if tensor.dim() == 0 or tensor.shape[0] % world_size != 0:
+        raise ValueError(f"a tensor {tuple(tensor.shape)} cannot be cut into {world_size} equal blocks along axis 0")
+    shape = (tensor.shape[0] // world_size, *tensor.shape[1:])
+    out = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
+    dist.reduce_scatter_tensor(out, tensor.contiguous(), op=dist.ReduceOp.SUM)
+    return out
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    elements, w = size["m"] * size["n"], world_size
+    block = elements * element_bytes
+    return Cost(
+        flops=(w - 1) * elements,
+        hbm_bytes=(w + 1) * block,
+        link_sent_bytes=(w - 1) * block,
+        link_received_bytes=(w - 1) * block,
+        phases=1 if w > 1 else 0,
+        switch_sent_bytes=w * block if w > 1 else 0,  # also the rank's own block goes through the switch
+        switch_received_bytes=block if w > 1 else 0,
+    )
+
+
+PROBLEM = Problem(
+    id=7,
+    name="reducescatter",
+    source="plain collective (FSDP gradients, Megatron-LM sequence parallelism)",
+    taxonomy=Taxonomy(
+        parallelism=("collective", "fsdp", "sp", "tp"),
+        layer="collective",
+        stage=("training-forward", "training-backward"),
+        pattern=("reduce-scatter",),
+        fusable="elementwise sum",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+)

@@ -1,0 +1,87 @@
+"""Row-parallel linear layer with its output sharded by rows: a product on every rank, then a reduce-scatter.
+
+Megatron-LM's RowParallelLinear with sequence parallelism (attention output and MLP down projection). Rank r
+holds A_local (M, K_local) and B_local (K_local, N), its slices of a contraction of length K_local * W;
+afterwards it holds rows [r * M/W, (r + 1) * M/W) of the sum of all W products. The per-rank product is rounded
+to the dtype before it is communicated.
+
+A good kernel computes the rows that belong to other ranks first and sends each finished tile to its owner, into
+a slot for the source rank, so that the transfer hides under the rest of the product; the owner adds the W tiles
+in one fixed order. M/W may be smaller than a tile of the product, and a tile must not straddle two owners
+unnoticed.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # m is rounded up to a multiple of W; k is the whole contraction, of which each rank has k // W
+    "tiny": {"m": 64, "n": 64, "k": 64},
+    "paper": {"m": 1024, "n": 1024, "k": 512},
+    "real": {"m": 8192, "n": 8192, "k": 28672},  # Llama-3-70B down projection, 8192 tokens; K_local 3584 on 8 ranks
+    "odd": {"m": 129, "n": 65, "k": 149},
+}
+
+
+def _shape(size: Size, world_size: int) -> tuple[int, int, int]:
+    """M, N and K_local."""
+    return -(-size["m"] // world_size) * world_size, size["n"], size["k"] // world_size
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    m, n, k = _shape(draw.size, draw.world_size)
+    return {
+        "A_local": draw.normal("A_local", (m, k)),
+        "B_local": draw.normal("B_local", (k, n), scale=k**-0.5),
+    }
+
+
+def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
+    world_size = dist.get_world_size()
+    if A_local.shape[1] != B_local.shape[0]:
+        raise ValueError(f"inner sizes differ: A_local {tuple(A_local.shape)}, B_local {tuple(B_local.shape)}")
+    if A_local.shape[0] % world_size != 0:
+        raise ValueError(f"{A_local.shape[0]} rows cannot be shared out evenly among {world_size} ranks")
+    partial = torch.matmul(A_local.contiguous(), B_local.contiguous())
+    shape = (partial.shape[0] // world_size, partial.shape[1])
+    out = torch.empty(shape, dtype=partial.dtype, device=partial.device)
+    dist.reduce_scatter_tensor(out, partial, op=dist.ReduceOp.SUM)
+    return out
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    (m, n, k), w = _shape(size, world_size), world_size
+    product = m * n * element_bytes
+    return Cost(
+        flops=2 * m * n * k + (w - 1) / w * m * n,
+        hbm_bytes=(m * k + k * n) * element_bytes + product / w,
+        link_sent_bytes=(w - 1) / w * product,
+        link_received_bytes=(w - 1) / w * product,
+        phases=1 if w > 1 else 0,
+        switch_sent_bytes=product if w > 1 else 0,  # also the rank's own rows go through the switch
+        switch_received_bytes=product / w if w > 1 else 0,
+    )
+
+
+PROBLEM = Problem(
+    id=16,
+    name="gemm_reducescatter",
+    source="Megatron-LM RowParallelLinear with sequence parallelism",
+    taxonomy=Taxonomy(
+        parallelism=("tp", "sp"),
+        layer="mlp",
+        stage=("training-forward", "inference"),
+        pattern=("reduce-scatter",),
+        fusable="GEMM",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+)

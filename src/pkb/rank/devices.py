@@ -1,0 +1,165 @@
+"""What a rank needs of the device it runs on: waiting, stamping time, spinning, emptying caches. One class a kind of device.
+
+Both sides, oracle and candidate, use the same code, so that whatever it costs falls on both.
+"""
+
+import ctypes
+import mmap
+import struct
+import time
+from typing import Any, Protocol
+
+import torch
+
+_SLOT = struct.Struct("=Q")
+STAMP_SOURCE = """
+extern "C" __global__ void stamp(long long* where) {
+    long long now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    *where = now;
+}
+"""
+
+
+class RankBarrier:
+    """A barrier of the ranks of one side on a page of memory they inherited; bounded in time.
+
+    Each rank counts its arrivals in a slot of its own, so there is one writer to a word and no atomic operation is needed.
+    """
+
+    SLOT_BYTES = 64
+
+    def __init__(self, page: mmap.mmap, rank: int, world_size: int) -> None:
+        self._page, self._rank, self._world_size = page, rank, world_size
+        self._epoch = 0
+
+    def wait(self, *, timeout_s: float) -> None:
+        self._epoch += 1
+        _SLOT.pack_into(self._page, self._rank * self.SLOT_BYTES, self._epoch)
+        give_up = time.monotonic() + timeout_s
+        spins = 0
+        for peer in range(self._world_size):
+            while _SLOT.unpack_from(self._page, peer * self.SLOT_BYTES)[0] < self._epoch:
+                spins += 1
+                if spins > 200:
+                    time.sleep(0 if spins < 5000 else 1e-4)
+                    if time.monotonic() > give_up:
+                        raise TimeoutError(f"rank {self._rank} waited {timeout_s:.0f} s for rank {peer} to begin a call")
+
+
+class Device(Protocol):
+    torch_device: torch.device
+
+    def synchronize(self) -> None: ...
+    def align(self) -> None: ...
+    def stamp(self) -> Any: ...
+    def read_ns(self, stamp: Any) -> int: ...
+    def spin(self, microseconds: float) -> None: ...
+    def flush_cache(self) -> None: ...
+    def facts(self) -> dict[str, str]: ...
+
+
+class CpuDevice:
+    """The host itself. Stamps are the monotonic clock, which all processes of the machine share."""
+
+    def __init__(self) -> None:
+        self.torch_device = torch.device("cpu")
+        self._scratch = torch.zeros(4 << 20, dtype=torch.uint8)
+
+    def synchronize(self) -> None:
+        return
+
+    def align(self) -> None:
+        return
+
+    def stamp(self) -> int:
+        return time.monotonic_ns()
+
+    def read_ns(self, stamp: int) -> int:
+        return stamp
+
+    def spin(self, microseconds: float) -> None:
+        time.sleep(microseconds * 1e-6)
+
+    def flush_cache(self) -> None:
+        self._scratch.add_(1)
+
+    def facts(self) -> dict[str, str]:
+        return {"clock": "CLOCK_MONOTONIC"}
+
+
+class CudaDevice:
+    """One GPU, or a share of one. Stamps read the GPU's global timer in stream order.
+
+    The timer is common to all ranks on one GPU. Between GPUs it is not, so there (`common_clock=False`) only differences on
+    one rank are used, and starts are aligned by a device-side barrier.
+    """
+
+    def __init__(self, index: int, *, world_size: int) -> None:
+        self.torch_device = torch.device("cuda", index)
+        torch.cuda.set_device(index)
+        self._stamp = torch.cuda._compile_kernel(STAMP_SOURCE, "stamp")  # type: ignore[attr-defined]
+        self._stamps = torch.zeros(4096, dtype=torch.int64, device=self.torch_device)
+        self._next = 0
+        properties = torch.cuda.get_device_properties(index)
+        # Twice the L2, shared out over the ranks that flush it together when they share a GPU.
+        share = max(1, world_size if torch.cuda.device_count() == 1 else 1)
+        flush_bytes = max(16 << 20, 2 * properties.L2_cache_size // share)
+        self._scratch = torch.zeros(flush_bytes, dtype=torch.uint8, device=self.torch_device)
+        self._cycles_per_us = max(1.0, getattr(properties, "clock_rate", 1_700_000) / 1000)
+        self._handle: Any = None
+        self._cudart = _load_cudart()
+
+    def open_barrier(self) -> None:
+        """A device-side barrier on symmetric memory of our own, for a common start of all ranks."""
+        import torch.distributed as dist
+        import torch.distributed._symmetric_memory as symmetric
+
+        page = symmetric.empty(64, dtype=torch.int32, device=self.torch_device)
+        self._handle = symmetric.rendezvous(page, dist.group.WORLD)
+        self._page = page
+        self.align()
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.torch_device)
+
+    def align(self) -> None:
+        if self._handle is not None:
+            self._handle.barrier(channel=0)
+
+    def stamp(self) -> int:
+        slot = self._next % self._stamps.numel()
+        self._next += 1
+        self._stamp((1, 1, 1), (1, 1, 1), (self._stamps[slot : slot + 1],))
+        return slot
+
+    def read_ns(self, stamp: int) -> int:
+        return int(self._stamps[stamp].item())
+
+    def spin(self, microseconds: float) -> None:
+        torch.cuda._sleep(int(microseconds * self._cycles_per_us))
+
+    def flush_cache(self) -> None:
+        # Lines that an access policy has pinned survive an ordinary flush.
+        if self._cudart is not None:
+            self._cudart.cudaCtxResetPersistingL2Cache()
+        self._scratch.add_(1)
+
+    def facts(self) -> dict[str, str]:
+        properties = torch.cuda.get_device_properties(self.torch_device)
+        return {
+            "gpu": properties.name,
+            "multiprocessors": str(properties.multi_processor_count),
+            "cuda": str(torch.version.cuda),
+            "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+            "clock": "GPU global timer",
+        }
+
+
+def _load_cudart() -> ctypes.CDLL | None:
+    major = str(torch.version.cuda or "").split(".")[0]
+    try:
+        return ctypes.CDLL(f"libcudart.so.{major}")
+    except OSError:
+        return None

@@ -1,0 +1,133 @@
+"""Runs a batch of calls on one rank: the same code for correctness, races and timing, on both sides.
+
+A candidate that would like to behave in one stage and cheat in another sees the same sequence in all of them: a batch of
+calls on data it has not seen, then a request for outputs.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pkb.rank.devices import Device, RankBarrier
+from pkb.rank.trees import digest, tensors_in
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How one batch is run."""
+
+    slots: list[int]
+    """The argument sets, in the order they are called."""
+    aligned: bool = False
+    """All ranks start each call together, caches are cold, and the call is stamped."""
+    late_host_us: list[float] | None = None
+    """How long this rank sleeps before each call."""
+    late_device_us: list[float] | None = None
+    """How long this rank's device is kept busy before each call."""
+    overwrite: bool = False
+    """Arguments are overwritten straight after each return, in stream order."""
+    digests: bool = False
+    barrier_timeout_s: float = 60.0
+
+
+@dataclass
+class CallRecord:
+    start_ns: int
+    end_ns: int
+    """In the order of the current stream."""
+    settled_ns: int
+    """After the whole device is idle: far behind `end_ns` if work was put on a stream that the end mark does not see."""
+    digest: list[str]
+
+
+class Batch:
+    """The results of a batch, held until they are fetched or dropped."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[int, Any] = {}
+        self.records: list[CallRecord] = []
+
+
+def run_batch(
+    function: Callable[..., Any],
+    arguments: dict[int, dict[str, Any]],
+    schedule: Schedule,
+    *,
+    device: Device,
+    barrier: RankBarrier,
+    mutates: tuple[str, ...],
+    returns_input: bool,
+    on_step: Callable[[str], None],
+) -> Batch:
+    """Call the function once per slot. Outputs of all calls are held, so one that a later call overwrites is found out."""
+    batch = Batch()
+    stamps: list[tuple[Any, Any, Any]] = []
+    device.synchronize()
+    if not schedule.aligned:  # a common start of the batch; the calls then run as fast as each rank can
+        on_step("waiting for the other ranks to begin the batch")
+        barrier.wait(timeout_s=schedule.barrier_timeout_s)
+    for position, slot in enumerate(schedule.slots):
+        values = arguments[slot]
+        if schedule.late_host_us and schedule.late_host_us[position]:
+            time.sleep(schedule.late_host_us[position] * 1e-6)
+        if schedule.late_device_us and schedule.late_device_us[position]:
+            device.spin(schedule.late_device_us[position])
+        if schedule.aligned:
+            device.flush_cache()
+            device.synchronize()
+            on_step(f"waiting for the other ranks to begin call {position}")
+            barrier.wait(timeout_s=schedule.barrier_timeout_s)
+            device.align()
+        on_step(f"in solution(), call {position}")
+        start = device.stamp() if schedule.aligned else None
+        returned = function(*values.values())
+        if schedule.aligned:
+            end = device.stamp()
+            on_step(f"waiting for the device to finish call {position}")
+            device.synchronize()
+            settled = device.stamp()
+            device.synchronize()
+            stamps.append((start, end, settled))
+        output = {"returned": returned, "mutated": {name: values[name] for name in mutates}}
+        if schedule.overwrite:
+            output["returned"] = _detach_from_arguments(returned, values, returns_input)
+            _overwrite(values, keep=mutates)
+        batch.outputs[slot] = output
+    on_step("waiting for the device to finish the batch")
+    device.synchronize()
+    digests = [digest(batch.outputs[slot]) for slot in schedule.slots] if schedule.digests else []
+    for position, marks in enumerate(stamps):
+        start_ns, end_ns, settled_ns = (device.read_ns(mark) for mark in marks)
+        batch.records.append(CallRecord(start_ns, end_ns, settled_ns, digests[position] if digests else []))
+    on_step("idle")
+    return batch
+
+
+def _detach_from_arguments(returned: Any, values: dict[str, Any], returns_input: bool) -> Any:
+    """Where a problem may return an argument itself, copy it before the arguments are overwritten."""
+    if not returns_input or type(returned) is not torch.Tensor:
+        return returned
+    owners = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(values)}
+    return returned.clone() if returned.untyped_storage().data_ptr() in owners else returned
+
+
+def _overwrite(values: dict[str, Any], *, keep: tuple[str, ...]) -> None:
+    """NaN in every floating argument; integers become 0, which is a valid index, so that a late reader is wrong, not lost."""
+    for name, value in values.items():
+        if name in keep:
+            continue
+        for tensor in tensors_in(value):
+            tensor.fill_(float("nan") if tensor.is_floating_point() or tensor.is_complex() else 0)
+
+
+def aliases(returned: Any, values: dict[str, Any]) -> list[str]:
+    """Names of arguments whose memory an output shares."""
+    outputs = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(returned) if tensor.numel()}
+    return [
+        name
+        for name, value in values.items()
+        if any(tensor.untyped_storage().data_ptr() in outputs for tensor in tensors_in(value) if tensor.numel())
+    ]

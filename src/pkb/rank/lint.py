@@ -1,0 +1,197 @@
+"""Null candidates: outputs that took no communication, or no work at all. None of them may pass any problem.
+
+They run on the oracle's ranks, since they are ours: what matters here is whether inputs and comparison tell them from the
+truth, and by how much.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import DTYPES, Problem
+from pkb.problems.compare import Context
+from pkb.rank.trees import describe
+from pkb.rank.truth import rules_for
+
+NULLS = (
+    "zeros", "constant", "own_input", "own_shard", "no_communication", "previous_call", "uninitialised", "only_rank_0",
+)  # fmt: skip
+
+
+def lint_case(rank: Any, case: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per null candidate: its ratio of error to tolerance on this rank (infinite as None)."""
+    problem: Problem = rank.registry.get(case["problem"])
+
+    def fresh(call: int) -> dict[str, Any]:
+        return rank.with_groups(rank.draw_arguments(case | {"call": call}))
+
+    truth = rank.truth_of(problem, lambda: fresh(0), upstream=False)
+    previous = rank.truth_of(problem, lambda: fresh(1), upstream=False)
+    context = Context(
+        arguments=rank.draw_arguments(case | {"call": 0}), rank=rank.config.rank, world_size=rank.config.world_size,
+        dtype=DTYPES[case["dtype"]],
+    )  # fmt: skip
+    makers: dict[str, Callable[[], Any]] = {
+        "zeros": lambda: _map(truth, torch.zeros_like),
+        "constant": lambda: _map(truth, _constant),
+        "own_input": lambda: _own_input(truth, context.arguments, sharded=False, rank=0, world_size=1),
+        "own_shard": lambda: _own_input(
+            truth, context.arguments, sharded=True, rank=rank.config.rank, world_size=rank.config.world_size
+        ),
+        "no_communication": lambda: _without_communication(problem, fresh(0)),
+        "previous_call": lambda: _native(previous.tree, previous.dtypes),
+        "uninitialised": lambda: _map(truth, _uninitialised),
+        "only_rank_0": lambda: _native(truth.tree, truth.dtypes) if rank.config.rank == 0 else _map(truth, torch.zeros_like),
+    }
+    rows = [{"null": name, **_score(problem, truth, makers[name], context)} for name in NULLS]
+    honest = _score(problem, truth, lambda: _honest(problem, fresh(0)), context)
+    return [*rows, {"null": "honest", **honest}]
+
+
+def _score(problem: Problem, truth: Any, make: Callable[[], Any], context: Context) -> dict[str, Any]:
+    """The smallest and largest ratio over the outputs: a null passes a rank only if its largest ratio is at most 1."""
+    try:
+        output = make()
+    except Exception as error:  # a null candidate that raises has not passed; the row says why
+        return {"ratio": None, "note": f"raises {type(error).__name__}"}
+    got = describe(output)[1]
+    want = describe(truth.tree)[1]
+    if [t.shape for t in got] != [t.shape for t in want] or [t.dtype for t in got] != truth.dtypes:
+        return {"ratio": None, "note": "wrong shape or dtype"}
+    rules = rules_for(problem, truth.tree, upstream=False)
+    ratio = max((rule(w, g, context) for rule, w, g in zip(rules, want, got, strict=True)), default=math.inf)
+    return {"ratio": ratio if math.isfinite(ratio) else None, "note": ""}
+
+
+def _honest(problem: Problem, values: dict[str, Any]) -> Any:
+    """The reference itself in the native dtype: how near honest rounding comes to the limit."""
+    return {"returned": problem.reference(*values.values()), "mutated": {name: values[name] for name in problem.mutates}}
+
+
+def _native(tree: Any, dtypes: list[torch.dtype]) -> list[torch.Tensor]:
+    return [tensor.to(dtype) for tensor, dtype in zip(describe(tree)[1], dtypes, strict=True)]
+
+
+def _map(truth: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
+    return [function(tensor) for tensor in _native(truth.tree, truth.dtypes)]
+
+
+def _constant(tensor: torch.Tensor) -> torch.Tensor:
+    """The best single number: the mean, which is what a lazy guess would converge to."""
+    if tensor.numel() == 0:
+        return tensor.clone()
+    finite = tensor.double()[torch.isfinite(tensor)]
+    middle = float(finite.mean()) if finite.numel() else 0.0
+    return torch.full_like(tensor, round(middle) if not tensor.is_floating_point() else middle)
+
+
+def _uninitialised(tensor: torch.Tensor) -> torch.Tensor:
+    """Fresh memory as an allocator may hand it out: whatever bits are there."""
+    noise = torch.randint(0, 256, (tensor.numel() * tensor.element_size(),), dtype=torch.uint8, device=tensor.device)
+    if tensor.dtype is torch.bool:
+        return noise.to(torch.bool).reshape(tensor.shape)
+    return noise.view(tensor.dtype).reshape(tensor.shape)
+
+
+def _own_input(truth: Any, arguments: dict[str, Any], *, sharded: bool, rank: int, world_size: int) -> list[torch.Tensor]:
+    """For each output the argument that fits best: its own size first, else repeated or cut to size."""
+    tensors = [tensor for tensor in describe(arguments)[1] if tensor.numel()]
+    outputs = []
+    for want in _native(truth.tree, truth.dtypes):
+        same = [t for t in tensors if t.dtype == want.dtype] or tensors
+        source = next((t for t in same if t.shape == want.shape), same[0] if same else want.new_zeros(1)).to(want.dtype)
+        flat = source.reshape(-1)
+        if sharded and want.numel():
+            flat = flat[rank * flat.numel() // world_size :] if flat.numel() >= want.numel() * world_size else flat
+        count = max(1, -(-want.numel() // max(1, flat.numel())))
+        outputs.append(flat.repeat(count)[: want.numel()].reshape(want.shape).clone())
+    return outputs
+
+
+def _without_communication(problem: Problem, values: dict[str, Any]) -> Any:
+    with communication_removed():
+        return _honest(problem, values)
+
+
+class _Done:
+    def wait(self, timeout: Any = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+
+def _fill(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Put own data where peers' data would have arrived, repeated or cut to size."""
+    flat = source.reshape(-1)
+    if target.numel() and flat.numel():
+        count = -(-target.numel() // flat.numel())
+        target.copy_(flat.repeat(count)[: target.numel()].reshape(target.shape))
+    else:
+        target.zero_()
+
+
+@contextlib.contextmanager
+def communication_removed() -> Iterator[None]:
+    """Replace every collective that a reference uses by one that moves nothing between ranks."""
+
+    def in_place(tensor: torch.Tensor, *args: Any, **options: Any) -> _Done:
+        return _Done()
+
+    def into(output: torch.Tensor, source: torch.Tensor, *args: Any, **options: Any) -> _Done:
+        _fill(output, source)
+        return _Done()
+
+    def into_list(outputs: list[torch.Tensor], source: Any, *args: Any, **options: Any) -> _Done:
+        for position, output in enumerate(outputs or []):
+            _fill(output, source if isinstance(source, torch.Tensor) else source[position])
+        return _Done()
+
+    def reduce_scatter(output: torch.Tensor, sources: list[torch.Tensor], *args: Any, **options: Any) -> _Done:
+        output.copy_(sources[dist.get_rank()])
+        return _Done()
+
+    def reduce_scatter_tensor(output: torch.Tensor, source: torch.Tensor, *args: Any, **options: Any) -> _Done:
+        start = dist.get_rank() * output.numel()
+        _fill(output, source.reshape(-1)[start : start + output.numel()])
+        return _Done()
+
+    def gather(tensor: torch.Tensor, gather_list: list[torch.Tensor] | None = None, *args: Any, **options: Any) -> _Done:
+        return into_list(gather_list or [], tensor)
+
+    def scatter(tensor: torch.Tensor, scatter_list: list[torch.Tensor] | None = None, *args: Any, **options: Any) -> _Done:
+        if scatter_list:
+            tensor.copy_(scatter_list[dist.get_rank()])
+        else:
+            tensor.zero_()
+        return _Done()
+
+    def batch(operations: list[Any]) -> list[_Done]:
+        sends = [op.tensor for op in operations if op.op in (dist.isend, dist.send, isend)]
+        for position, op in enumerate([op for op in operations if op.op not in (dist.isend, dist.send, isend)]):
+            _fill(op.tensor, sends[position % len(sends)] if sends else op.tensor)
+        return [_Done() for _ in operations]
+
+    def gather_objects(outputs: list[Any], item: Any, *args: Any, **options: Any) -> None:
+        outputs[:] = [item] * len(outputs)
+
+    isend = dist.isend
+    stand_ins: dict[str, Any] = {
+        "all_reduce": in_place, "broadcast": in_place, "reduce": in_place, "isend": in_place, "irecv": in_place,
+        "send": in_place, "recv": in_place, "barrier": lambda *a, **k: _Done(),
+        "all_gather_into_tensor": into, "all_to_all_single": into, "all_gather": into_list, "all_to_all": into_list,
+        "reduce_scatter": reduce_scatter, "reduce_scatter_tensor": reduce_scatter_tensor, "gather": gather,
+        "scatter": scatter, "batch_isend_irecv": batch, "all_gather_object": gather_objects,
+    }  # fmt: skip
+    saved = {name: getattr(dist, name) for name in stand_ins}
+    try:
+        for name, stand_in in stand_ins.items():
+            setattr(dist, name, stand_in)
+        yield
+    finally:
+        for name, original in saved.items():
+            setattr(dist, name, original)

@@ -1,0 +1,147 @@
+"""The oracle's side of a rank: draws arguments from the secret, runs the reference, compares.
+
+It never loads candidate code; the bytes of a candidate's outputs are all it ever sees of it.
+"""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pkb.problems.base import DTYPES, Problem
+from pkb.problems.compare import Context
+from pkb.problems.draw import Draw, GroupRef
+from pkb.problems.registry import Registry, default_registry, load_folder
+from pkb.rank.lint import lint_case
+from pkb.rank.server import Rank
+from pkb.rank.trees import describe, digest, pack
+from pkb.rank.truth import compare_trees, read_output, widen
+
+
+@dataclass(frozen=True)
+class Truth:
+    tree: Any
+    dtypes: list[torch.dtype]
+    """Of the tensors as the reference returns them for these arguments, before widening."""
+
+
+class OracleRank(Rank):
+    def open(self) -> None:
+        super().open()
+        if self.config.device == "cuda":
+            self.device.open_barrier()  # type: ignore[attr-defined]
+        folder = self.config.options.get("problems_folder")
+        extra = load_folder(Path(folder)) if folder else []
+        self.registry = Registry([*default_registry().all(), *extra])
+        self.secret = bytes.fromhex(self.config.options["secret"])
+        self.draws: dict[int, dict[str, Any]] = {}
+        self.truths: dict[int, Truth] = {}
+
+    def handle(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any] | None:
+        match message["do"]:
+            case "open":
+                self.make_groups(message["layout"])
+                return {"facts": self.device.facts()}
+            case "draw":
+                return self._draw(message)
+            case "truth":
+                for slot in message["slots"]:
+                    self.truths[slot] = self._truth(slot)
+                return {}
+            case "run":
+                problem = self._problem(self.draws[message["schedule"]["slots"][0]])
+                self.mutates, self.returns_input = tuple(problem.mutates), problem.returns_input
+                return self.run(problem.reference, message)
+            case "compare":
+                return self._compare(message, fds[0])
+            case "drop":
+                self.draws.clear()
+                self.truths.clear()
+                self.drop()
+                return {}
+            case "lint":
+                return {"rows": lint_case(self, message)}
+        raise ValueError(f"unknown command {message['do']!r}")
+
+    def _problem(self, case: dict[str, Any]) -> Problem:
+        return self.registry.get(case["problem"])
+
+    def draw_arguments(self, case: dict[str, Any]) -> dict[str, Any]:
+        """This rank's arguments, groups still standing as references."""
+        problem = self._problem(case)
+        draw = Draw(
+            secret=self.secret, call=case["call"], rank=self.config.rank, world_size=self.config.world_size,
+            size=problem.sizes[case["size"]], dtype=DTYPES[case["dtype"]], device=self.device.torch_device,
+            layout=problem.layout,
+        )  # fmt: skip
+        return problem.inputs(draw)
+
+    def with_groups(self, values: Any) -> Any:
+        if isinstance(values, GroupRef):
+            return self.groups[values.axis]
+        if isinstance(values, dict):
+            return {key: self.with_groups(value) for key, value in values.items()}
+        if isinstance(values, list | tuple):
+            return type(values)(self.with_groups(value) for value in values)
+        return values
+
+    def _draw(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        slot = message["slot"]
+        self.draws[slot] = message
+        values = self.draw_arguments(message)
+        if message["keep"]:
+            self.arguments[slot] = self.with_groups(values)
+        if not message["send"]:
+            return {}
+        description, fd = pack(values)
+        try:
+            self.channel.send({"reply": "arguments", "slot": slot, "tree": description}, [fd])
+        finally:
+            os.close(fd)
+        return None
+
+    def _truth(self, slot: int) -> Truth:
+        """What every correct solution must give, from arguments drawn anew so that no earlier call has touched them."""
+        case = self.draws[slot]
+        return self.truth_of(self._problem(case), lambda: self.with_groups(self.draw_arguments(case)), upstream=case["upstream"])
+
+    def truth_of(self, problem: Problem, fresh: Any, *, upstream: bool) -> Truth:
+        values = fresh()
+        native = {"returned": problem.reference(*values.values()), "mutated": {name: values[name] for name in problem.mutates}}
+        dtypes = [tensor.dtype for tensor in describe(native)[1]]
+        if problem.truth == "native" or upstream:
+            return Truth(native, dtypes)
+        del native
+        wide = widen(fresh())
+        tree = {"returned": problem.reference(*wide.values()), "mutated": {name: wide[name] for name in problem.mutates}}
+        return Truth(tree, dtypes)
+
+    def _compare(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
+        slot = message["slot"]
+        case, truth = self.draws[slot], self.truths[slot]
+        problem = self._problem(case)
+        output, difference = read_output(message["tree"], fd, truth.tree, truth.dtypes, device=self.device.torch_device)
+        if difference is not None:
+            return {"ok": False, "ratio": None, "output": "the result", "what": difference, "structure": True}
+        context = Context(
+            arguments=self.draw_arguments(case), rank=self.config.rank, world_size=self.config.world_size,
+            dtype=DTYPES[case["dtype"]],
+        )  # fmt: skip
+        others = {
+            other: t.tree for other, t in self.truths.items() if other != slot and self.draws[other]["size"] == case["size"]
+        }
+        result = compare_trees(
+            problem, truth.tree, truth.dtypes, output, context=context, upstream=case["upstream"], others=_same_shape(others, truth.tree)
+        )
+        if math.isnan(result.get("ratio") or 0.0):
+            result |= {"ok": False, "ratio": None}
+        return result | {"digest": digest(output)}
+
+
+def _same_shape(others: dict[int, Any], truth: Any) -> dict[int, Any]:
+    """Only calls whose outputs have the same shapes can have left stale data that looks like this."""
+    shapes = [tensor.shape for tensor in describe(truth)[1]]
+    return {slot: tree for slot, tree in others.items() if [t.shape for t in describe(tree)[1]] == shapes}

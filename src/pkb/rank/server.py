@@ -1,0 +1,189 @@
+"""The loop of one rank process: receive a command, do it, answer. Oracle and candidate differ in the commands they know."""
+
+import contextlib
+import datetime
+import faulthandler
+import mmap
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.rank.devices import CpuDevice, CudaDevice, Device, RankBarrier
+from pkb.rank.execute import Batch, Schedule, run_batch
+from pkb.rank.trees import pack
+from pkb.types.channel import Channel
+
+STATUS_BYTES = 512
+
+
+@dataclass(frozen=True)
+class RankConfig:
+    """What the warden knows about a rank, all of it plain data from the judge."""
+
+    role: str
+    rank: int
+    world_size: int
+    platform: str
+    device: str
+    device_index: int
+    backend: str
+    folder: Path
+    """Private to this side: rendezvous file, symmetric memory, temporary files."""
+    threads: int
+    options: dict[str, Any]
+
+
+class StatusPage:
+    """One line of text per rank that the judge can read at any moment, even when the rank is stuck in a kernel."""
+
+    def __init__(self, page: mmap.mmap, rank: int) -> None:
+        self._page, self._start = page, rank * STATUS_BYTES
+        self._stage, self._wait = "starting", ""
+
+    def step(self, text: str) -> None:
+        self._stage, self._wait = text, ""
+        self._write(text)
+
+    def wait(self, text: str | None) -> None:
+        """A wait inside the current step, such as a symmetric-memory barrier; None when it is over."""
+        self._wait = text or ""
+        self._write(f"{self._stage}: {text}" if text else self._stage)
+
+    def _write(self, text: str) -> None:
+        data = text.encode(errors="replace")[: STATUS_BYTES - 1]
+        self._page[self._start : self._start + STATUS_BYTES] = data.ljust(STATUS_BYTES, b"\0")
+
+
+class Rank:
+    """State common to both roles."""
+
+    mutates: tuple[str, ...] = ()
+    returns_input: bool = False
+
+    def __init__(self, config: RankConfig, channel: Channel, status: StatusPage, barrier: RankBarrier) -> None:
+        self.config, self.channel, self.status, self.barrier = config, channel, status, barrier
+        self.device: Device = CpuDevice()
+        self.groups: dict[str, Any] = {}
+        self.arguments: dict[int, dict[str, Any]] = {}
+        self.batch = Batch()
+
+    def open(self) -> None:
+        """Device and process group. Both sides use the same backend: a candidate may call the library, and is told apart."""
+        config = self.config
+        torch.set_num_threads(config.threads)
+        torch.set_grad_enabled(False)
+        torch.manual_seed(random.SystemRandom().getrandbits(63))
+        if config.device == "cuda":
+            self.device = CudaDevice(config.device_index, world_size=config.world_size)
+        store = dist.FileStore(str(config.folder / "rendezvous"), config.world_size)
+        dist.init_process_group(
+            config.backend,
+            store=store,
+            rank=config.rank,
+            world_size=config.world_size,
+            timeout=datetime.timedelta(seconds=float(config.options.get("collective_timeout_s", 600))),
+        )
+        self.groups["world"] = dist.group.WORLD
+
+    def make_groups(self, layout: dict[str, list[list[int]]]) -> None:
+        """The groups of a layout, made in the same order on every rank, once."""
+        for axis, partition in layout.items():
+            if axis in self.groups:
+                continue
+            for members in partition:
+                group = dist.new_group(members)
+                if self.config.rank in members:
+                    self.groups[axis] = group
+
+    def group(self, axis: str) -> Any:
+        return self.groups[axis]
+
+    def run(self, function: Any, message: dict[str, Any]) -> dict[str, Any]:
+        """Run one batch of calls and answer with its times."""
+        schedule = Schedule(**message["schedule"])
+        self.batch = run_batch(
+            function,
+            self.arguments,
+            schedule,
+            device=self.device,
+            barrier=self.barrier,
+            mutates=self.mutates,
+            returns_input=self.returns_input,
+            on_step=self.status.step,
+        )
+        return {
+            "calls": [[r.start_ns, r.end_ns, r.settled_ns] for r in self.batch.records],
+            "digests": [r.digest for r in self.batch.records],
+        }
+
+    def send_output(self, slot: int) -> None:
+        description, fd = pack(self.batch.outputs[slot])
+        try:
+            self.channel.send({"reply": "output", "slot": slot, "tree": description}, [fd])
+        finally:
+            os.close(fd)
+
+    def drop(self) -> None:
+        self.arguments.clear()
+        self.batch = Batch()
+        if self.config.device == "cuda":
+            torch.cuda.empty_cache()
+
+    def handle(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any] | None:
+        """Do one command; the answer, or None if it has been sent already."""
+        raise NotImplementedError
+
+    def serve(self) -> None:
+        """Answer commands until the judge closes the channel."""
+        while True:
+            self.status.step("idle")
+            message, fds, _ = self.channel.receive()
+            try:
+                if message["do"] == "exit":
+                    return
+                self.status.step(f"doing {message['do']}")
+                answer = self.handle(message, fds)
+            except BaseException as error:
+                # The process boundary: whatever a candidate raises, SystemExit included, becomes an answer.
+                answer = failure(error)
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            if answer is not None:
+                answer.setdefault("reply", "done")
+                self.channel.send({"at_ns": time.monotonic_ns()} | answer)
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """An exception as data: its type, its text, and the trace from the first frame that is not ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    shown = [frame for frame in frames if "/pkb/rank/" not in frame.filename] or list(frames)
+    trace = "".join(traceback.format_list(shown[-12:]))
+    kinds = [cls.__name__ for cls in type(error).__mro__]
+    return {
+        "reply": "error",
+        "type": type(error).__name__,
+        "kinds": kinds,
+        "message": str(error)[:4000],
+        "trace": trace[-8000:],
+        "line": shown[-1].lineno if shown else None,
+    }
+
+
+def prepare_process(config: RankConfig, stack_fd: int) -> None:
+    """What every rank process does first: a stack dump on request, and its own directory."""
+    faulthandler.enable(file=stack_fd, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=stack_fd, all_threads=True, chain=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle
+    with contextlib.suppress(OSError):
+        os.chdir(config.folder)
+    sys.argv = ["candidate"]

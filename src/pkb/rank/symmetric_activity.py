@@ -1,0 +1,55 @@
+"""What a candidate did with symmetric memory: counted on every platform, and where it waits told to whoever asks.
+
+The judge wants two things that a candidate's own word is not good for: did ranks touch each other's memory at all,
+and, when nothing moves any more, which call is each rank stuck in.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass
+class Activity:
+    """Counters of one rank. Mutable on purpose: it is written on every call, and read when a stage ends."""
+
+    allocations: int = 0
+    rendezvous: int = 0
+    barriers: int = 0
+    signals: int = 0
+    """put_signal and wait_signal together."""
+    peer_access_count: int = 0
+    """Buffers or pads of another rank asked for, or the table of pointers read: a raw pointer may go anywhere after
+    that."""
+    library_reductions: int = 0
+    """Calls of torch's own reductions on symmetric memory (torch.ops.symm_mem.*), which are library code, not a
+    kernel."""
+    last_call: str | None = None
+    """The latest call that can wait for a peer, such as "barrier(channel=0) waiting for rank 3"."""
+    on_wait: Callable[[str | None], None] | None = None
+    """Called with a text when a wait does not end at once, and with None when it has ended. It must be cheap."""
+
+    def peer_accesses(self) -> int:
+        return self.peer_access_count
+
+    def waiting(self, text: str) -> None:
+        self.last_call = text
+        if self.on_wait is not None:
+            self.on_wait(text)
+
+    def done(self) -> None:
+        if self.on_wait is not None:
+            self.on_wait(None)
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "allocations": self.allocations,
+            "rendezvous": self.rendezvous,
+            "barriers": self.barriers,
+            "signals": self.signals,
+            "peer_accesses": self.peer_access_count,
+            "library_reductions": self.library_reductions,
+        }
+
+
+ACTIVITY = Activity()
+"""The one of this process."""

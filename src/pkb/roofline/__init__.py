@@ -1,0 +1,1 @@
+"""How near to the hardware's limit: peaks, bounds and the physical floor."""

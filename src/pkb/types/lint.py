@@ -1,0 +1,33 @@
+"""What `pkb lint` says about one null candidate in one case."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LintRow:
+    """One null candidate (it returns zeros, its own shard, its input, ...) against one case of one problem."""
+
+    problem_id: int
+    name: str
+    size: str
+    ranks: int
+    dtype: str
+    null_candidate: str
+    passed: bool
+    """True is the bad news: a candidate that does nothing useful would be called correct."""
+    margin: float
+    """Error over tolerance on the rank where the null candidate is worst: at most 1 would pass; may be infinite."""
+    honest_ratio: float | None
+    """The same ratio for an honest recomputation: how near an honest kernel is to failing. None if not taken."""
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON has no infinity, so an infinite ratio becomes the string `inf`."""
+        fields = asdict(self)
+        for name in ("margin", "honest_ratio"):
+            value = fields[name]
+            if value is not None and not math.isfinite(value):
+                fields[name] = "inf"
+        return fields

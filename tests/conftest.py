@@ -1,0 +1,20 @@
+"""Options for the tests that need a GPU or minutes; without them these tests are skipped, not failed."""
+
+import pytest
+
+OPT_IN = {"gpu": "needs an NVIDIA GPU", "slow": "takes minutes"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    for marker, why in OPT_IN.items():
+        parser.addoption(
+            f"--{marker}", action="store_true", default=False, help=f"also run tests marked {marker}: {why}"
+        )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for marker, why in OPT_IN.items():
+        if not config.getoption(f"--{marker}"):
+            for item in items:
+                if item.get_closest_marker(marker):
+                    item.add_marker(pytest.mark.skip(reason=f"{why}; run with --{marker}"))

@@ -1,0 +1,268 @@
+"""Namespaces: what a candidate forks dies with the inner init, and nothing outside can be seen, reached or littered.
+
+Each test skips with the kernel's own reason where the machine lacks the layer it is about.
+"""
+
+import os
+import select
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from forked import error_of, in_child, in_namespaces
+
+from pkb.rank import kernel, namespaces
+from pkb.rank.isolation_report import probe_isolation
+
+
+@pytest.fixture(scope="module")
+def machine() -> dict[str, str]:
+    return probe_isolation()
+
+
+def need(machine: dict[str, str], *layers: str) -> None:
+    for layer in layers:
+        if not machine.get(layer, "off: not reported").startswith("on"):
+            pytest.skip(f"{layer}: {machine.get(layer)}")
+
+
+def ends_within(descriptor: int, seconds: float) -> bool:
+    """Whether every process that holds the pipe's other end is gone in time."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        if select.select([descriptor], [], [], left)[0] and os.read(descriptor, 64) == b"":
+            return True
+    return False
+
+
+def daemonise(alive: int) -> None:
+    """As a candidate would: away from its parent, its session and its signals, `alive` held open."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+            os.write(alive, f"{os.getpid()}\n".encode())
+            time.sleep(30)
+        os._exit(0)
+
+
+def carry(alive: int, *, isolated: bool) -> None:
+    """The process between judge and inner init; it tells the init's number by its own name."""
+    if isolated:
+        layers = namespaces.enter_namespaces(private_network=True, private_shm_bytes=None, private_tmp_bytes=None)
+    parent = os.pidfd_open(os.getpid())
+    init = os.fork()
+    if init == 0:
+        namespaces.die_with_parent(parent_pidfd=parent)
+        if isolated:
+            namespaces.finish_namespaces(layers)
+        daemonise(alive)
+        os.close(alive)
+        time.sleep(30)
+        os._exit(0)
+    os.close(alive)
+    time.sleep(0.05)  # until the init has its own /proc, which must not cover ours
+    Path(f"/proc/self/task/{os.getpid()}/comm").write_text(f"init={init}")
+    time.sleep(30)
+
+
+def test_probe_names_every_layer_and_a_remedy(machine: dict[str, str]) -> None:
+    assert set(machine) >= {"pid", "network", "mount", "files", "peers' memory", "signals", "capabilities"}
+    assert "probe" not in machine
+    assert all(words.startswith(("on", "off: ")) for words in machine.values())
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("killed", ["init", "carrier"])
+def test_a_daemon_dies_with_the_inner_init(machine: dict[str, str], isolated: bool, killed: str) -> None:
+    need(machine, "pid", "mount")
+    read_end, write_end = os.pipe()
+    if (carrier := os.fork()) == 0:
+        try:
+            carry(write_end, isolated=isolated)
+        finally:
+            os._exit(1)
+    os.close(write_end)
+    daemon = int(os.read(read_end, 32))
+    while "init=" not in (name := Path(f"/proc/{carrier}/comm").read_text()):
+        time.sleep(0.01)
+    init = int(name.split("=")[1])
+    os.kill(init if killed == "init" else carrier, signal.SIGKILL)
+    try:
+        # The control: without a PID namespace the daemon lives on, so the pipe would not end by itself.
+        assert ends_within(read_end, 5 if isolated else 0.3) is isolated
+    finally:
+        os.kill(carrier, signal.SIGKILL)
+        os.waitpid(carrier, 0)
+        if not isolated:
+            os.kill(daemon, signal.SIGKILL)
+        os.close(read_end)
+
+
+def test_die_with_parent_notices_a_parent_already_gone() -> None:
+    def orphan() -> None:
+        namespaces.die_with_parent(expected_ppid=os.getppid() + 1)
+
+    with pytest.raises(AssertionError, match=f"status {int(signal.SIGKILL)}"):
+        in_child(orphan)
+
+
+def test_the_judge_can_neither_be_seen_nor_signalled(machine: dict[str, str]) -> None:
+    need(machine, "pid", "proc")
+    judge = os.getpid()
+
+    def look() -> tuple[bool, bool, set[int]]:
+        numbers = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+        return error_of(lambda: os.kill(judge, 0)) == 3, Path(f"/proc/{judge}").exists(), numbers
+
+    _, (no_such_process, visible, numbers) = in_namespaces(look)
+    assert no_such_process
+    assert not visible
+    assert numbers == {1, 2}
+
+
+def test_shared_memory_is_private_bounded_and_leaves_nothing(machine: dict[str, str]) -> None:
+    need(machine, "shm")
+    before = set(Path("/dev/shm").iterdir())
+
+    def fill() -> tuple[int, int]:
+        seen = len(list(Path("/dev/shm").iterdir()))
+        return seen, error_of(lambda: Path("/dev/shm/pkb-litter").write_bytes(bytes(2 << 20)))
+
+    _, (seen, error) = in_namespaces(fill, shm=1 << 20)
+    assert seen == 0
+    assert error == 28  # ENOSPC
+    assert set(Path("/dev/shm").iterdir()) == before
+
+
+def test_the_temporary_folder_is_private_and_hidden_ones_are_empty(machine: dict[str, str], tmp_path: Path) -> None:
+    need(machine, "tmp")
+    tmp_dir, secret = tmp_path / "tmp", tmp_path / "secret"
+    tmp_dir.mkdir()
+    secret.mkdir()
+    (secret / "answer").write_text("42")
+
+    def work() -> tuple[list[Path], int]:
+        (tmp_dir / "litter").write_text("x")
+        return list(secret.iterdir()), error_of(lambda: (secret / "new").write_text("x"))
+
+    report, (found, write_error) = in_namespaces(work, tmp_dir=tmp_dir, hidden=[secret])
+    assert report["tmp"] == report["hidden"] == "on"
+    assert found == []
+    assert write_error == 30  # EROFS
+    assert list(tmp_dir.iterdir()) == []
+    assert (secret / "answer").read_text() == "42"
+
+
+def test_loopback_works_and_nothing_beyond_it(machine: dict[str, str]) -> None:
+    need(machine, "network", "loopback")
+    with socket.create_server(("127.0.0.1", 0)) as outside:
+        port = outside.getsockname()[1]
+
+        def talk() -> tuple[bytes, int, int, list[str]]:
+            with (
+                socket.create_server(("127.0.0.1", 0)) as server,
+                socket.create_connection(server.getsockname(), timeout=2) as client,
+                server.accept()[0] as accepted,
+            ):
+                client.sendall(b"hello")
+                heard = accepted.recv(5)
+            to_judge = error_of(lambda: socket.create_connection(("127.0.0.1", port), timeout=2).close())
+            beyond = error_of(lambda: socket.create_connection(("192.0.2.1", 80), timeout=2).close())
+            return heard, to_judge, beyond, [name for _, name in socket.if_nameindex()]
+
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()  # the control: it is reachable from here
+        _, (heard, to_judge, beyond, interfaces) = in_namespaces(talk)
+    assert heard == b"hello"
+    assert to_judge == 111  # ECONNREFUSED
+    assert beyond == 101  # ENETUNREACH
+    assert "lo" in interfaces
+    assert not [name for name in interfaces if name.startswith(("eth", "en", "wl"))]
+
+
+def test_a_fork_bomb_meets_its_limit_and_the_host_keeps_its_own(machine: dict[str, str]) -> None:
+    need(machine, "process limit")
+    host = Path("/proc/sys/kernel/pid_max").read_text()
+
+    def bomb() -> tuple[int, int]:
+        children: list[int] = []
+        limit = int(Path("/proc/sys/kernel/pid_max").read_text())
+        try:
+            while len(children) < limit:
+                if (child := os.fork()) == 0:
+                    time.sleep(30)
+                    os._exit(0)
+                children.append(child)
+        except OSError:
+            pass
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        return len(children), limit
+
+    report, (forked, limit) = in_namespaces(bomb, max_processes=64)
+    assert Path("/proc/sys/kernel/pid_max").read_text() == host
+    assert report["process limit"].startswith("on: at most ")
+    assert limit < int(host)
+    assert 0 < forked < limit, "the bomb was not stopped by the limit"
+    report, _ = in_namespaces(lambda: None, max_processes=None)
+    assert report["process limit"] == "off: not asked for"
+
+
+def test_a_host_wide_pid_max_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file stands for the limit of a kernel which claims to be new and yet has one limit for all."""
+    shared = tmp_path / "pid_max"
+    shared.write_text("32768")
+    monkeypatch.setattr(namespaces, "_PID_MAX", str(shared))
+    monkeypatch.setattr(namespaces.platform, "release", lambda: "6.18.1-generic")
+    with shared.open() as outer:
+        answer = namespaces._limit_processes(64, outer=outer.fileno())
+    assert answer.startswith("off")
+    assert shared.read_text() == "32768"
+    monkeypatch.setattr(namespaces.platform, "release", lambda: "6.8.0-45-generic")
+    with shared.open() as outer:
+        assert "6.14" in namespaces._limit_processes(64, outer=outer.fileno())
+
+
+def test_children_and_orphans_are_collected(machine: dict[str, str]) -> None:
+    need(machine, "pid")
+
+    def init() -> tuple[list[int], bool]:
+        layers = namespaces.enter_namespaces(private_network=True, private_shm_bytes=None, private_tmp_bytes=None)
+        assert layers.pid
+
+        def collect() -> tuple[list[int], bool]:
+            if os.fork() == 0:
+                if os.fork() == 0:
+                    time.sleep(0.1)
+                    os._exit(7)  # by now an orphan, which falls to process 1
+                os._exit(3)
+            codes: list[int] = []
+            living = namespaces.wait_children(lambda _, status: codes.append(os.waitstatus_to_exitcode(status)))
+            return codes, living
+
+        return in_child(collect)
+
+    assert in_child(init) == ([3, 7], False)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+def test_an_unprivileged_user_gets_the_same_through_a_user_namespace() -> None:
+    def as_nobody() -> dict[str, str]:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1, what="dumpable")  # as after any program's start
+        report, (uid, processes) = in_namespaces(
+            lambda: (os.getuid(), [entry.name for entry in Path("/proc").iterdir()])
+        )
+        assert report["user"].startswith("off") or (uid == 65534 and "2" in processes and "3" not in processes)
+        return report
+
+    report = in_child(as_nobody)
+    if report["user"].startswith("off"):
+        pytest.skip(report["user"])
+    assert {report[name] for name in ("pid", "network", "mount", "ipc", "proc", "shm", "loopback")} == {"on"}

@@ -1,0 +1,127 @@
+"""The watch over torch's own symmetric memory, on a class of the same form; no GPU is needed to see what it counts.
+
+The fake's members are those that torch's class has, kept in the same kinds of attribute (static methods, methods,
+properties), over one rank's ordinary memory.
+"""
+
+import gc
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from pkb.rank import symmetric_watch
+
+
+def fake_module(*, closed: bool = False) -> Any:
+    class Meta(type):
+        def __setattr__(cls, name: str, value: Any) -> None:
+            if closed:
+                raise TypeError("cannot set attributes of built-in type")
+            super().__setattr__(name, value)
+
+    class _SymmetricMemory(metaclass=Meta):
+        rank, world_size, signal_pad_size = 0, 2, 64
+
+        def __init__(self, tensor: torch.Tensor) -> None:
+            self.tensor, self.buffer_size = tensor, tensor.numel() * tensor.element_size()
+            self.pad = torch.zeros(16, dtype=torch.int32)
+            self.calls: list[Any] = []
+
+        @staticmethod
+        def empty_strided_p2p(size: Any, stride: Any, dtype: torch.dtype, device: Any) -> torch.Tensor:
+            return torch.zeros(size, dtype=dtype)
+
+        @staticmethod
+        def rendezvous(tensor: torch.Tensor, group_name: str | None = None) -> Any:
+            return _SymmetricMemory(tensor) if tensor.numel() else None
+
+        @property
+        def buffer_ptrs(self) -> list[int]:
+            return [self.tensor.data_ptr()] * 2
+
+        @property
+        def multicast_ptr(self) -> int:
+            return 0
+
+        def get_buffer(self, rank: int, sizes: Any, dtype: torch.dtype, storage_offset: int = 0) -> torch.Tensor:
+            return self.tensor.view(-1)[: torch.Size(sizes).numel()].view(dtype)
+
+        def get_signal_pad(
+            self, rank: int, sizes: Any = (), dtype: Any = None, storage_offset: int = 0
+        ) -> torch.Tensor:
+            return self.pad
+
+        def barrier(self, channel: int = 0, timeout_ms: int = 0) -> None:
+            self.calls.append(("barrier", channel, timeout_ms))
+
+        def put_signal(self, dst_rank: int, channel: int = 0, timeout_ms: int = 0) -> None:
+            self.calls.append(("put_signal", dst_rank, channel, timeout_ms))
+
+    module = SimpleNamespace(_SymmetricMemory=_SymmetricMemory)
+    module.empty = lambda *size, dtype: module._SymmetricMemory.empty_strided_p2p(size, None, dtype, "cpu")
+    module.rendezvous = lambda tensor, group: module._SymmetricMemory.rendezvous(tensor, group)
+    return module
+
+
+@pytest.fixture
+def activity(monkeypatch: pytest.MonkeyPatch) -> symmetric_watch.Activity:
+    fresh = symmetric_watch.Activity()
+    monkeypatch.setattr(symmetric_watch, "ACTIVITY", fresh)
+    return fresh
+
+
+def test_calls_are_counted_told_and_passed_on(activity: symmetric_watch.Activity) -> None:
+    module = fake_module()
+    own = module.rendezvous(torch.zeros(4), "0")  # the harness's, from before
+    assert symmetric_watch.watch(module) == []
+    assert symmetric_watch.watch(module) == [], "a second watch must not count twice"
+    told: list[str | None] = []
+    activity.on_wait = told.append
+    handle = module.rendezvous(module.empty(4, dtype=torch.float32), "0")
+    own.barrier()
+    handle.barrier(channel=3)
+    handle.put_signal(1, channel=2, timeout_ms=9)
+    assert handle.get_buffer(0, (4,), torch.float32).numel() == 4
+    assert activity.peer_accesses() == 0
+    assert handle.multicast_ptr == 0
+    assert activity.peer_accesses() == 0, "no multicast, no way to a peer"
+    handle.get_buffer(1, (4,), torch.float32)
+    assert len(handle.buffer_ptrs) == 2
+    assert handle.calls == [("barrier", 3, 0), ("put_signal", 1, 2, 9)]
+    assert activity.counts() == {
+        "allocations": 1, "rendezvous": 1, "barriers": 1, "signals": 1, "peer_accesses": 2, "library_reductions": 0,
+    }  # fmt: skip
+    assert told == [
+        "rendezvous", None, "barrier(channel=3) of rank 0", "put_signal(channel=2) of rank 0 to rank 1",
+    ]  # fmt: skip
+    assert module.rendezvous(module.empty(0, dtype=torch.float32), "0") is None
+
+
+def test_poison_finds_what_is_alive_and_keeps_nothing_alive(activity: symmetric_watch.Activity) -> None:
+    module = fake_module()
+    symmetric_watch.watch(module)
+    floats, flags = module.empty(4, dtype=torch.float16), module.empty(4, dtype=torch.int32)
+    handle = module.rendezvous(module.empty(6, dtype=torch.float32), "0")  # its tensor is dropped by the caller
+    assert symmetric_watch.poison() == 4 * 2 + 6 * 4
+    assert floats.isnan().all()
+    assert handle.tensor.isnan().all()
+    assert flags.tolist() == [0] * 4
+    handle.pad[5] = 1
+    assert symmetric_watch.pads_left_nonzero() == ["allocation of 24 bytes: word 5 is 1"]
+    assert activity.peer_accesses() == 0, "the judge's own looks do not count"
+    alive = weakref.ref(handle)
+    del handle, floats, flags
+    gc.collect()
+    assert alive() is None
+    assert symmetric_watch.poison() == 0
+
+
+def test_a_class_that_cannot_be_changed_is_watched_through_its_module(activity: symmetric_watch.Activity) -> None:
+    module = fake_module(closed=True)
+    refused = symmetric_watch.watch(module)
+    assert {"barrier", "rendezvous", "empty_strided_p2p"} <= set(refused)
+    module.rendezvous(module.empty(4, dtype=torch.float32), "0")
+    assert (activity.allocations, activity.rendezvous) == (1, 1)

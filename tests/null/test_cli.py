@@ -1,0 +1,415 @@
+"""The command line as a user meets it: real subcommands on real problems; wrong usage is one line and exit status 2."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import pkb
+from pkb.cli import evaluate as eval_command
+from pkb.cli.candidate_file import infer_problem
+from pkb.cli.lint import render_rows, summarize
+from pkb.cli.machine_facts import isolation_facts
+from pkb.cli.main import app
+from pkb.cli.rule_words import describe_rule
+from pkb.cli.units import bytes_words, flops_words, time_words
+from pkb.platforms.base import PlatformFacts
+from pkb.platforms.registry import detect
+from pkb.problems.compare import Close, Exact, NormGate
+from pkb.problems.registry import default_registry
+from pkb.types.check import CheckReport
+from pkb.types.errors import UserError
+from pkb.types.lint import LintRow
+from pkb.types.verdict import Failure, Verdict
+
+RUNNER = CliRunner()
+CANDIDATE = "def solution(A_local, B_local):\n    return A_local @ B_local\n"
+
+
+@pytest.fixture
+def candidate(tmp_path: Path) -> Path:
+    path = tmp_path / "13_gemm_allreduce.py"
+    path.write_text(CANDIDATE)
+    return path
+
+
+def test_help_and_version_do_not_import_torch() -> None:
+    code = (
+        "import sys, pkb.cli.main as m\n"
+        "try: m.app(sys.argv[1:], prog_name='pkb')\n"
+        "except SystemExit as e: assert not e.code, e.code\n"
+        "assert 'torch' not in sys.modules and 'pkb.problems' not in sys.modules"
+    )
+    for arguments in (["--help"], ["--version"], ["eval", "--help"]):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert (pkb.__version__ if arguments == ["--version"] else "Usage: pkb") in done.stdout
+
+
+def test_problems_table_and_filters() -> None:
+    everything = RUNNER.invoke(app, ["problems"])
+    assert everything.exit_code == 0
+    (row,) = [line for line in everything.stdout.splitlines() if " gemm_allreduce " in line]
+    problem = default_registry().get(13)
+    assert row.split()[:5] == ["13", "gemm_allreduce", "tp", "mlp", "all-reduce"]
+    assert problem.source in row
+    assert problem.summary in row  # a pipe gets one line a problem
+    listed = json.loads(RUNNER.invoke(app, ["problems", "--json"]).stdout)
+    assert [entry["id"] for entry in listed] == [p.id for p in default_registry().all()]
+
+
+@pytest.mark.parametrize(
+    ("options", "keeps"),
+    [
+        (["--parallelism", "tp"], lambda row: "tp" in row["parallelism"]),
+        (["--layer", "mlp"], lambda row: row["layer"] == "mlp"),
+        (["--stage", "inference"], lambda row: "inference" in row["stage"]),
+        (["--pattern", "all-reduce"], lambda row: "all-reduce" in row["pattern"]),
+        (["--source", "megatron"], lambda row: "megatron" in row["source"].lower()),
+        (["--layer", "mlp", "--parallelism", "ep"], lambda row: row["layer"] == "mlp" and "ep" in row["parallelism"]),
+    ],
+)  # fmt: skip
+def test_filters_keep_exactly_what_they_name(options: list[str], keeps) -> None:
+    everything = json.loads(RUNNER.invoke(app, ["problems", "--json"]).stdout)
+    kept = json.loads(RUNNER.invoke(app, ["problems", "--json", *options]).stdout)
+    assert kept == [row for row in everything if keeps(row)]
+    assert len(kept) < len(everything)
+
+
+def test_groups_hold_every_problem_once() -> None:
+    for key in ("parallelism", "layer", "pattern", "source"):
+        text = RUNNER.invoke(app, ["problems", "--group-by", key]).stdout
+        ids = [
+            int(line.split()[0]) for line in text.splitlines() if line.strip()[:1].isdigit() and " of " not in line[:12]
+        ]
+        assert sorted(ids) == [p.id for p in default_registry().all()], key
+    assert "\ntp (" in RUNNER.invoke(app, ["problems", "--group-by", "parallelism"]).stdout
+
+
+def test_show_by_id_name_and_stem_is_the_same() -> None:
+    texts = {RUNNER.invoke(app, ["show", key]).stdout for key in ("13", "gemm_allreduce", "13_gemm_allreduce")}
+    assert len(texts) == 1
+    text = texts.pop()
+    for fact in (
+        "Row-parallel linear layer", "Megatron-LM RowParallelLinear", "dist.all_reduce(C, op=dist.ReduceOp.SUM)",
+        "solution(A_local", "bfloat16 [1024, 512]", "relative Frobenius error", "0.01 (bf16)", "all-reduce",
+        "1, 2, 3, 4, 8", "size real",
+    ):  # fmt: skip
+        assert fact in text, fact
+
+
+def test_show_json_has_the_figures_of_the_problem() -> None:
+    document = json.loads(RUNNER.invoke(app, ["show", "13", "--json", "--ranks", "2", "--dtype", "fp32"]).stdout)
+    case = document["cases"]["paper"]
+    problem = default_registry().get(13)
+    cost = problem.cost(problem.sizes["paper"], 2, 4)
+    assert case["arguments"] == {"A_local": "float32 [1024, 512]", "B_local": "float32 [512, 1024]"}
+    assert case["argument_bytes"] == 2 * 1024 * 512 * 4
+    assert (case["flops"], case["link_sent_bytes"], case["phases"]) == (cost.flops, cost.link_sent_bytes, cost.phases)
+    impossible = json.loads(RUNNER.invoke(app, ["show", "13", "--json", "--ranks", "5"]).stdout)
+    assert "does not run with 5 ranks" in impossible["cases"]["paper"]["why_not"]
+
+
+def test_every_problem_can_be_shown() -> None:
+    for problem in default_registry().all():
+        document = json.loads(RUNNER.invoke(app, ["show", str(problem.id), "--json"]).stdout)
+        assert set(document["cases"]) == set(problem.sizes)
+        assert RUNNER.invoke(app, ["show", problem.name]).exit_code == 0
+
+
+def test_show_reads_a_folder_of_problems(tmp_path: Path) -> None:
+    source = Path(pkb.__file__).parent / "problems" / "p13_gemm_allreduce.py"
+    text = source.read_text().replace("id=13", "id=913").replace('name="gemm_allreduce"', 'name="mine"')
+    (tmp_path / "p913_mine.py").write_text(text)
+    assert RUNNER.invoke(app, ["show", "913", "--problems", str(tmp_path)]).exit_code == 0
+    assert RUNNER.invoke(app, ["show", "913"]).exit_code == 2
+    merged = json.loads(RUNNER.invoke(app, ["problems", "--json", "--problems", str(tmp_path)]).stdout)
+    assert {13, 913} <= {row["id"] for row in merged}
+
+
+def _refused(arguments: list[str]) -> str:
+    """Runs a command that must be refused as wrong usage, and gives its one line."""
+    result = RUNNER.invoke(app, arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["problems", "--parallelism", "zp"], "one of collective, tp"),
+        (["problems", "--pattern", "teleport"], "all-reduce"),
+        (["problems", "--group-by", "colour"], "parallelism, layer"),
+        (["problems", "--problems", "/nowhere"], "/nowhere does not exist"),
+        (["show", "999"], "no problem is called '999'"),
+        (["show", "nonsense"], "`pkb problems` lists"),
+        (["show", "13", "--ranks", "0"], "--ranks 0"),
+        (["show", "13", "--dtype", "int3"], "bf16"),
+        (["check", "/nowhere/x.py"], "does not exist"),
+        (["lint", "999"], "no problem"),
+        (["lint", "--size", "huge"], "tiny, paper"),
+        (["lint", "--ranks", "2,many"], "'many'"),
+        (["lint", "--ranks", "0"], "'0'"),
+        (["lint", "--dtype", ","], "empty"),
+        (["lint", "--platform", "moon"], "cpu, virtual, node"),
+        (["lint", "--json", "/nowhere/x/out.json"], "does not exist"),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments: list[str], says: str) -> None:
+    assert says in _refused(arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--problem", "999"], "no problem is called '999'"),
+        (["--size", "huge"], "tiny, paper, real, odd"),
+        (["--dtype", "int3"], "bf16, fp16, fp32, fp64"),
+        (["--plan", "lazy"], "quick, standard, paper"),
+        (["--platform", "moon"], "auto, cpu, virtual, node"),
+        (["--ranks", "0"], "1 or more"),
+        (["--ranks", "-3"], "1 or more"),
+        (["--json", "/nowhere/x/out.json"], "mkdir -p"),
+        (["--json", "/"], "is a directory"),
+        (["--call-limit", "0"], "--call-limit"),
+        (["--build-limit", "-1"], "--build-limit"),
+        (["--memory-limit", "nan"], "--memory-limit"),
+        (["--problems", "/nowhere"], "does not exist"),
+    ],
+)
+def test_eval_refuses_wrong_options(candidate: Path, options: list[str], says: str) -> None:
+    assert says in _refused(["eval", str(candidate), *options])
+
+
+def test_eval_refuses_files_that_are_no_source(tmp_path: Path) -> None:
+    assert "does not exist" in _refused(["eval", str(tmp_path / "13_missing.py")])
+    assert "is a directory" in _refused(["eval", str(tmp_path)])
+    binary = tmp_path / "13_binary.py"
+    binary.write_bytes(b"\x7fELF\xff\xfe\x00")
+    assert "not UTF-8" in _refused(["eval", str(binary)])
+    binary.write_bytes(b"def solution(): pass\n\0")
+    assert "binary" in _refused(["check", str(binary)])
+    fifo = tmp_path / "13_pipe.py"
+    os.mkfifo(fifo)
+    assert "not a regular file" in _refused(["eval", str(fifo)])
+    nameless = tmp_path / "kernel.py"
+    nameless.write_text(CANDIDATE)
+    assert "--problem" in _refused(["eval", str(nameless)])
+
+
+def test_eval_refuses_cases_the_platform_cannot_run(candidate: Path) -> None:
+    base = ["eval", str(candidate), "--platform", "cpu"]
+    assert "ranks" in _refused([*base, "--ranks", "100000"])
+    assert "does not run with" in _refused([*base, "--ranks", "5"])
+
+
+def test_a_platform_that_is_not_here_is_refused(candidate: Path) -> None:
+    missing = {name: facts for name, facts in detect().items() if not facts.available}
+    if not missing:
+        pytest.skip("this machine has every platform")
+    for name, facts in missing.items():
+        assert f"platform {name} is not available here: {facts.why_not}" in _refused(
+            ["eval", str(candidate), "--platform", name]
+        )
+
+
+def test_a_case_too_large_for_the_memory_is_refused() -> None:
+    problem = default_registry().get(13)
+    small = PlatformFacts(name="cpu", available=True, max_ranks=8, memory_bytes=1 << 30)
+    eval_command.check_case(problem, small, size="tiny", ranks=8, dtype="bf16")
+    with pytest.raises(UserError, match=r"needs about 10\.5 GiB.*has 1\.00 GiB.*smaller size \(tiny or paper\)"):
+        eval_command.check_case(problem, small, size="real", ranks=8, dtype="bf16")
+
+
+def test_memory_of_gpus_that_no_rank_uses_does_not_count() -> None:
+    problem = default_registry().get(13)
+    node = PlatformFacts(name="node", available=True, max_ranks=8, memory_bytes=8 << 30)  # 1 GiB a GPU, 1.3 needed
+    with pytest.raises(UserError, match="for them"):
+        eval_command.check_case(problem, node, size="real", ranks=2, dtype="bf16")
+    roomy = replace(node, memory_bytes=16 << 30)
+    eval_command.check_case(problem, roomy, size="real", ranks=2, dtype="bf16")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem_id"),
+    [("13_gemm_allreduce_cuda.py", 13), ("1_allreduce.py", 1), ("01_allreduce.py", 1), ("13.py", 13), ("p13_x.py", 13),
+     ("gemm_allreduce.py", 13), ("gemm_allreduce_v2.py", 13), ("allreduce.py", 1), ("13_attempt2.py", 13)],
+)  # fmt: skip
+def test_problem_is_read_from_the_file_name(name: str, problem_id: int) -> None:
+    assert infer_problem(Path(name), default_registry()).id == problem_id
+
+
+@pytest.mark.parametrize(
+    "name", ["2024_kernel.py", "my_gemm_allreduce.py", "gemm_allreduced.py", "2_gemm_allreduce.py", "x.py"]
+)
+def test_doubtful_file_names_are_asked_about(name: str) -> None:
+    with pytest.raises(UserError, match="--problem"):
+        infer_problem(Path(name), default_registry())
+
+
+def test_progress_and_results_go_apart() -> None:
+    code = (
+        "from pkb.cli.output import show_progress, write_json\n"
+        "with show_progress() as progress:\n    progress('build'); write_json('-', {'a': 1})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"a": 1}
+    assert done.stderr.rstrip().endswith("s] build")
+
+
+def test_isolation_layers_that_are_off_are_reported_missing() -> None:
+    facts = isolation_facts(
+        {"pid": "on: x", "network": "off: closed", "hidden": "off: not asked for", "limits": "on, but y"}
+    )
+    assert [(fact.name, fact.ok) for fact in facts] == [("pid", True), ("network", False), ("limits", True)]
+
+
+def test_unknown_option_is_exit_2() -> None:
+    result = RUNNER.invoke(app, ["eval", "x.py", "--nonsense"])
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_interrupt_is_one_line_and_130() -> None:
+    code = (
+        "import os, signal, sys, pkb.cli.main as m\n"
+        "@m.app.command('hang')\n"
+        "def hang() -> None:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    import time; time.sleep(20)\n"
+        "sys.argv[1:] = ['hang']\nm.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 130 != -signal.SIGINT
+    assert done.stderr.splitlines() == ["interrupted: no verdict"]
+
+
+def test_our_own_bugs_keep_their_traceback() -> None:
+    code = (
+        "import sys, pkb.cli.main as m\n"
+        "@m.app.command('bug')\n"
+        "def bug() -> None:\n    raise RuntimeError('ours')\n"
+        "sys.argv[1:] = ['bug']\nm.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "RuntimeError: ours" in done.stderr
+
+
+def _text(renderable: object, width: int = 120) -> str:
+    from rich.console import Console
+
+    console = Console(width=width, highlight=False, markup=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get()
+
+
+def _row(**changes: object) -> LintRow:
+    fields: dict[str, object] = dict(
+        problem_id=13, name="gemm_allreduce", size="tiny", ranks=4, dtype="bf16", null_candidate="zeros", passed=False,
+        margin=100.0, honest_ratio=0.31,
+    )  # fmt: skip
+    return LintRow(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_lint_table_shows_the_nearest_null_candidate() -> None:
+    rows = [_row(), _row(null_candidate="own shard", margin=42.5), _row(dtype="fp32", margin=float("inf"))]
+    lines = _text(render_rows(rows)).splitlines()
+    (line,) = [line for line in lines if "bf16" in line]
+    assert all(word in line for word in ("13_gemm_allreduce", "own shard (of 2)", "42.5", "0.31", "clean"))
+    assert "inf" in next(line for line in lines if "fp32" in line)
+    assert "no null candidate passes: 3 tried, the nearest has 42.5" in _text(summarize(rows))
+    assert json.loads(json.dumps([row.to_dict() for row in rows], allow_nan=False))[2]["margin"] == "inf"
+
+
+def test_lint_names_the_null_candidate_that_passes() -> None:
+    rows = [_row(), _row(null_candidate="own shard", passed=True, margin=0.5)]
+    assert "PASSES" in _text(render_rows(rows))
+    assert "own shard passes with size tiny, 4 ranks, bf16 (margin 0.5)" in _text(summarize(rows))
+    assert "nothing was checked" in _text(summarize([]))
+
+
+def test_check_report_rendering() -> None:
+    from pkb.cli.check import render_check
+
+    good = CheckReport(
+        ok=True, verdict=None, detail="", paths=("SM load/store",), backend="cuda", built=[("kernel", "cuda", 1.25)],
+        skipped=["no nvcc here"], warnings=["no barrier seen"],
+    )  # fmt: skip
+    text = _text(render_check(good))
+    for fact in (
+        "ok",
+        "has not been run",
+        "SM load/store",
+        "backend  cuda",
+        "kernel (cuda) in 1.2 s",
+        "no nvcc",
+        "no barrier",
+    ):
+        assert fact in text
+    assert good.exit_status == 0
+    bad = CheckReport(
+        ok=False, verdict=Verdict.COMPILE_ERROR, detail="nvcc failed", failure=Failure("nvcc", "x.cu(1): error: y")
+    )
+    assert "compile_error" in _text(render_check(bad))
+    assert "x.cu(1): error: y" in _text(render_check(bad))
+    assert bad.exit_status == 1
+    assert bad.to_dict()["failure"]["kind"] == "nvcc"
+    with pytest.raises(ValueError, match="either ok"):
+        CheckReport(ok=True, verdict=Verdict.CRASH, detail="")
+
+
+def test_rules_in_words() -> None:
+    import torch
+
+    assert describe_rule(Exact()) == "every bit equal"
+    assert "0.5 (fp32)" in describe_rule(NormGate(tau={torch.float32: 0.5}))
+    assert "rtol is 0.25 (bf16); atol is 0.125 (bf16)" in describe_rule(
+        Close({torch.bfloat16: 0.25}, {torch.bfloat16: 0.125})
+    )
+
+    def odd_rule(truth: object, output: object, context: object) -> float:
+        """The sets are equal.
+
+        More."""
+        return 0.0
+
+    assert describe_rule(odd_rule) == "The sets are equal."
+
+
+def test_units() -> None:
+    assert [bytes_words(n) for n in (0, 1023, 1536, 64 << 20, 3 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.50 KiB",
+        "64.0 MiB",
+        "3.00 TiB",
+    ]
+    assert [flops_words(n) for n in (12, 1.5e9, 2e15)] == ["12 FLOP", "1.5 GFLOP", "2e+03 TFLOP"]
+    assert [time_words(t) for t in (0.5, 812.5, 91234, 2.5e7)] == ["0.5 us", "812.5 us", "91.23 ms", "25 s"]
+
+
+def test_doctor_says_what_works() -> None:
+    result = RUNNER.invoke(app, ["doctor", "--json"])
+    document = json.loads(result.stdout)
+    assert result.exit_code == (0 if document["works"] else 2)
+    facts = {fact["name"]: fact for fact in document["facts"]}
+    assert {"python", "torch", "triton", "NCCL", "nvcc", "nvrtc", "c++", "cores", "memory", "/dev/shm", "MPS"} <= set(
+        facts
+    )
+    assert facts["python"]["found"] == ".".join(map(str, sys.version_info[:3]))
+    for fact in facts.values():
+        assert fact["ok"] or fact["found"] or fact["to_do"]
+    assert "platforms" in RUNNER.invoke(app, ["doctor"]).stdout
