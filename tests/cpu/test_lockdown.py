@@ -186,6 +186,18 @@ def test_files_are_reached_by_permission_only(tmp_path: Path) -> None:
     assert not set(disks) & set(reach.device_nodes()), "a raw disk holds every file"
 
 
+def test_a_rank_may_name_its_own_threads_as_cuda_does(tmp_path: Path) -> None:
+    def rank() -> tuple[int, int]:
+        lock(tmp_path)
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        newest = max(int(entry.name) for entry in Path("/proc/self/task").iterdir())
+        with peer(lambda: None) as child:
+            other = error_of(lambda: Path(f"/proc/{child}/task/{child}/comm").write_text("x"))
+        return error_of(lambda: Path(f"/proc/self/task/{newest}/comm").write_text("cuda-Evt")), other
+
+    assert in_child(rank) == (0, errno.EACCES)
+
+
 def test_rights_are_gone_for_good(tmp_path: Path) -> None:
     def rank() -> dict[str, Any]:
         report = lock(tmp_path)

@@ -1,6 +1,5 @@
 """Symmetric memory between real processes: every test is one that a wrong pointer, order or signal makes fail."""
 
-import gc
 import os
 import random
 import time
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from world import RankError, World
+from world import World
 
 ROUNDS = 50
 
@@ -336,7 +335,7 @@ def test_the_interface_of_torch(ranks: Callable[[int], World]) -> None:
         }  # fmt: skip
 
 
-# --- the race stage, and what is left behind ---
+# --- the race stage ---
 
 
 def poisoned(rank: int, size: int) -> dict[str, Any]:
@@ -365,47 +364,3 @@ def poisoned(rank: int, size: int) -> dict[str, Any]:
 def test_poison_spares_flags_signals_and_other_ranks(ranks: Callable[[int], World]) -> None:
     for seen in ranks(2).call(poisoned):
         assert seen == {"floats": [True, False], "finite": [False, True], "flags": [3] * 10}
-
-
-def allocate_on_every_call(rank: int, size: int, folder: str, turns: int) -> tuple[int, bool]:
-    import torch.distributed._symmetric_memory as symm_mem
-
-    kept = None
-    for _ in range(turns):
-        buffer = symm_mem.empty(1 << 20, dtype=torch.float32)
-        handle = symm_mem.rendezvous(buffer, dist.group.WORLD)
-        kept = handle.get_buffer(1 - rank, (1 << 20,), torch.float32)
-        kept[0] = rank
-        handle.barrier()
-    del buffer, handle
-    most = len(list(Path(folder).iterdir()))
-    gc.collect()
-    dist.barrier()
-    assert kept is not None
-    return most, bool(kept[0] == rank)  # a peer's memory that is still in use here outlives the peer's tensor
-
-
-def test_memory_is_given_back(tmp_path: Path) -> None:
-    world = World(2)
-    folder = tmp_path / "symmetric"
-    folder.mkdir()
-    world.call(install, str(folder))
-    turns = 150
-    answers = world.call(allocate_on_every_call, str(folder), turns)
-    assert all(most < turns for most, _ in answers), "files of dropped allocations must go while the ranks live"
-    assert all(valid for _, valid in answers)
-    assert len(list(folder.iterdir())) <= 2
-    world.close()
-    assert list(folder.iterdir()) == [], "no file outlives its rank"
-    folder.rmdir()
-
-
-def full(rank: int, size: int) -> None:
-    import torch.distributed._symmetric_memory as symm_mem
-
-    symm_mem.empty(1 << 50, dtype=torch.uint8)
-
-
-def test_memory_that_is_not_there_is_an_error_and_no_crash(ranks: Callable[[int], World]) -> None:
-    with pytest.raises(RankError, match="no room for"):
-        ranks(2).call(full)

@@ -105,7 +105,7 @@ class Crew:
             "device_indices": self.platform.device_indices(size), "backend": self.platform.backend,
             "folder": str(self._folder), "threads": 1, "options": self.spec.options, "isolate": self.spec.isolate,
             "preload_triton": self.spec.preload_triton, "channels": theirs, "stacks": self._stacks, "status": status,
-            "exits": exits_write, "shm_bytes": self.limits.shm_bytes, "tmp_bytes": self.limits.tmp_bytes,
+            "exits": exits_write, "shm_bytes": self.limits.shm_bytes if self.platform.private_shm else None, "tmp_bytes": self.limits.tmp_bytes,
             "max_processes": self.limits.processes * 2,
         }  # fmt: skip
         inherited = [*theirs, *self._stacks, status, exits_write]
@@ -144,15 +144,7 @@ class Crew:
         """End every process of the side and take away what it used; safe to call twice."""
         process, self._process = self._process, None
         if process is not None:
-            descendants = self._descendants(process.pid)
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()  # with it die, by their parent-death signals, the init and all of its namespace
-            for child in descendants:  # where there is no PID namespace
-                with contextlib.suppress(psutil.Error):
-                    child.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=10)
-            psutil.wait_procs(descendants, timeout=10)
+            self._end(process)
             self._drain()
             self._selector.close()
             for channel in self._channels:
@@ -162,6 +154,26 @@ class Crew:
                     os.close(fd)
             self._status.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill from the inside out, so that every parent is still there to reap its child and no zombie is left over.
+
+        Whatever has been missed dies by its parent-death signal when the warden is killed last.
+        """
+        family = self._descendants(process.pid)
+        inner = [child for child in family if _parent(child) != process.pid]
+        for child in inner:
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+        try:
+            process.wait(timeout=3 if inner else 0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=30)
+        _, alive = psutil.wait_procs(family, timeout=5)
+        for child in alive:
+            with contextlib.suppress(psutil.Error):
+                child.kill()
 
     def survivors(self) -> list[int]:
         """Ranks seen alive earlier that still are: none, after `kill`."""
@@ -360,6 +372,13 @@ class Crew:
         if used > self.limits.memory_bytes:
             text = f"{used / 2**30:.1f} GiB of memory, {self.limits.memory_bytes / 2**30:.1f} GiB allowed"
             raise self._own(CrewFailure("limit", [], text, info={"limit": "memory"}))
+
+
+def _parent(process: psutil.Process) -> int:
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return 0
 
 
 def _close(fds: list[int]) -> None:

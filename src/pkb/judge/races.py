@@ -28,7 +28,7 @@ class Scenario:
 
 
 SCENARIOS = (
-    Scenario("queued", "missing_synchronisation", "calls queued back to back on changing data"),
+    Scenario("queued", "missing_synchronisation", "calls are queued back to back on changing data"),
     Scenario("late_host", "missing_start_barrier", "one rank comes late", late_host_us=(2_000, 20_000)),
     Scenario("late_device", "missing_start_barrier", "one rank's device is busy", late_device_us=(100, 2_000), gpu_only=True),
     Scenario("overwrite", "missing_end_barrier", "arguments are overwritten straight after the return, one rank late",

@@ -13,7 +13,7 @@ def candidate_frames(dump: str, limit: int = 8) -> list[str]:
     for line in main.splitlines():
         if found := FRAME.match(line):
             path = found["file"]
-            if "/pkb/rank/" in path and not path.endswith(("symmetric_region.py", "symmetric_handle.py")):
+            if "/pkb/rank/" in path or path.startswith("<frozen"):
                 continue
             name = path.rsplit("/", 1)[-1]
             frames.append(f"{name}:{found['line']} in {found['function']}")

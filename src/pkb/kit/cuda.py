@@ -7,6 +7,7 @@
 `compile` needs no GPU; a kernel is loaded on its first launch.
 """
 
+import os
 import re
 import threading
 from collections.abc import Sequence
@@ -48,9 +49,12 @@ def _plain_name(name: str) -> str:
 
 
 def build_cubin(source: str, *, name: str, options: tuple[str, ...], arch: str) -> Artifact:
-    """The cubin's place on disk: built with NVRTC, else nvcc, unless it is there already."""
+    """The cubin's place on disk: built unless it is there already, with NVRTC, else nvcc (`PKB_CUDA_COMPILER=nvcc`
+    insists).
+    """
     headers = {"pkb.cuh": _header()}
-    by_nvrtc, by_nvcc = nvrtc.load(), nvcc.find()
+    only_nvcc = os.environ.get("PKB_CUDA_COMPILER") == "nvcc"
+    by_nvrtc, by_nvcc = None if only_nvcc else nvrtc.load(), nvcc.find()
     if by_nvrtc is None and by_nvcc is None:
         raise CompilerMissing("no CUDA compiler here: `pip install nvidia-cuda-nvrtc`, or install the CUDA toolkit")
     identities = [found[1] for found in (by_nvrtc, by_nvcc) if found is not None]

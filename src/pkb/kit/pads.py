@@ -1,9 +1,7 @@
 """Tables of peer pointers for kernels: what `torch.distributed._symmetric_memory.rendezvous` returns, ready to pass.
 
-    handle = symm_mem.rendezvous(buffer, group)
-    kernel[blocks, 512](kit.buffers(handle), *kit.barrier_pads(handle), n)
-
-    extern "C" __global__ void kernel(float* const* buffers, pkb::u32* const* pads, int rank, int world, long long n)
+`kernel[blocks, 512](kit.buffers(handle), *kit.barrier_pads(handle), n)` calls
+`extern "C" __global__ void kernel(float* const* buffers, pkb::u32* const* pads, int rank, int world, long long n)`.
 """
 
 import ctypes

@@ -30,6 +30,8 @@ class Platform(Protocol):
     """torch.distributed backend of both sides."""
     note: str
     """What a time taken here does not say."""
+    private_shm: bool
+    """May each side have a /dev/shm of its own?"""
 
     def facts(self) -> PlatformFacts: ...
     def start(self) -> None: ...

@@ -16,6 +16,7 @@ class CpuPlatform:
     device = "cpu"
     backend = "gloo"
     note = "ranks share one CPU: right or wrong is meaningful, times say nothing about GPUs or NVLink"
+    private_shm = True
 
     def facts(self) -> PlatformFacts:
         capabilities = ["torch", "cpp"]

@@ -9,6 +9,7 @@ class NodePlatform:
     device = "cuda"
     backend = "cpu:gloo,cuda:nccl"
     note = ""
+    private_shm = True
 
     def facts(self) -> PlatformFacts:
         found = gpus()

@@ -18,6 +18,7 @@ from pkb.platforms.cuda import HOW_TO_GET_NCCL, cuda_environment, gpus, suitable
 from pkb.types.errors import UserError
 
 MAX_RANKS = 8
+SHM = Path("/dev/shm")
 
 
 class VirtualPlatform:
@@ -25,9 +26,11 @@ class VirtualPlatform:
     device = "cuda"
     backend = "cpu:gloo,cuda:nccl"
     note = "all ranks share one GPU: right or wrong is as on a node, times say nothing about NVLink"
+    private_shm = False  # an MPS client meets its server through files there
 
     def __init__(self) -> None:
         self._folder: Path | None = None
+        self._shm_before: set[str] = set()
 
     def facts(self) -> PlatformFacts:
         found = gpus()
@@ -51,6 +54,7 @@ class VirtualPlatform:
     def start(self) -> None:
         """An MPS daemon of our own, with its own pipe directory, so that nobody else's is touched."""
         self._folder = Path(tempfile.mkdtemp(prefix="pkb-mps-"))
+        self._shm_before = set(os.listdir(SHM))
         environment = os.environ | self._mps()
         environment.pop("LD_PRELOAD", None)
         result = subprocess.run(
@@ -100,9 +104,13 @@ class VirtualPlatform:
         return found
 
     def _remove(self) -> None:
+        """The folder, and what killed ranks have left in the shared /dev/shm: they had no time to clean up themselves."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+            for name in set(os.listdir(SHM)) - self._shm_before:
+                with contextlib.suppress(OSError):
+                    (SHM / name).unlink()
 
     def environment(self, world_size: int) -> dict[str, str]:
         nccl = suitable_nccl()

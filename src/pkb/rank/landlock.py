@@ -24,6 +24,13 @@ _SCOPE_SIGNAL = 1 << 1  # version 6; the other scope, abstract unix sockets, wou
 _RULE_PATH_BENEATH, _CREATE_VERSION = 1, 1
 
 
+# CUDA names its threads by writing /proc/self/task/N/comm, and gives up (error 304) where it cannot. Writing all of
+# /proc is out of the question: root's number alone opens /proc/sys. The rule is tied to a cached entry of /proc; a
+# descriptor stays open as a precaution: the kernel cannot drop that entry under memory pressure, and the rule with it.
+_OWN_THREADS = Path("/proc/self/task")
+_held_open: list[int] = []
+
+
 class _RulesetAttributes(ctypes.Structure):
     _fields_ = (
         ("handled_access_fs", ctypes.c_uint64),
@@ -63,8 +70,10 @@ def restrict(*, readable: Iterable[Path], listable: Iterable[Path], writable: It
             (readable, _EXECUTE | _READ_FILE | _READ_DIR),
             (listable, _READ_DIR),
             (writable, handled),
+            ((_OWN_THREADS,), _WRITE_FILE | _TRUNCATE),
         ):
             count += sum(_allow(ruleset, path, rights & handled) for path in paths)
+        _held_open.append(os.open(_OWN_THREADS, os.O_PATH | os.O_CLOEXEC))
         kernel.syscall(kernel.LANDLOCK_RESTRICT_SELF, ruleset, 0, what="Landlock restriction")
     finally:
         os.close(ruleset)

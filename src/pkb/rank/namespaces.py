@@ -84,7 +84,11 @@ def enter_namespaces(*, private_network: bool, private_shm_bytes: int | None, pr
     user = _mount_namespace_refused() is not None and _enter_user_namespace(wanted, report)
     entered: dict[str, bool] = {}
     for name, flag in wanted.items():
-        error = _mount_namespace_refused() if name == "mount" else _refusal(name, flag)
+        error = _mount_namespace_refused() if name == "mount" else None
+        if name == "pid":
+            error = _proc_refused()
+        if name != "mount" and error is None:
+            error = _refusal(name, flag)
         entered[name] = error is None
         report[name] = "on" if error is None else f"off: {error.strerror}"
     if outer is not None and not entered.get("pid"):
@@ -134,6 +138,19 @@ def _refusal(name: str, flag: int) -> OSError | None:
 def _mount_namespace_refused() -> OSError | None:
     """Only asks. The inner init makes its own: in a common one its fresh /proc would also cover the caller's."""
     return _in_fork(lambda: kernel.unshare(_FLAGS["mount"], what="new mount namespace"))
+
+
+def _proc_refused() -> OSError | None:
+    """Whether a PID namespace would keep the host's /proc, in which CUDA does not find its own threads (error 304)."""
+
+    def rehearse() -> None:
+        _own_mounts()
+        kernel.unshare(_FLAGS["pid"], what="new pid namespace")
+        if error := _in_fork(_mount_proc):
+            raise error
+
+    error = _in_fork(rehearse)
+    return None if error is None else OSError(error.errno, f"no /proc of its own ({error.strerror})")
 
 
 def _enter_user_namespace(wanted: dict[str, int], report: dict[str, str]) -> bool:

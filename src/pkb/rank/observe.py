@@ -1,18 +1,20 @@
 """What a batch of calls did to move data, observed while it ran.
 
-Library collectives are counted by the process groups' own sequence numbers, on every group that exists, and by the profiler
-where a batch is profiled; symmetric memory by the calls that hand out peers' memory. Text of the candidate plays no part.
+Library collectives are counted by the process groups' own sequence numbers, on every group that exists, and in one call of
+each case by the names of operators and kernels; symmetric memory by the calls that hand out peers' memory. Text of the candidate plays no part.
 """
 
 import contextlib
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
-LIBRARY_MARKS = ("c10d::", "nccl:", "gloo:", "ncclDevKernel", "ncclKernel", "record_param_comms", "nvshmem")
+LIBRARY_MARKS = ("c10d.", "c10d_functional.", "symm_mem.", "nccl", "nvshmem")
 COPY_MARKS = ("Memcpy DtoD", "Memcpy PtoP")
 
 
@@ -44,17 +46,18 @@ class Observer:
         seen = Seen()
         before = _sequence_numbers()
         reductions = self._activity.library_reductions
-        with _profiler(profile) as profiler:
+        with contextlib.ExitStack() as stack:
+            if profile:
+                seen.profiled = True
+                stack.enter_context(_OperatorNames(seen.events))
+                if torch.cuda.is_available():
+                    stack.enter_context(_kernel_names(seen.events))
             yield seen
         after = _sequence_numbers()
         seen.collectives = sum(after.values()) - sum(before.get(name, 0) for name in after)
         seen.collectives += self._activity.library_reductions - reductions
         # Peers' pointers may be fetched once and used in every call, so what counts is that they were ever handed out.
-        seen.symmetric = int(self._activity.peer_accesses)
-        if profiler is not None:
-            seen.profiled = True
-            for event in profiler.events():
-                seen.events[event.name] += 1
+        seen.symmetric = int(self._activity.peer_accesses())
 
 
 def _sequence_numbers() -> dict[str, int]:
@@ -65,13 +68,30 @@ def _sequence_numbers() -> dict[str, int]:
     return numbers
 
 
+class _OperatorNames(TorchDispatchMode):
+    """Counts the operators that pass torch's dispatcher: collectives and point-to-point transfers are among them."""
+
+    def __init__(self, names: "Counter[str]") -> None:
+        super().__init__()
+        self._names = names
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._names[str(function)] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def rehearse() -> None:
+    """Pay once, before ranks are forked, for what torch imports when a dispatch mode is first used."""
+    with _OperatorNames(Counter()):
+        torch.zeros(1).add_(1)
+
+
 @contextlib.contextmanager
-def _profiler(wanted: bool) -> Iterator[Any]:
-    if not wanted:
-        yield None
-        return
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profiler:
-        yield profiler
+def _kernel_names(names: "Counter[str]") -> Iterator[None]:
+    """Names of the kernels and copies on the device, by the profiler: a library called behind torch's back shows here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about cycles of the profiler, which nobody here uses
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            yield
+    for event in profiler.events():
+        names[event.name] += 1

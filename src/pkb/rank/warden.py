@@ -71,8 +71,10 @@ def _preload(config: dict[str, Any]) -> None:
     if config["role"] == "oracle":
         import pkb.rank.oracle
     else:
-        import pkb.rank.candidate  # noqa: F401
+        import pkb.rank.candidate
+        from pkb.rank.observe import rehearse
 
+        rehearse()
         if config["preload_triton"]:
             import triton
             import triton.language  # noqa: F401
@@ -91,7 +93,10 @@ def _init(config: dict[str, Any], layers: Layers) -> None:
     """Process 1 of the side: finish the namespaces, fork the ranks, reap whatever dies, end when the ranks have."""
     report = {"namespaces": "off: not asked for"}
     if config["isolate"]:
-        report = finish_namespaces(layers, tmp_dir=Path(config["folder"]), max_processes=config["max_processes"])
+        # Sockets of other services live in /run, and Landlock does not guard connecting to them.
+        report = finish_namespaces(
+            layers, tmp_dir=Path(config["folder"]), hidden=[Path("/run")], max_processes=config["max_processes"]
+        )
     page = mmap.mmap(-1, 64 * RankBarrier.SLOT_BYTES)
     ranks = {_fork(partial(_rank, config, rank, page, report)): rank for rank in range(config["world_size"])}
     _close_rank_ends(config)

@@ -1,0 +1,27 @@
+"""The mistake: the last rank leaves one peer out of its sum. Every other rank is right."""
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+_buffers = {}
+
+
+def _buffer(tensor):
+    key = (tuple(tensor.shape), tensor.dtype)
+    if key not in _buffers:
+        buffer = symm_mem.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        _buffers[key] = (buffer, symm_mem.rendezvous(buffer, dist.group.WORLD))
+    return _buffers[key]
+
+
+def solution(tensor: torch.Tensor) -> torch.Tensor:
+    buffer, handle = _buffer(tensor)
+    buffer.copy_(tensor.reshape(-1))
+    handle.barrier(channel=0)
+    last = handle.rank == handle.world_size - 1
+    total = torch.zeros(tensor.numel(), dtype=torch.float32, device=tensor.device)
+    for peer in range(handle.world_size - 1 if last else handle.world_size):
+        total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
+    handle.barrier(channel=1)
+    return total.to(tensor.dtype).reshape(tensor.shape)

@@ -1,0 +1,89 @@
+"""Column-parallel linear layer fed by activations whose features are sharded: an all-gather, then a product.
+
+The all-gather + GEMM pattern with the contraction axis sharded. Rank r holds A_local (M, K_local), its columns of the
+activations A (M, K = W * K_local), and its own slice B (K, N) of the weight's columns. It returns A @ B (M, N): the
+same A on all ranks, another B on each. The product is rounded once, at its end.
+
+This is not Megatron-LM's sequence-parallel gather, whose shards are rows of A and give finished rows of the result:
+here no tile of the result is complete before all shards are there. But the product is a sum over them: a good kernel
+starts with its own block of K, adds each peer's block as it arrives, in a float32 accumulator that lives through all
+W of them, and saves the copy that interleaves the gathered shards row by row.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # k: the whole contraction, of which each rank has k // W
+    "tiny": {"m": 40, "n": 48, "k": 64},
+    "paper": {"m": 1024, "n": 1024, "k": 512},
+    "real": {"m": 8192, "n": 7168, "k": 8192},  # Llama-3-70B gate and up projection in one, TP 8, 8192 tokens
+    "odd": {"m": 103, "n": 67, "k": 151},
+}
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    m, n, k_local = draw.size["m"], draw.size["n"], draw.size["k"] // draw.world_size
+    k = k_local * draw.world_size
+    return {
+        "A_local": draw.normal("A_local", (m, k_local)),
+        "B": draw.normal("B", (k, n), scale=k**-0.5),
+    }
+
+
+def solution(A_local: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    world_size = dist.get_world_size()
+    m, k_local = A_local.shape
+    if B.shape[0] != world_size * k_local:
+        raise ValueError(f"B has {B.shape[0]} rows, {world_size} shards of A have {world_size * k_local} columns")
+    shards = torch.empty((world_size * m, k_local), dtype=A_local.dtype, device=A_local.device)
+    dist.all_gather_into_tensor(shards, A_local.contiguous())
+    A = torch.cat(shards.chunk(world_size), dim=1)
+    return torch.matmul(A, B)
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    m, n, w = size["m"], size["n"], world_size
+    k_local = size["k"] // w
+    k = k_local * w
+    shard = m * k_local * element_bytes
+    return Cost(
+        flops=2 * m * n * k,
+        hbm_bytes=(m * k + k * n + m * n) * element_bytes,
+        link_sent_bytes=(w - 1) * shard,
+        link_received_bytes=(w - 1) * shard,
+        phases=1 if w > 1 else 0,
+        switch_sent_bytes=shard if w > 1 else 0,
+        switch_received_bytes=(w - 1) * shard,
+    )
+
+
+def requires(size: Size, world_size: int) -> str | None:
+    if size["k"] < world_size:
+        return f"a contraction of {size['k']} is too short for {world_size} ranks"
+    return None
+
+
+PROBLEM = Problem(
+    id=12,
+    name="allgather_gemm",
+    source="column-parallel linear layer with feature-sharded input (Flux, Triton-distributed)",
+    taxonomy=Taxonomy(
+        parallelism=("tp",),
+        layer="mlp",
+        stage=("training-forward", "inference"),
+        pattern=("all-gather",),
+        fusable="GEMM",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    requires=requires,
+)

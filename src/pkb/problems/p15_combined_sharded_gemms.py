@@ -1,0 +1,101 @@
+"""Two-layer MLP whose input is sharded by features and whose output is sharded by rows.
+
+Modelled on all-gather + GEMM, SiLU, GEMM + reduce-scatter. Rank r holds x_local (M, H/W), its columns of the
+activations x (M, H); all ranks hold the same weights W1 (H, F) and W2 (F, H). It returns rows [r * M/W, (r + 1) * M/W)
+of silu(x @ W1) @ W2. The first product and the SiLU are each rounded to the dtype; a kernel that keeps more digits is
+right too.
+
+The reference gathers all of x, computes the first layer for all rows although it keeps only its own, writes the
+result into a matrix of zeros and lets a reduce-scatter add W - 1 zeros to it. None of that is needed: the rank wants
+its own rows of x only, of which every peer has some columns. A good kernel exchanges those row blocks (an all-to-all,
+W times less than the gather), starts the first product with the columns that it has, and keeps the activations on
+chip up to the second.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # m and h are rounded up to multiples of W
+    "tiny": {"m": 32, "h": 32, "f": 48},
+    "paper": {"m": 1024, "h": 256, "f": 512},
+    # Llama-3-70B sizes with one up projection. 4096 tokens: with more, the truths of 8 ranks fill a GPU.
+    "real": {"m": 4096, "h": 8192, "f": 28672},
+    "odd": {"m": 59, "h": 43, "f": 37},
+}
+
+
+def _shape(size: Size, world_size: int) -> tuple[int, int, int]:
+    """M, H and F."""
+    m, h = (-(-size[name] // world_size) * world_size for name in ("m", "h"))
+    return m, h, size["f"]
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    m, h, f = _shape(draw.size, draw.world_size)
+    return {
+        "x_local": draw.normal("x_local", (m, h // draw.world_size)),
+        "W1": draw.normal("W1", (h, f), scale=h**-0.5, key="all"),
+        "W2": draw.normal("W2", (f, h), scale=f**-0.5, key="all"),
+    }
+
+
+def solution(x_local: torch.Tensor, W1: torch.Tensor, W2: torch.Tensor) -> torch.Tensor:
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    m, h_local = x_local.shape
+    if m % world_size:
+        raise ValueError(f"{m} rows cannot be shared out evenly among {world_size} ranks")
+    if W1.shape[0] != world_size * h_local or W2.shape[0] != W1.shape[1]:
+        raise ValueError(f"{world_size} shards {tuple(x_local.shape)}, W1 {tuple(W1.shape)}, W2 {tuple(W2.shape)}")
+
+    shards = torch.empty((world_size * m, h_local), dtype=x_local.dtype, device=x_local.device)
+    dist.all_gather_into_tensor(shards, x_local.contiguous())
+    x = torch.cat(shards.chunk(world_size), dim=1)
+    activations = torch.nn.functional.silu(torch.matmul(x, W1))
+
+    rows = m // world_size
+    mine = slice(rank * rows, (rank + 1) * rows)
+    partial = torch.zeros((m, W2.shape[1]), dtype=x.dtype, device=x.device)
+    partial[mine] = torch.matmul(activations[mine], W2)
+    out = torch.empty((rows, W2.shape[1]), dtype=x.dtype, device=x.device)
+    dist.reduce_scatter_tensor(out, partial, op=dist.ReduceOp.SUM)
+    return out
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    (m, h, f), w = _shape(size, world_size), world_size
+    rows = m // w
+    exchanged = (w - 1) * rows * (h // w) * element_bytes
+    return Cost(
+        flops=4 * rows * h * f,
+        hbm_bytes=(2 * rows * h + 2 * h * f / w) * element_bytes,
+        link_sent_bytes=exchanged,
+        link_received_bytes=exchanged,
+        phases=1 if w > 1 else 0,
+        note="own rows only, after an all-to-all of row blocks; as weights are the same everywhere, a rank that computed"
+        " a slice of F for all rows would read only 1/W of them",
+    )
+
+
+PROBLEM = Problem(
+    id=15,
+    name="combined_sharded_gemms",
+    source="tensor- and sequence-parallel MLP, AG-GEMM + SiLU + GEMM-RS",
+    taxonomy=Taxonomy(
+        parallelism=("tp", "sp"),
+        layer="mlp",
+        stage=("training-forward", "inference"),
+        pattern=("all-gather", "reduce-scatter"),
+        fusable="two GEMMs and SiLU",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+)

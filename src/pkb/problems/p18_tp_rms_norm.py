@@ -1,0 +1,98 @@
+"""RMSNorm over a hidden dimension that is sharded over the ranks: one number per row travels.
+
+vLLM's tensor-parallel RMSNorm for the queries and keys of MiniMax-M2, and the same norm of Wan video models. Rank r
+holds local_hidden_states (..., N), its columns of rows that are N * W wide, and local_weight (N,); N is the same on
+all ranks. With q the sum of squares of the whole row, it returns its columns of x / sqrt(q / (N W) + eps) * weight.
+Sums and the scaling are float32; the scaled row is rounded to the input's dtype before it is multiplied with the
+weight, and the product is rounded again.
+
+Four bytes a row stand between two passes over the data, and they are needed by all ranks. A good kernel keeps its
+rows on chip in between, writes its sums of squares to all peers at once and adds those of all ranks in one fixed
+order, so that every rank finds the same variance. Its flags must tell this call's sums from the last call's.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import Close
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {
+    "tiny": {"m": 64, "n": 48},
+    "paper": {"m": 1024, "n": 1024},
+    "real": {"m": 32768, "n": 768},  # MiniMax-M2, norm of 48 query heads of 128 over TP 8, 32 768 tokens
+    "odd": {"m": 83, "n": 37},
+}
+EPSILON = 1e-5
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    m, n = draw.size["m"], draw.size["n"]
+    wide = torch.promote_types(draw.dtype, torch.float32)
+    # Rows of all sizes, some so small that epsilon counts; and in each row, ranks of unlike size: with equal ones the
+    # local sum of squares, times W, would be a fair guess of the global one.
+    row = draw.uniform("row", (m, 1), math.log(1e-3), math.log(10.0), key="all", dtype=wide).exp()
+    share = draw.uniform("share", (m, 1), math.log(0.25), math.log(4.0), dtype=wide).exp()
+    x = draw.normal("local_hidden_states", (m, n), dtype=wide) * row * share
+    return {
+        "local_hidden_states": x.to(draw.dtype),
+        "local_weight": draw.uniform("local_weight", (n,), 0.5, 1.5),
+        "variance_epsilon": EPSILON,
+    }
+
+
+def solution(local_hidden_states: torch.Tensor, local_weight: torch.Tensor, variance_epsilon: float) -> torch.Tensor:
+    width = local_hidden_states.shape[-1]
+    if local_weight.shape != (width,):
+        raise ValueError(f"a weight {tuple(local_weight.shape)} does not fit rows of {width}")
+    x = local_hidden_states.to(torch.promote_types(local_hidden_states.dtype, torch.float32))
+    square_sum = x.square().sum(dim=-1, keepdim=True)
+    dist.all_reduce(square_sum, op=dist.ReduceOp.SUM)
+    variance = square_sum / (width * dist.get_world_size())
+    scaled = x * torch.rsqrt(variance + variance_epsilon)
+    return local_weight * scaled.to(local_hidden_states.dtype)
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    m, n, w = size["m"], size["n"], world_size
+    sums = m * max(4, element_bytes)
+    return Cost(
+        flops=5 * m * n,
+        hbm_bytes=(2 * m * n + n) * element_bytes,
+        link_sent_bytes=2 * (w - 1) / w * sums,
+        link_received_bytes=2 * (w - 1) / w * sums,
+        phases=1 if w > 1 else 0,
+        switch_sent_bytes=(1 + 1 / w) * sums if w > 1 else 0,
+        switch_received_bytes=(1 + 1 / w) * sums if w > 1 else 0,
+    )
+
+
+# Two roundings to the dtype are at most one unit in the last place together; twice as much is allowed.
+NORMALISED = Close(
+    rtol={torch.bfloat16: 2**-6, torch.float16: 2**-9, torch.float32: 1e-5, torch.float64: 1e-12},
+    atol={torch.float16: 2**-23, torch.bfloat16: 1e-37, torch.float32: 1e-37},  # results below the normal range
+)
+
+PROBLEM = Problem(
+    id=18,
+    name="tp_rms_norm",
+    source="vLLM, tensor-parallel RMSNorm of MiniMax-M2",
+    taxonomy=Taxonomy(
+        parallelism=("tp",),
+        layer="norm",
+        stage=("inference", "training-forward"),
+        pattern=("all-reduce",),
+        fusable="row sums of squares before, scaling after",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=NORMALISED,
+)

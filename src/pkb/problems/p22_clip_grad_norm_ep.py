@@ -1,0 +1,185 @@
+"""Gradient-norm clipping of a mixture-of-experts model: expert gradients are sharded differently from all others.
+
+The clipping step of VeOmni's and xorl's FSDP2 path with expert parallelism. Shared parameters are sharded by FSDP over
+all ranks. Experts are divided among the consecutive ranks of an expert-parallel (EP) group, and each is sharded over the
+strided ranks of an EP-FSDP group. Rank r holds its shards of both kinds as two lists of tensors. First, the expert
+gradients, which every rank of an EP group has already added to, are divided in place by ep_size, whether or not
+anything is clipped. Then the p-norm over all shards of all ranks is returned (a 0-dim float32 tensor, equal on all
+ranks): the power sums of shared gradients are added over fsdp_group, those of experts over ep_fsdp_group and then
+ep_group. If the norm is larger than max_norm, all gradients are multiplied in place by max_norm / norm. A group that is
+None is left out.
+
+Here the groups together count every shard once, so one sum over all ranks does what the reference does in three. A good
+kernel walks both lists in one launch, folds the division into its read and into the factor, exchanges one number inside
+the kernel, and only then writes.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import Close
+from pkb.problems.draw import Draw
+from pkb.problems.layouts import coordinate
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # either a Qwen3 mixture of experts, or equal matrices on every rank
+    "tiny": {"layers": 1, "hidden": 24, "q": 32, "kv": 8, "experts": 8, "ffn": 12, "vocab": 40},
+    "paper": {"m": 1024, "n": 1024},
+    # Qwen3-30B-A3B with 12 of its 48 layers, or two sets of gradients for eight ranks would not fit one GPU.
+    "real": {"layers": 12, "hidden": 2048, "q": 4096, "kv": 512, "experts": 128, "ffn": 768, "vocab": 151936},
+    "odd": {"layers": 2, "hidden": 5, "q": 7, "kv": 3, "experts": 12, "ffn": 11, "vocab": 43},
+}
+LAYOUT = "ep_fsdp"
+CALLS_THAT_CLIP = 0.75
+
+
+def shard(rows: int, parts: int, index: int) -> int:
+    """Rows of one shard, as torch.chunk cuts them: with odd sizes the last ranks hold fewer, or none."""
+    chunk = -(-rows // parts)
+    return max(0, min(chunk, rows - index * chunk))
+
+
+def local_shapes(size: Size, world_size: int, rank: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """This rank's shards of the shared gradients and of the expert gradients."""
+    if "m" in size:
+        return [(size["m"], size["n"])], [(size["m"], size["n"])]
+    hidden, q, kv, ffn, experts = size["hidden"], size["q"], size["kv"], size["ffn"], size["experts"]
+    layer = [(q, hidden), (kv, hidden), (kv, hidden), (hidden, q), (experts, hidden), (hidden,), (hidden,)]
+    shared = [(size["vocab"], hidden), *layer * size["layers"], (hidden,), (size["vocab"], hidden)]
+    _, ep_size = coordinate(LAYOUT, "ep", world_size, rank)
+    index, parts = coordinate(LAYOUT, "ep_fsdp", world_size, rank)
+    expert = [(ffn, hidden), (ffn, hidden), (hidden, ffn)] * size["layers"]
+    return (
+        [(shard(rows, world_size, rank), *others) for rows, *others in shared],
+        [(experts // ep_size, shard(rows, parts, index), columns) for rows, columns in expert],
+    )
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    _, ep_size = draw.coordinate("ep")
+    every_rank = [local_shapes(draw.size, draw.world_size, rank) for rank in range(draw.world_size)]
+    shared, expert = every_rank[draw.rank]
+    shared_count = sum(math.prod(shape) for shapes, _ in every_rank for shape in shapes)
+    expert_count = sum(math.prod(shape) for _, shapes in every_rank for shape in shapes)
+    # Scales differ between ranks and calls, and both kinds weigh about the same in the norm: no part of it can be left
+    # out, and no multiple of the local norm is a good guess.
+    shared_scale = draw.random("shared scale").uniform(0.25, 4.0)
+    expert_scale = draw.random("expert scale").uniform(0.25, 4.0) * ep_size * math.sqrt(shared_count / expert_count)
+    threshold = draw.random("max_norm", key="all")
+    clips = threshold.random() < CALLS_THAT_CLIP
+    return {
+        "non_ep_grad_tensors": [draw.normal(f"shared {i}", s, scale=shared_scale) for i, s in enumerate(shared)],
+        "ep_grad_tensors": [draw.normal(f"expert {i}", s, scale=expert_scale) for i, s in enumerate(expert)],
+        "max_norm": math.sqrt(shared_count) * (threshold.uniform(0.05, 0.2) if clips else threshold.uniform(7.0, 10.0)),
+        "norm_type": 2.0,
+        "ep_size": ep_size,
+        "fsdp_group": draw.group("world"),
+        "ep_fsdp_group": draw.group("ep_fsdp"),
+        "ep_group": draw.group("ep") if ep_size > 1 else None,
+    }
+
+
+def solution(
+    non_ep_grad_tensors: list[torch.Tensor],
+    ep_grad_tensors: list[torch.Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    ep_size: int = 1,
+    fsdp_group: dist.ProcessGroup | None = None,
+    ep_fsdp_group: dist.ProcessGroup | None = None,
+    ep_group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    p = float(norm_type)
+    if not 0 < p < float("inf"):
+        raise ValueError(f"norm_type must be positive and finite, not {norm_type}")
+    shared = [g for g in non_ep_grad_tensors if g is not None]
+    expert = [g for g in ep_grad_tensors if g is not None]
+    if shared or expert:
+        first = (shared or expert)[0]
+        wide, device = torch.promote_types(first.dtype, torch.float32), first.device
+    else:
+        wide, device = torch.float32, torch.get_default_device()
+
+    if ep_size > 1:
+        for g in expert:
+            g.mul_(1.0 / ep_size)
+
+    # A rank with an empty list still joins the sums, with zero.
+    power_sums = torch.zeros(2, dtype=wide, device=device)
+    for kind, gradients in enumerate((shared, expert)):
+        for g in gradients:
+            # Row by row first: one long float32 sum loses digits on some devices.
+            rows = torch.linalg.vector_norm(g, p, dim=-1, dtype=wide)
+            power_sums[kind] += rows.pow(p).sum()
+    shared_sum, expert_sum = power_sums
+    if fsdp_group is not None:
+        dist.all_reduce(shared_sum, op=dist.ReduceOp.SUM, group=fsdp_group)
+    if ep_fsdp_group is not None:
+        dist.all_reduce(expert_sum, op=dist.ReduceOp.SUM, group=ep_fsdp_group)
+    if ep_group is not None:  # only after the sum above: both together make the sum over all ranks
+        dist.all_reduce(expert_sum, op=dist.ReduceOp.SUM, group=ep_group)
+    total_norm = (shared_sum + expert_sum).pow(1.0 / p)
+
+    if total_norm > max_norm:
+        coefficient = max_norm / float(total_norm)
+        for g in [*shared, *expert]:
+            g.mul_(coefficient)  # in float32 or wider, rounded once to the gradient's dtype
+    return total_norm
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    w = world_size
+    elements = sum(math.prod(shape) for shapes in local_shapes(size, w, 0) for shape in shapes)  # the largest shards
+    scalar = 4
+    return Cost(
+        flops=3 * elements,
+        hbm_bytes=3 * elements * element_bytes,
+        link_sent_bytes=2 * (w - 1) / w * scalar,
+        link_received_bytes=2 * (w - 1) / w * scalar,
+        phases=1 if w > 1 else 0,
+        switch_sent_bytes=(1 + 1 / w) * scalar if w > 1 else 0,
+        switch_received_bytes=(1 + 1 / w) * scalar if w > 1 else 0,
+        note="a call that clips, with one sum over all ranks; one that does not clip (1 in 4) writes the experts only",
+    )
+
+
+def requires(size: Size, world_size: int) -> str | None:
+    _, ep_size = coordinate(LAYOUT, "ep", world_size, 0)
+    if "experts" in size and size["experts"] % ep_size:
+        return f"{size['experts']} experts cannot be shared equally by {ep_size} ranks"
+    return None
+
+
+# Twice the half-ulp of a product, plus that of a coefficient rounded to the gradients' dtype, as torch does on CUDA.
+CLIPPED = Close(
+    rtol={torch.bfloat16: 2**-7 + 2**-8, torch.float16: 2**-10 + 2**-11, torch.float32: 1e-5, torch.float64: 1e-5},
+    atol={torch.float16: 2**-23, torch.bfloat16: 1e-37, torch.float32: 1e-37},  # results below the normal range
+)
+
+PROBLEM = Problem(
+    id=22,
+    name="clip_grad_norm_ep",
+    source="VeOmni and xorl, FSDP2 gradient clipping with expert parallelism",
+    taxonomy=Taxonomy(
+        parallelism=("fsdp", "ep"),
+        layer="gradient",
+        stage=("optimizer",),
+        pattern=("all-reduce",),
+        fusable="multi-tensor norms and division before, multi-tensor scaling after",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=Close(rtol={torch.float32: 1e-5}),
+    mutates={"non_ep_grad_tensors": CLIPPED, "ep_grad_tensors": CLIPPED},
+    truth="native",  # a float64 copy of 16 GB of gradients, on ranks that share a GPU, is too much
+    requires=requires,
+    layout=LAYOUT,
+    dtypes=("bf16", "fp16", "fp32"),
+)

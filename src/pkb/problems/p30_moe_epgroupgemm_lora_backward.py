@@ -1,0 +1,90 @@
+"""Sums the gradients of LoRA matrices that all experts of all ranks share: three small all-reduces, in place.
+
+xorl's expert-parallel group GEMM with hybrid shared LoRA: the A matrices of the gate and up projections and the B matrix
+of the down projection exist once, so after the backward pass every rank holds its own contribution to their gradients.
+Afterwards every rank holds the sum over all ranks (not the mean) in the same three tensors, the same bits everywhere, or
+the replicated parameters would drift apart. The three tensors themselves are returned. (The group GEMM of the name is
+upstream's; only the exchange of gradients is part of the problem.)
+
+The tensors are small, so latency decides: a good kernel treats the three as one message and sums it in one step, every
+rank reading all peers and adding in the same order. It works in place: nobody may overwrite a tensor that a peer has
+not read yet.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import NormGate
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {
+    "tiny": {"lora": 4, "n": 48},
+    "paper": {"lora": 8, "n": 1024},
+    "real": {"lora": 58 * 64, "n": 7168},  # DeepSeek-V3: LoRA rank 64 of all 58 MoE layers in one call
+    "odd": {"lora": 7, "n": 53},
+}
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    lora, n = draw.size["lora"], draw.size["n"]
+    return {
+        "grad_fc1_1_lora_A": draw.normal("grad_fc1_1_lora_A", (lora, n)),
+        "grad_fc1_2_lora_A": draw.normal("grad_fc1_2_lora_A", (lora, n)),
+        "grad_fc2_lora_B": draw.normal("grad_fc2_lora_B", (n, lora)),
+        "group": draw.group("world"),
+    }
+
+
+def solution(
+    grad_fc1_1_lora_A: torch.Tensor,
+    grad_fc1_2_lora_A: torch.Tensor,
+    grad_fc2_lora_B: torch.Tensor,
+    group: dist.ProcessGroup | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    for gradient in (grad_fc1_1_lora_A, grad_fc1_2_lora_A, grad_fc2_lora_B):
+        if not gradient.is_contiguous():
+            raise ValueError("gradients are summed in place and must be contiguous")
+        dist.all_reduce(gradient, op=dist.ReduceOp.SUM, group=group)
+    return grad_fc1_1_lora_A, grad_fc1_2_lora_A, grad_fc2_lora_B
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    w, elements = world_size, 3 * size["lora"] * size["n"]
+    message = elements * element_bytes
+    return Cost(
+        flops=(w - 1) / w * elements,
+        hbm_bytes=2 * message,
+        link_sent_bytes=2 * (w - 1) / w * message,
+        link_received_bytes=2 * (w - 1) / w * message,
+        phases=1 if w > 1 else 0,
+        switch_sent_bytes=(1 + 1 / w) * message if w > 1 else 0,
+        switch_received_bytes=(1 + 1 / w) * message if w > 1 else 0,
+        note="one step is possible where every rank reads all peers, at (W - 1) times the message",
+    )
+
+
+SUMS = NormGate()
+
+PROBLEM = Problem(
+    id=30,
+    name="moe_epgroupgemm_lora_backward",
+    source="xorl, gradients of shared LoRA matrices under expert parallelism",
+    taxonomy=Taxonomy(
+        parallelism=("ep", "dp"),
+        layer="gradient",
+        stage=("training-backward",),
+        pattern=("all-reduce",),
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=SUMS,
+    mutates={"grad_fc1_1_lora_A": SUMS, "grad_fc1_2_lora_A": SUMS, "grad_fc2_lora_B": SUMS},
+    returns_input=True,
+)

@@ -1,0 +1,417 @@
+"""The kit without a GPU: real compilers, a real cache on disk, real processes that race for it."""
+
+import ctypes
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pkb import kit
+from pkb.kit import cpp, cuda, nvcc, nvrtc
+from pkb.kit.arguments import Frame
+from pkb.kit.toolkit import cuda_home, normal_arch
+
+HAS_CUDA_COMPILER = nvrtc.load() is not None or nvcc.find() is not None
+needs_cuda_compiler = pytest.mark.skipif(not HAS_CUDA_COMPILER, reason="neither NVRTC nor nvcc is on this machine")
+needs_nvcc = pytest.mark.skipif(nvcc.find() is None or cuda_home() is None, reason="no nvcc on this machine")
+needs_cxx = pytest.mark.skipif(cpp.find_cxx() is None, reason="no C++ compiler on this machine")
+
+EVERY_PART = """
+#include <stdint.h>
+#include "pkb.cuh"
+using namespace pkb;
+template <class T> __device__ void lanes(char* x) {
+  float sum[Lanes<T>::count] = {};
+  Lanes<T>::accumulate(sum, ld_weak(x));
+  st_weak(x + 16, Lanes<T>::pack(sum));
+  st_fresh(x + 32, Lanes<T>::add(ld_fresh(x), ld_volatile(x + 48)));
+#if __CUDA_ARCH__ >= 900
+  Multimem<T>::st(x + 64, Multimem<T>::ld_reduce(x + 80));
+  Multimem<T>::red(x + 96, ld_once(x + 112));
+#endif
+}
+extern "C" __global__ void everything(u32* const* pads, int rank, int world, char* x, u32* counter, bool* met) {
+  *met = barrier_block(pads, rank, world, block_in_grid(), 1000000) && barrier_epoch(pads, rank, world, 40)
+      && barrier_world(pads, rank, world, 41, counter, 1000);
+  barrier_grid(counter);
+  copy(x, x + 4096, 1000, thread_in_block(), threads_in_block());
+  copy_block(x, x + 8192, 1001);
+  copy_grid(x, x + 8192, 16 * (uint64_t)blocks_in_grid());
+  st_stream(x, ld_stream(x + 16));
+  lanes<f32>(x); lanes<bf16>(x + 512); lanes<f16>(x + 1024);
+  Deadline late(5);
+  *met &= put_signal(slot_of(pads, rank, 0, world, 3)) && wait_signal(counter + 1, 7) && wait_reaches(counter, 9);
+  *met &= late.passed() && now_ns() > 0;
+  st_relaxed_sys(counter, ld_relaxed_sys(counter) + ld_acquire_sys(counter) + ld_acquire_gpu(counter));
+  st_release_sys(counter, cas_release_sys(counter, 0, 1) + cas_acquire_sys(counter, 1, 0));
+  add_release_sys(counter, 1); add_acq_rel_gpu(counter, 1); fence_sys();
+  x[0] = (char)(Lanes<bf16>::add2(1, 2) + Lanes<bf16>::pack2(1.f, 2.f));
+#if __CUDA_ARCH__ >= 900
+  multimem_add_release(counter, 1);
+#endif
+}
+"""
+BROKEN = 'extern "C" __global__ void broken(float* x) {\n  x[0] = 1.0f;\n  x[1] = nobody;\n}\n'
+SUM_CPP = """
+extern "C" double sum(const float* x, long n) { double s = 0; for (long i = 0; i < n; ++i) s += x[i]; return s; }
+"""
+
+
+@pytest.fixture(autouse=True)
+def build_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "build"
+    monkeypatch.setenv("PKB_BUILD_DIR", str(folder))
+    monkeypatch.delenv("PKB_BUILD_CACHE", raising=False)
+    return folder
+
+
+def counting(real: Path, folder: Path, *, delay: float = 0.0) -> tuple[Path, Path]:
+    """A compiler that writes a line to a file each time it is started, and then is the real one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    script, runs = folder / real.name, folder / "runs"
+    script.write_text(f'#!/bin/sh\necho run >> "{runs}"\nsleep {delay}\nexec "{real}" "$@"\n')
+    script.chmod(0o755)
+    return script, runs
+
+
+def start(code: str, **environment: str) -> subprocess.Popen[str]:
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", code], env=variables, stdout=pipe, stderr=pipe, text=True)
+
+
+def finish(process: "subprocess.Popen[str]") -> str:
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return out
+
+
+@needs_cuda_compiler
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_every_part_of_the_device_header_compiles(arch: str) -> None:
+    module = kit.compile(EVERY_PART, name="everything", arch=arch)
+    binary = module.artifact.path.read_bytes()
+    assert binary[:4] == b"\x7fELF"
+    assert b"everything" in binary
+    assert not module.artifact.cached
+
+
+def test_the_kernel_above_names_every_function_of_the_header() -> None:
+    header = cuda.DEVICE_HEADER.read_text()
+    functions = set(re.findall(r"__forceinline__ (?:static )?(?:explicit )?[\w:*]+ (\w+)\(", header))
+    assert len(functions) > 35
+    assert [name for name in sorted(functions) if not re.search(rf"\b{name}\b", EVERY_PART)] == []
+
+
+@needs_cuda_compiler
+def test_a_compile_error_names_its_line_and_leaves_nothing(build_dir: Path) -> None:
+    with pytest.raises(kit.CompileError) as caught:
+        kit.compile(BROKEN, name="bad kernel!", arch="sm_90a")
+    assert caught.value.line == 3
+    assert caught.value.first_error.startswith("bad_kernel_.cu(3): error")
+    assert "nobody" in caught.value.first_error
+    assert "nobody" in caught.value.log
+    assert not [path for path in build_dir.iterdir() if path.suffix not in (".lock", ".failed")]
+
+
+@needs_cuda_compiler
+def test_an_error_inside_ptx_is_a_compile_error_too() -> None:
+    source = 'extern "C" __global__ void k(int* x) { asm volatile("no.such.instruction %0;" :: "l"(x)); }'
+    with pytest.raises(kit.CompileError) as caught:
+        kit.compile(source, arch="sm_90a")
+    assert "ptxas" in caught.value.first_error or "no.such" in caught.value.log
+
+
+@needs_nvcc
+def test_the_second_compile_runs_no_compiler_and_any_change_does(tmp_path: Path) -> None:
+    home, real_home = tmp_path / "cuda", cuda_home()
+    assert real_home is not None
+    _, runs = counting(real_home / "bin" / "nvcc", home / "bin")
+    (home / "include").symlink_to(real_home / "include")
+    code = """
+from pkb import kit
+source = 'extern "C" __global__ void k(int* x) { x[0] = N; }'
+for n, arch in ((1, "sm_90a"), (1, "sm_90a"), (2, "sm_90a"), (1, "sm_80")):
+    print(kit.compile(source, name="k", options=[f"-DN={n}"], arch=arch).artifact.cached)
+"""
+    environment = {"CUDA_HOME": str(home), "PKB_CUDA_COMPILER": "nvcc"}
+    assert finish(start(code, **environment)).split() == ["False", "True", "False", "False"]
+    assert len((home / "bin" / "runs").read_text().split()) == 3
+    assert finish(start(code, **environment)).split() == ["True"] * 4
+    assert len(runs.read_text().split()) == 3
+
+
+@needs_cxx
+def test_processes_at_once_build_once(tmp_path: Path) -> None:
+    real = cpp.find_cxx()
+    assert real is not None
+    script, runs = counting(real, tmp_path / "bin", delay=0.5)
+    code = "from pkb import kit; print(kit.build_cpp('extern \"C\" int f() { return 41; }').f())"
+    ranks = [start(code, CXX=str(script)) for _ in range(3)]
+    assert [finish(rank).strip() for rank in ranks] == ["41"] * 3
+    assert len(runs.read_text().split()) == 1
+
+
+@needs_cxx
+def test_processes_that_wait_for_a_failing_build_fail_with_it(tmp_path: Path) -> None:
+    real = cpp.find_cxx()
+    assert real is not None
+    script, runs = counting(real, tmp_path / "bin", delay=1.5)
+    code = """
+from pkb import kit
+try: kit.build_cpp('int f() {\\n return nobody; }')
+except kit.CompileError as error: print(error.line)
+"""
+    ranks = [start(code, CXX=str(script)) for _ in range(3)]
+    assert [finish(rank).strip() for rank in ranks] == ["2"] * 3
+    assert len(runs.read_text().split()) == 1
+    # Not remembered: the next one tries again.
+    assert finish(start(code, CXX=str(script))).strip() == "2"
+    assert len(runs.read_text().split()) == 2
+
+
+@needs_cxx
+def test_waiting_for_another_build_is_bounded(build_dir: Path, tmp_path: Path) -> None:
+    real = cpp.find_cxx()
+    assert real is not None
+    script, runs = counting(real, tmp_path / "bin", delay=4)
+    code = "from pkb import kit; kit.build_cpp('extern \"C\" int f() { return 41; }')"
+    first = start(code, CXX=str(script))
+    while not runs.exists():
+        assert first.poll() is None
+    second = start(code, CXX=str(script), PKB_BUILD_WAIT="0.3")
+    _, err = second.communicate(timeout=60)
+    assert "BuildTimeout" in err
+    finish(first)
+
+
+@needs_cxx
+def test_cpp_end_to_end_and_from_a_read_only_cache(
+    build_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = kit.build_cpp(SUM_CPP, name="sum")
+    library.sum.restype = ctypes.c_double
+    library.sum.argtypes = [ctypes.c_void_p, ctypes.c_long]
+    values = (ctypes.c_float * 4)(1.0, 2.0, 3.0, 4.5)
+    assert library.sum(ctypes.addressof(values), 4) == 10.5
+
+    prebuilt = tmp_path / "prebuilt"
+    build_dir.rename(prebuilt)
+    monkeypatch.setenv("PKB_BUILD_CACHE", str(prebuilt))
+    artifact = cpp.build_library(SUM_CPP, name="sum", options=())
+    assert artifact.cached
+    assert artifact.path.parent == prebuilt
+    assert not build_dir.exists()
+
+
+@needs_cxx
+def test_a_cpp_error_names_its_line() -> None:
+    with pytest.raises(kit.CompileError, match="nobody") as caught:
+        kit.build_cpp("int f() {\n\n  return nobody;\n}", name="bad")
+    assert caught.value.line == 3
+    assert caught.value.first_error.startswith("bad.cpp:3:")
+
+
+@needs_cuda_compiler
+def test_a_launch_without_a_gpu_says_so() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    kernel = kit.compile('extern "C" __global__ void k() {}', arch="sm_90a").kernel("k")
+    with pytest.raises(RuntimeError, match="GPU"):
+        kernel[1, 32]()
+
+
+def test_importing_the_kit_imports_neither_torch_nor_numpy() -> None:
+    code = "import sys, pkb.kit, pkb.candidates.prebuild; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    assert finish(start(code)).strip() == "[]"
+
+
+def test_integers_do_not_wrap_around() -> None:
+    assert kit.i32(-(2**31)).value == -(2**31)
+    assert kit.u32(2**32 - 1).value == 2**32 - 1
+    for convert, value in ((kit.i32, 2**31), (kit.u32, -1), (kit.u64, 2**64)):
+        with pytest.raises(OverflowError):
+            convert(value)
+
+
+def test_parameters_are_marshalled_by_value() -> None:
+    class Triple(ctypes.Structure):
+        _fields_ = (("a", ctypes.c_int * 3),)
+
+    no_tensor = type("Tensor", (), {})
+    triple, small = Triple((7, 8, 9)), kit.i32(-3)
+    frame = Frame(6)
+    for first in (-5, 6):  # the second fill reuses the storage of the first
+        frame.fill((first, 2.5, True, None, small, triple), (8, 8, 1, 8, 4, 12), no_tensor, "k")
+    address = [pointer or 0 for pointer in frame.pointers]
+    assert ctypes.c_int64.from_address(address[0]).value == 6
+    assert ctypes.c_double.from_address(address[1]).value == 2.5
+    assert ctypes.c_bool.from_address(address[2]).value is True
+    assert ctypes.c_uint64.from_address(address[3]).value == 0
+    assert ctypes.c_int32.from_address(address[4]).value == -3
+    assert list(Triple.from_address(address[5]).a) == [7, 8, 9]
+    with pytest.raises(TypeError, match=r"kit\.i32"):
+        frame.fill((1,), (4,), no_tensor, "k")
+    with pytest.raises(TypeError, match="is a str"):
+        frame.fill(("x",), (8,), no_tensor, "k")
+
+
+def test_architectures_are_written_in_many_ways() -> None:
+    assert {normal_arch(text) for text in ("9.0a", "90a", "sm_90a", "compute_90a")} == {"sm_90a"}
+    with pytest.raises(ValueError, match="hopper"):
+        normal_arch("hopper")
+
+
+# ---- prebuild: `python -m pkb.candidates.prebuild` as the judge runs it
+
+GOOD = '''
+import torch
+from pkb import kit
+from pkb.kit import build_cpp as make
+BLOCK = 128
+BODY = "x[threadIdx.x] *= 2.f;"
+SOURCE = f"""
+#include "pkb.cuh"
+#define BLOCK {BLOCK * 2}
+extern "C" __global__ void twice(float* x) {{ {BODY} }}
+""" + "// end"
+raise SystemExit("the candidate must not be run")
+module = kit.compile(SOURCE, name="twice", options=("-lineinfo",), arch="sm_90a")
+def solution(x):
+    text = 'extern "C" int NAME() { return 3; }'.replace("NAME", "three")
+    make(text)
+    return compile("1", "f", "eval")
+'''
+
+
+def prebuild(source: str, tmp_path: Path) -> tuple[int, dict[str, Any]]:
+    file = tmp_path / "candidate.py"
+    file.write_text(source)
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "pkb.candidates.prebuild", str(file)]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=500, check=False)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+@needs_cxx
+@needs_cuda_compiler
+def test_prebuild_fills_the_cache_of_the_ranks(tmp_path: Path) -> None:
+    status, report = prebuild(GOOD, tmp_path)
+    assert (status, report["error"], report["skipped"], report["unavailable"]) == (0, None, [], None)
+    assert [(b["name"], b["kind"], b["cached"]) for b in report["built"]] == [
+        ("twice", "cubin", False),
+        ("library", "cpp", False),
+    ]
+    body = "x[threadIdx.x] *= 2.f;"
+    text = f'\n#include "pkb.cuh"\n#define BLOCK 256\nextern "C" __global__ void twice(float* x) {{ {body} }}\n// end'
+    assert kit.compile(text, name="twice", options=["-lineinfo"], arch="sm_90a").artifact.cached
+    assert prebuild(GOOD, tmp_path)[1]["built"][1]["cached"]
+
+
+@needs_cuda_compiler
+def test_prebuild_reports_a_compile_error(tmp_path: Path) -> None:
+    status, report = prebuild(f"import pkb.kit\nS = {BROKEN!r}\nM = pkb.kit.compile(S, name='bad')\n", tmp_path)
+    assert status == 1
+    assert report["error"]["name"] == "bad"
+    assert (report["error"]["kind"], report["error"]["line"]) == ("cubin", 3)
+    assert report["error"]["first_error"].startswith("bad.cu(3): error")
+
+
+@needs_cuda_compiler
+def test_a_compile_error_inside_a_try_is_not_held_against_the_candidate(tmp_path: Path) -> None:
+    source = f"from pkb import kit\ntry:\n    kit.compile({BROKEN!r})\nexcept kit.CompileError:\n    pass\n"
+    status, report = prebuild(source, tmp_path)
+    assert (status, report["error"]) == (0, None)
+    assert "inside a try" in report["skipped"][0]["why"]
+
+
+@needs_cuda_compiler
+def test_the_kernels_in_the_manual_compile(tmp_path: Path) -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "kit.md").read_text()
+    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", manual, re.S)[:2])
+    assert set(blocks) == {"python", "cuda"}
+    assert kit.compile(blocks["cuda"], name="manual", arch="sm_90a").artifact.path.exists()
+    status, report = prebuild(blocks["python"], tmp_path)
+    assert (status, report["skipped"]) == (0, [])
+    assert [built["name"] for built in report["built"]] == ["one_shot"]
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("S = open('x').read()\nkit.compile(S)", "open"),
+        ("S = 'a'\nS = 'b'\nkit.compile(S)", "`S`"),
+        ("S = 'a'\ndef f():\n    global S\n    S = 'b'\nkit.compile(S)", "`S`"),
+        ("def f(S):\n    return kit.compile(S)", "`S`"),
+        ("kit.compile(*['a'])", "star"),
+        ("kit.compile('x' * 10**9)", "Pow"),
+        ("kit.compile(f'{1:>999999999}')", "wide"),
+        ("kit.compile(('a' * 4000000).replace('a', 'b' * 4000000))", "too large"),
+        ("kit.compile(name='k')", "`source`"),
+    ],
+)
+def test_prebuild_skips_what_only_running_can_tell(source: str, why: str, tmp_path: Path) -> None:
+    status, report = prebuild(f"from pkb import kit\n{source}\n", tmp_path)
+    assert (status, report["built"], report["error"]) == (0, [], None)
+    assert why in report["skipped"][0]["why"]
+
+
+def test_prebuild_without_compilers_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if nvrtc.load() is not None or Path("/usr/local/cuda").exists():
+        source, variable = "kit.build_cpp('int x;')", "PATH"
+    else:
+        source, variable = "kit.compile('int x;')", "PATH"
+    monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    status, report = prebuild(f"from pkb import kit\n{source}\n", tmp_path)
+    assert status == 0
+    assert "compiler" in report["unavailable"]
+
+
+UPSTREAM = '''
+from utils.cuda_helpers import compile_cuda_extension
+CUDA_SRC = r"""
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_bf16.h>
+__global__ void twice(float* x, long n) { long i = threadIdx.x; if (i < n) x[i] *= 2.f; }
+void run(torch::Tensor x) {
+  const at::cuda::OptionalCUDAGuard guard(x.device());
+  twice<<<(x.numel() + 255) / 256, 256, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>(), x.numel());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();MISTAKE
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }
+"""
+_ext = None
+def _get():
+    global _ext
+    if _ext is None:
+        _ext = compile_cuda_extension("twice_ext", CUDA_SRC, extra_cuda_cflags=["-O3"])
+    return _ext
+'''
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_prebuild_of_an_upstream_candidate(tmp_path: Path) -> None:
+    status, report = prebuild(UPSTREAM.replace("MISTAKE", ""), tmp_path)
+    assert (status, report["error"], report["skipped"]) == (0, None, [])
+    assert [(b["name"], b["kind"], b["line"]) for b in report["built"]] == [("twice_ext", "extension", 20)]
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_prebuild_of_an_upstream_candidate_with_a_mistake(tmp_path: Path) -> None:
+    status, report = prebuild(UPSTREAM.replace("MISTAKE", " nobody();"), tmp_path)
+    assert status == 1
+    assert report["error"]["first_error"].startswith("twice_ext.cu(10): error")
+    assert "nobody" in report["error"]["first_error"]

@@ -1,0 +1,559 @@
+"""Reading a candidate without running it: the file, the rules, the backend, the communication paths."""
+
+import re
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from pkb.candidates import rules
+from pkb.candidates.backend import backend, needs
+from pkb.candidates.names import strip_comments
+from pkb.candidates.paths import static_paths
+from pkb.candidates.rules import inspect_source, rule_modules, run_rules
+from pkb.candidates.source import MAX_BYTES, Source, has_solution, parse, read
+from pkb.types.errors import UserError
+
+DOCS = Path(__file__).parents[2] / "docs" / "rules.md"
+
+
+def source(text: str) -> Source:
+    result = parse(dedent(text).encode(), path=Path("candidate.py"))
+    assert result.syntax_error is None, result.syntax_error
+    return result
+
+
+# --- the file -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "does not exist"),
+        (b"", "empty"),
+        (b" \n\t\n", "empty"),
+        (b"x = '\xff'\n", "not UTF-8"),
+        (b"# coding: utf-7\nx = 1\n", "declares the encoding"),
+        (b"# coding: nonsense\nx = 1\n", "encoding"),
+        (b"#" * (MAX_BYTES + 1), "larger than 2 MiB"),
+    ],
+)
+def test_a_file_that_is_no_source_is_wrong_usage(tmp_path: Path, content: bytes | None, says: str) -> None:
+    path = tmp_path / "candidate.py"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=says):
+        read(path)
+
+
+def test_a_directory_and_a_zero_byte_path_are_wrong_usage(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="directory"):
+        read(tmp_path)
+    with pytest.raises(UserError):
+        read(Path("a\0b"))
+
+
+def test_a_file_of_just_the_limit_is_read_and_hashed_as_it_lies_on_disk(tmp_path: Path) -> None:
+    path = tmp_path / "candidate.py"
+    path.write_bytes(b"\xef\xbb\xbfx = 1\r\n" + b"#" * (MAX_BYTES - 10))
+    assert read(path).syntax_error is None
+    path.write_bytes(b"abc\n")
+    assert read(path).sha256 == "edeaaff3f1774ad2888673770c6d64097e391bc362d7d6fb34982ddf0efd18cb"
+
+
+def test_a_syntax_error_is_located() -> None:
+    result = parse(b"import torch\n\ndef solution(x:\n    return x\n", path=Path("c.py"))
+    assert result.tree is None
+    assert result.syntax_error is not None
+    assert (result.syntax_error.line, result.syntax_error.text) == (3, "def solution(x:")
+    assert "never closed" in result.syntax_error.message
+    failure = result.syntax_error.failure()
+    assert failure.kind == "SyntaxError"
+    assert "line 3: def solution(x:" in failure.trace
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"x = 1\0\n", b"(" * 100_000, b"x = " + b"-" * 50_000 + b"1\n", b"x = " + b"a." * 5000 + b"a\n"],
+    ids=["zero byte", "parentheses", "signs", "attributes"],
+)
+def test_hostile_text_is_a_syntax_problem_and_no_exception(text: bytes) -> None:
+    result = parse(text, path=Path("c.py"))
+    assert result.tree is None
+    assert result.syntax_error is not None
+    assert inspect_source(result).findings == ()
+
+
+def test_nesting_that_is_read_does_not_exhaust_our_own_stack() -> None:
+    nested = "getattr(" * 80 + "torch" + ", 'a')" * 80
+    text = f"import torch\nx = {nested}\ny = {' + '.join(['s'] * 200)}\nz = {'(' * 90 + 'x' + ')' * 90}\n"
+    assert inspect_source(source(text)).rejections == ()
+
+
+def test_a_large_hostile_file_is_inspected_in_seconds() -> None:
+    chain = "\n".join(f"a{i} = a{i + 1}" for i in range(20_000))
+    code = "cudaMemcpyAsync(" * 10_000 + "ld.x:" * 20_000 + "\n" * 20_000 + ";"
+    text = f"a20000 = h.get_buffer(1)\n{chain}\ncode = '''{code}'''\n"
+    inspect_source(source(text))  # the tests' own time limit is the assertion
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def solution(x): return x",
+        "async def solution(x): return x",
+        "solution = lambda x: x",
+        "a, solution = 1, print",
+        "solution: object = print",
+        "from m import f as solution",
+        "import solution",
+        "if True:\n    def solution(x): ...",
+        "try:\n    import triton\nexcept ImportError:\n    def solution(x): ...",
+        "if a:\n    pass\nelse:\n    with b:\n        solution = 1",
+    ],
+)
+def test_a_solution_at_top_level_is_found(text: str) -> None:
+    tree = source(text).tree
+    assert tree is not None
+    assert has_solution(tree)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f():\n    def solution(x): ...",
+        "class A:\n    def solution(self): ...",
+        "solution(3)",
+        "x.solution = 3",
+        "solution: int",
+        "from solution import f",
+        "'solution'",
+    ],
+)
+def test_other_solutions_do_not_count(text: str) -> None:
+    tree = source(text).tree
+    assert tree is not None
+    assert has_solution(tree) is False
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+FOUND: dict[str, list[str]] = {
+    "harness_access": [
+        "import pkb.judge",
+        "from pkb.rank import server as s",
+        "from pkb import problems",
+        "import importlib as il\nil.import_module('pkb.' + 'rank.server')",
+        "__import__('pkb.judge.pipeline')",
+        "import sys\nsys.modules['__main__'].secret",
+        "from sys import modules as m\nm.get('pkb')",
+        "import __main__",
+        "from gc import get_objects\nget_objects()",
+        "import gc\n[o for o in gc.get_referrers(x)]",
+        "import sys as s\ns._getframe(2).f_locals",
+        "import sys\ngetattr(sys, '_get' + 'frame')(1)",
+        "from inspect import currentframe as cf\ncf()",
+        "def f(e): return e.__traceback__.tb_frame.f_back",
+        "import sys\nsys.settrace(print)",
+        "import pkb.kit\npkb.rank.server",
+    ],
+    "patched_clock": [
+        "import torch\ntorch.cuda.synchronize = lambda *a: None",
+        "import torch as t\nt.cuda.Event.elapsed_time = lambda a, b: 0.001",
+        "from torch import cuda\ncuda.synchronize = print",
+        "from torch.cuda import Event as E\nE.record = print",
+        "import time\nsetattr(time, 'perf_counter', lambda: 0)",
+        "import time\ntime.monotonic, x = print, 1",
+        "import torch.distributed as dist\ndist.all_reduce = print",
+        "import torch\nT = torch.Tensor\nT.__eq__ = lambda a, b: True",
+        "import torch\nfor name in ('copy_', 'eq'):\n    setattr(torch.Tensor, name, print)",
+        "import builtins\nbuiltins.abs = lambda x: 0",
+        "__builtins__['abs'] = lambda x: 0",
+        "import torch\nvars(torch.cuda)['synchronize'] = print",
+        "import torch\ntorch.cuda.__dict__.update(synchronize=print)",
+        "from unittest import mock\nmock.patch('torch.cuda.synchronize').start()",
+        "from unittest.mock import patch\nimport time\npatch.object(time, 'time', print)",
+        "import torch\nmonkeypatch.setattr(torch.cuda, 'Event', print)",
+        "import torch\nlib = torch.library.Library('aten', 'IMPL')",
+        "import torch\ntorch.allclose = lambda *a, **k: True",
+    ],
+    "process_tampering": [
+        "import os\nopen(f'/proc/{os.getppid()}/mem', 'rb')",
+        "import os\nopen('/proc/' + str(os.getppid()) + '/mem')",
+        "import ctypes\nctypes.CDLL(None).ptrace(16, 1, 0, 0)",
+        "import ctypes\ngetattr(ctypes.CDLL(None), 'process_vm_readv')",
+        "code = 'extern \"C\" long f(int p) { return ptrace(16, p, 0, 0); }'",
+        "from os import kill as k\nk(1, 9)",
+        "import os\nos.killpg(0, 9)",
+        "import signal\nsignal.signal(signal.SIGUSR1, print)",
+        "from signal import signal, SIGUSR1\nsignal(SIGUSR1, print)",
+        "import ctypes\nctypes.pythonapi.PyEval_GetFrame()",
+        "import os\nos.environ['LD_PRELOAD'] = '/tmp/x.so'",
+        "from os import environ as e\ne.update({'LD_PRELOAD': 'x'})",
+    ],
+    "result_forgery": [
+        "import os\nfor fd in os.listdir('/proc/self/fd'): print(fd)",
+        "import os\nos.write(5, b'{}')",
+        "from os import write as w\nfor i in range(3, 20): w(i, b'x')",
+        "import os\nos.fdopen(4, 'wb')",
+        "import socket\nsocket.socket(fileno=3)",
+        "from socket import fromfd\nfromfd(3, 1, 1)",
+        "open(7, 'wb')",
+        "import os\nos.scandir(f'/proc/{os.getpid()}/fd')",
+    ],
+    "spawns_process": [
+        "import subprocess as sp\nsp.run(['nvcc'])",
+        "from os import system\nsystem('ls')",
+        "import os\nif os.fork() == 0: pass",
+        "import multiprocessing as mp\nmp.Process(target=print).start()",
+        "import os\nos.execvp('a', ['a'])",
+    ],
+    "uses_threads": [
+        "import threading\nthreading.Thread(target=print).start()",
+        "from threading import Timer as T\nT(1, print)",
+        "from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor()",
+    ],
+    "hidden_code": [
+        "exec('x = 1')",
+        "import base64\nf = eval\nf(base64.b64decode(b'MQ=='))",
+        "c = compile('1', 'f', 'eval')",
+        "import marshal\nmarshal.loads(b'')",
+    ],
+    "sets_environment": [
+        "import os\nos.environ['NCCL_ALGO'] = 'NVLS'",
+        "import os as o\no.environ.setdefault('CUDA_LAUNCH_BLOCKING', '1')",
+        "from os import environ\nenviron.update(TORCH_NCCL_BLOCKING_WAIT='1')",
+    ],
+    "installs_package": [
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'cupy'])",
+        "import os\nos.system('pip install cupy')",
+        "from urllib.request import urlretrieve\nurlretrieve('http://x', 'y')",
+    ],
+    "writes_file": [
+        "open('x', 'w').write('1')",
+        "open('x', mode='ab')",
+        "from pathlib import Path\nPath('x').write_text('1')",
+        "from pathlib import Path\nwith Path('x').open('wb') as f: pass",
+        "import torch\ntorch.save(x, 'x.pt')",
+    ],
+    "registers_atexit": [
+        "import atexit\natexit.register(print)",
+        "from atexit import register as r\n@r\ndef f(): ...",
+    ],
+    "tensor_subclass": [
+        "import torch\nclass Lazy(torch.Tensor): ...",
+        "from torch import Tensor as T\nclass Lazy(T): ...",
+        "class Lazy:\n    @classmethod\n    def __torch_function__(cls, *a): ...",
+        "from torch.overrides import TorchFunctionMode\nclass M(TorchFunctionMode): ...",
+    ],
+    "silent_fallback": [
+        "import torch.distributed as dist\ndef solution(x):\n    try:\n        return fast(x)\n    except Exception:\n"
+        "        dist.all_reduce(x)\n        return x",
+        "def solution(a, b):\n    try:\n        return fast(a, b)\n    except:\n        return a @ b",
+        "from pkb import kit\ntry:\n    module = kit.compile(SRC)\nexcept kit.CompileError:\n    module = None",
+        "def solution(x):\n    try:\n        return fast(x)\n    except (ValueError, RuntimeError):\n        return slow(x)",
+    ],
+}
+
+LEFT_ALONE: dict[str, list[str]] = {
+    "harness_access": [
+        "import pkb.kit\npkb.kit.compile('')",
+        "from pkb import kit\nfrom pkb.kit import build_cpp",
+        "import importlib\nimportlib.import_module('pkb.kit')",
+        "if __name__ == '__main__':\n    print(1)",
+        "import sys\nsys.modules[__name__].cache = 1",
+        "import sys\nname = 'my_extension'\nsys.modules[name] = object()",
+        "import gc\ngc.collect()",
+        "'''import pkb.judge and sys._getframe are forbidden'''",
+        "from utils.cuda_helpers import compile_cuda_extension",
+    ],
+    "patched_clock": [
+        "import torch\ntorch.backends.cuda.matmul.allow_tf32 = False",
+        "import torch\ntorch._dynamo.config.suppress_errors = True",
+        "class Group:\n    def synchronize(self): ...\ng = Group()\ng.synchronize = print",
+        "import time\nstart = time.perf_counter()\nprint(time.perf_counter() - start)",
+        "from torch.cuda import synchronize\nsynchronize()",
+        "import torch.distributed as dist\ndist.group.WORLD._buffers = {}",
+        "def solution(x):\n    solution.cache = x\n    setattr(solution, 'count', 1)",
+        "import torch\nlib = torch.library.Library('mine', 'DEF')\ntorch.library.impl('mine::f', 'CUDA')",
+        "import torch\nx = torch.empty(3)\nx.data = torch.ones(3)\nx[0] = 1",
+    ],
+    "process_tampering": [
+        "import os\nopen('/proc/meminfo')\nopen('/proc/self/status')",
+        "raise RuntimeError('no ptrace (needed by the debugger)')",
+        "code = '// ptrace(16, p, 0, 0);\\nint x;'",
+        "import os\nprint(os.environ['LD_PRELOAD'])",
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_DFL)",
+        "import ctypes\nctypes.pythonapi.PyCapsule_GetPointer\nctypes.c_void_p(x.data_ptr())",
+        "class Job:\n    def kill(self): ...\nJob().kill()",
+    ],
+    "result_forgery": [
+        "import os\nos.write(1, b'hello')\nos.write(2, b'warning')",
+        "open('kernel.cu')",
+        "import socket\nsocket.socket(socket.AF_UNIX, socket.SOCK_STREAM)",
+        "file.write(b'x')",
+    ],
+    "spawns_process": [
+        "from multiprocessing import shared_memory\nshared_memory.SharedMemory('x')",
+        "class Graph:\n    def fork(self): ...\nGraph().fork()",
+    ],
+    "uses_threads": ["import threading\nlock = threading.Lock()", "BLOCK_THREADS = 512\nthread = 3"],
+    "hidden_code": [
+        "model.eval()",
+        "import re, torch\nre.compile('a')\ntorch.compile(f)",
+        "from pkb.kit import compile\ncompile('__global__ void f() {}')",
+        "import base64\nTABLE = base64.b64decode('AAAA')",
+    ],
+    "sets_environment": [
+        "import os\nos.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'",
+        "import os\nprint(os.environ['NCCL_ALGO'])\nos.environ['MAX_JOBS'] = '4'",
+    ],
+    "installs_package": [
+        "raise ImportError('triton is missing: pip install triton')",
+        "registry.install(handler)\nrun(['install', 'me'])",
+    ],
+    "writes_file": [
+        "open('kernel.cu').read()",
+        "open('x', 'rb')",
+        "window.open('wide')",
+    ],
+    "registers_atexit": ["registry.register(print)", "def atexit(): ...\natexit()"],
+    "tensor_subclass": [
+        "import torch\nclass Net(torch.nn.Module): ...",
+        "import torch\nclass F(torch.autograd.Function): ...",
+    ],
+    "silent_fallback": [
+        "try:\n    import triton\nexcept ImportError:\n    triton = None",
+        "import torch\ntry:\n    rank = torch.distributed.get_rank()\nexcept RuntimeError:\n    rank = 0",
+        "from pkb import kit\ntry:\n    m = kit.compile(S)\nexcept kit.CompileError as e:\n    raise RuntimeError('x') from e",
+        "def solution(x):\n    return fast(x) if x.is_cuda else slow(x)",
+    ],
+}
+
+REJECTING = {"harness_access", "patched_clock", "process_tampering", "result_forgery"}
+
+
+def pairs(table: dict[str, list[str]]) -> list[tuple[str, str]]:
+    return [(rule, text) for rule, texts in table.items() for text in texts]
+
+
+def test_every_rule_of_the_folder_has_snippets_of_both_kinds_and_a_teaching_docstring() -> None:
+    files = {path.stem for path in Path(rules.__path__[0]).glob("*.py")} - {"__init__"}
+    assert set(rule_modules()) == files == set(FOUND) == set(LEFT_ALONE)
+    for name, module in rule_modules().items():
+        assert len(FOUND[name]) >= 2, name
+        assert len(LEFT_ALONE[name]) >= 2, name
+        doc = module.__doc__ or ""
+        positions = [doc.find(f"\n\n{part}") for part in ("What it finds:", "Why:", "Example:", "Use instead:")]
+        assert -1 not in positions, name
+        assert positions == sorted(positions), name
+
+
+@pytest.mark.parametrize(("rule", "text"), pairs(FOUND))
+def test_the_rule_finds(rule: str, text: str) -> None:
+    found = run_rules(source(text), [rule])
+    assert found, text
+    assert {finding.rule for finding in found} == {rule}
+    assert (found[0].severity == "reject") == (rule in REJECTING)
+    lines = dedent(text).split("\n")
+    assert all(finding.text == lines[finding.line - 1].strip() for finding in found)
+
+
+@pytest.mark.parametrize(("rule", "text"), pairs(LEFT_ALONE))
+def test_the_rule_leaves_alone(rule: str, text: str) -> None:
+    assert run_rules(source(text), [rule]) == []
+    assert inspect_source(source(text)).rejections == ()  # nor does any other rule reject it
+
+
+def test_descriptors_of_its_own_are_a_warning_only() -> None:
+    text = "import os, tempfile\nfd, path = tempfile.mkstemp()\nos.write(fd, b'x')\nos.fdopen(fd)\n"
+    found = run_rules(source(text), ["result_forgery"])
+    assert [(finding.line, finding.severity) for finding in found] == [(3, "warn"), (4, "warn")]
+
+
+def test_a_finding_names_the_line_inside_an_embedded_source() -> None:
+    text = 'CODE = """\nint a;\nlong f(int p) {\n  return ptrace(16, p, 0, 0);\n}\n"""\n'
+    (found,) = run_rules(source(text), ["process_tampering"])
+    assert (found.line, found.text) == (4, "return ptrace(16, p, 0, 0);")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch\nname = ''.join(['sync', 'hronize'])\ngetattr(torch, part)(name)",
+        "exec('import pkb.judge')",
+        "import sys\n(lambda s: s._getframe())(sys)",
+    ],
+)
+def test_what_is_put_together_at_run_time_is_missed(text: str) -> None:
+    """Not a wish but the limit that docs/rules.md admits: if one of these is found one day, move it to FOUND."""
+    assert inspect_source(source(text)).rejections == ()
+
+
+def test_an_honest_upstream_candidate_is_clean() -> None:
+    text = '''
+        import os, time, functools, ctypes
+        import torch
+        import torch.distributed as dist
+        import torch.distributed._symmetric_memory as symm_mem
+        from utils.cuda_helpers import compile_cuda_extension
+
+        os.environ["TORCH_CUDA_ARCH_LIST"] = "9.0a"
+        torch.backends.cuda.matmul.allow_tf32 = False
+        CUDA_SRC = r"""
+        #include <torch/extension.h>
+        __global__ void reduce(const long long* ptrs, float* out, int n) { /* multimem.st is for later */ }
+        PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}
+        """
+        _cache = {}
+
+        @functools.lru_cache
+        def _extension():
+            return compile_cuda_extension("reduce", CUDA_SRC)
+
+        def _resources(n, device):
+            if n not in _cache:
+                buffer = symm_mem.empty(n, device=device)
+                _cache[n] = (buffer, symm_mem.rendezvous(buffer, dist.group.WORLD))
+            return _cache[n]
+
+        def solution(x):
+            assert x.is_cuda
+            start = time.time()
+            buffer, handle = _resources(x.numel(), x.device)
+            buffer.copy_(x.view(-1))
+            handle.barrier(channel=0)
+            out = torch.empty_like(x)
+            _extension().reduce(handle.buffer_ptrs_dev, ctypes.c_void_p(out.data_ptr()), x.numel())
+            torch.cuda.current_stream().synchronize()
+            print(time.time() - start)
+            return out
+    '''
+    seen = inspect_source(source(text))
+    assert seen.findings == ()
+    assert (seen.backend, seen.needs, seen.uses_multicast) == ("cuda", frozenset({"cuda"}), False)
+    assert {use.path for use in seen.paths} == {"sm_load_store"}
+
+
+# --- backend --------------------------------------------------------------------------------------------------------
+
+GUARD = "import torch\nfast = torch.cuda.is_available()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "needed"),
+    [
+        ("from utils.cuda_helpers import compile_cuda_extension as c\nc('n', S)", "cuda", {"cuda"}),
+        ("from pkb import kit\nkit.compile(S)", "cuda", {"cuda"}),
+        ("import pkb.kit as k\nimport triton\nk.compile(S)", "cuda", {"cuda", "triton"}),
+        ("from torch.utils.cpp_extension import load_inline\nload_inline('n', cuda_sources=S)", "cuda", {"cuda"}),
+        ("from torch.utils.cpp_extension import load_inline\nload_inline('n', C, S)", "cuda", {"cuda"}),
+        ("from torch.utils.cpp_extension import load_inline\nload_inline('n', cpp_sources=S)", "cpp", {"cpp"}),
+        ("from torch.utils import cpp_extension as e\ne.load('n', sources=['a.cu'])", "cuda", {"cuda"}),
+        ("from torch.utils import cpp_extension as e\ne.load('n', sources=['a.cpp'])", "cpp", {"cpp"}),
+        ("import cupy as cp\ncp.RawKernel(S, 'f')", "cuda", {"cuda"}),
+        ("S = 'extern \"C\" __global__ void f() {}'", "cuda", {"cuda"}),
+        ("S = '// __global__ is not used\\nint f();'", "torch", set()),
+        ("'''__global__ is only talked about'''", "torch", set()),
+        ("import triton\nimport triton.language as tl", "triton", {"triton"}),
+        ("from triton import language as tl", "triton", {"triton"}),
+        ("import triton.language as tl\ntl.inline_asm_elementwise('x')", "triton", {"triton", "cuda"}),
+        ("try:\n    import triton\nexcept ImportError:\n    triton = None", "triton", set()),
+        ("from pkb.kit import build_cpp\nbuild_cpp(S)", "cpp", {"cpp"}),
+        ("import torch\ndef solution(x): return x + 1", "torch", set()),
+        ("re.compile('a')", "torch", set()),
+        (GUARD + "from pkb import kit\nif fast: kit.compile(S)", "cuda", set()),
+        (GUARD + "from pkb import kit\nkit.compile(S) if fast else kit.build_cpp(S)", "cuda", set()),
+        ("from pkb import kit\ndef solution(x):\n    if x.is_cuda: kit.compile(S)\n    return x", "cuda", set()),
+        ("from pkb import kit\ndef solution(x):\n    if x.device.type == 'cpu': return x\n    kit.compile(S)", "cuda", set()),
+        ("from pkb import kit\ndef solution(x):\n    assert x.is_cuda\n    kit.compile(S)", "cuda", {"cuda"}),
+        ("from pkb import kit\nif not x.is_cuda:\n    raise ValueError\nkit.compile(S)", "cuda", {"cuda"}),
+    ],
+)
+def test_backend_and_needs(text: str, kind: str, needed: set[str]) -> None:
+    assert backend(source(text)) == kind
+    assert needs(source(text)) == needed
+
+
+# --- paths ----------------------------------------------------------------------------------------------------------
+
+HANDLE = "peer = handle.get_buffer(1, (4,), dtype)\n"
+DIST = "import torch\nimport torch.distributed as dist\n"
+
+
+def kernel(line: str) -> str:
+    return f'S = r"""\n__global__ void f(float* p) {{\n  {line}\n}}\n"""\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        (kernel('asm("multimem.ld_reduce.relaxed.sys.global.add.f32 %0, [%1];");'), {"nvls"}),
+        (kernel("pkb::Multimem<pkb::bf16>::st(p, v);"), {"nvls"}),
+        (kernel('asm("cp.async.bulk.shared::cluster.global [%0], [%1];");'), {"tma"}),
+        (kernel("cudaMemcpyPeerAsync(a, 0, b, 1, n, s);"), {"copy_engine"}),
+        (kernel("cudaMemcpyAsync(a, b, n, cudaMemcpyDeviceToDevice, s);"), {"copy_engine"}),
+        (kernel("cudaMemcpyAsync(table, host,\n n, cudaMemcpyHostToDevice, s);"), {"none"}),
+        (kernel('asm("st.release.sys.global.u32 [%0], %1;");'), {"sm_load_store"}),
+        (kernel('asm("ld.acquire.sys.global.u32 %0, [%1];");'), {"sm_load_store"}),
+        (kernel('asm("ld.global.u32 %0, [%1];"); __threadfence();'), {"none"}),
+        (kernel("__threadfence_system();"), {"sm_load_store"}),
+        (kernel("ncclAllReduce(a, b, n, t, op, c, s);"), {"library"}),
+        (kernel("// multimem.st cp.async.bulk ncclSend( st.release.sys"), {"none"}),
+        (kernel("/* cudaMemcpyPeer(a,\n multimem.st */ p[0] = 1;"), {"none"}),
+        (kernel('printf("http://x"); asm("multimem.st.f32 [%0], %1;");'), {"nvls"}),
+        ("raise RuntimeError('multimem.st is not there')", {"none"}),
+        ("'''uses cp.async.bulk {};'''\nx = 1", {"none"}),
+        (DIST + "dist.all_reduce(x)", {"library"}),
+        (DIST + "dist.P2POp(dist.isend, x, 1)", {"library"}),
+        ("from torch.distributed import all_to_all_single as a\na(x, y)", {"library"}),
+        (DIST + "torch.ops.c10d.allreduce_(x)", {"library"}),
+        (DIST + "torch.ops.symm_mem.one_shot_all_reduce(x, 'sum', g)", {"library"}),
+        (DIST + "torch.ops.symm_mem.multimem_all_reduce_(x, 'sum', g)", {"library", "nvls"}),
+        (DIST + "dist.get_rank(); dist.get_world_size(); dist.ReduceOp.SUM", {"none"}),
+        ("class A:\n    def all_reduce(self): ...\nA().all_reduce()", {"none"}),
+        ("if handle.multicast_ptr: pass", {"nvls"}),
+        ("f(handle.buffer_ptrs_dev, handle.signal_pad_ptrs)", {"sm_load_store"}),
+        ("from pkb import kit\nk[1, 2](kit.buffers(h), *kit.barrier_pads(h))", {"sm_load_store"}),
+        ("import triton.language as tl\ntl.load(a.to(tl.pointer_type(tl.float32)))", {"sm_load_store"}),
+        ("import triton.language as tl\ntl.load(a + 1)", {"none"}),
+        (HANDLE + "out.copy_(peer)", {"copy_engine"}),
+        (HANDLE + "peer[2:].view(-1).copy_(x, non_blocking=True)", {"copy_engine"}),
+        (HANDLE + "out[3] = peer", {"copy_engine"}),
+        (HANDLE + "out += peer", {"sm_load_store"}),
+        (HANDLE + "out.add_(peer)", {"sm_load_store"}),
+        (HANDLE + "import torch\ntorch.add(x, peer, out=y)", {"sm_load_store"}),
+        (HANDLE + "kernel[(8,)](peer, n)", {"sm_load_store"}),
+        ("peers = [h.get_buffer(r, s, d) for r in range(w)]\nfor i, p in enumerate(peers):\n    o[i].copy_(p)", {"copy_engine"}),
+        ("peers = []\nfor r in ranks:\n    peers.append(h.get_buffer(r, s, d))\nout.copy_(peers[1])", {"copy_engine"}),
+        ("t = {}\nt[1] = h.get_buffer(1, s, d)\nx = t[1] * 2", {"sm_load_store"}),
+        ("own = h.get_buffer(h.rank, s, d)\nown.copy_(x)", {"none"}),
+        (HANDLE + "n = peer.numel()\nv = peer.view(-1)", {"none"}),
+        ("buffer.copy_(x)\nout.copy_(y)", {"none"}),
+    ],
+)
+def test_paths(text: str, paths: set[str]) -> None:
+    assert {use.path for use in static_paths(source(text))} == paths
+
+
+def test_a_path_carries_its_evidence() -> None:
+    text = "import torch.distributed as dist\n" + kernel('asm("multimem.st.f32 [%0], %1;");  // store') + "dist.barrier()\n"
+    uses = static_paths(source(text))
+    assert [(use.path, use.line) for use in uses] == [("nvls", 4), ("library", 7)]
+    assert uses[0].text == 'asm("multimem.st.f32 [%0], %1;");'
+    assert uses[1].text == "dist.barrier()"
+    assert inspect_source(source(text)).uses_multicast
+
+
+def test_comments_are_blanked_in_place() -> None:
+    code = 'a; // b "c"\nd /* e\nf */ g "// h" \'"\' // i'
+    assert strip_comments(code) == 'a;         \nd     \n     g "// h" \'"\'     '
+    assert strip_comments("x /* never closed") == "x                "
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_lists_every_rule_with_its_severity() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\w+)", DOCS.read_text(), re.MULTILINE))
+    assert rows == {name: "reject" if name in REJECTING else "warn" for name in rule_modules()}
