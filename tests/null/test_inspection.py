@@ -1,4 +1,4 @@
-"""Reading a candidate without running it: the file, the rules, the backend, the communication paths."""
+"""Reading a candidate without running it: file, rules, backend, paths. Long because most of it is tables of snippets."""
 
 import re
 from pathlib import Path
@@ -65,11 +65,10 @@ def test_a_syntax_error_is_located() -> None:
     result = parse(b"import torch\n\ndef solution(x:\n    return x\n", path=Path("c.py"))
     assert result.tree is None
     assert result.syntax_error is not None
-    assert (result.syntax_error.line, result.syntax_error.text) == (3, "def solution(x:")
+    assert result.syntax_line == 3
+    assert result.syntax_error.kind == "SyntaxError"
     assert "never closed" in result.syntax_error.message
-    failure = result.syntax_error.failure()
-    assert failure.kind == "SyntaxError"
-    assert "line 3: def solution(x:" in failure.trace
+    assert result.syntax_error.trace == "line 3: def solution(x:"
 
 
 @pytest.mark.parametrize(
@@ -90,11 +89,12 @@ def test_nesting_that_is_read_does_not_exhaust_our_own_stack() -> None:
     assert inspect_source(source(text)).rejections == ()
 
 
+@pytest.mark.timeout(60)
 def test_a_large_hostile_file_is_inspected_in_seconds() -> None:
     chain = "\n".join(f"a{i} = a{i + 1}" for i in range(20_000))
     code = "cudaMemcpyAsync(" * 10_000 + "ld.x:" * 20_000 + "\n" * 20_000 + ";"
     text = f"a20000 = h.get_buffer(1)\n{chain}\ncode = '''{code}'''\n"
-    inspect_source(source(text))  # the tests' own time limit is the assertion
+    inspect_source(source(text))  # the time limit is the assertion: quadratic walks take many minutes
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ FOUND: dict[str, list[str]] = {
         "        dist.all_reduce(x)\n        return x",
         "def solution(a, b):\n    try:\n        return fast(a, b)\n    except:\n        return a @ b",
         "from pkb import kit\ntry:\n    module = kit.compile(SRC)\nexcept kit.CompileError:\n    module = None",
-        "def solution(x):\n    try:\n        return fast(x)\n    except (ValueError, RuntimeError):\n        return slow(x)",
+        "def f(x):\n    try:\n        return fast(x)\n    except (ValueError, RuntimeError):\n        return slow(x)",
     ],
 }
 
@@ -274,6 +274,7 @@ LEFT_ALONE: dict[str, list[str]] = {
         "import time\nstart = time.perf_counter()\nprint(time.perf_counter() - start)",
         "from torch.cuda import synchronize\nsynchronize()",
         "import torch.distributed as dist\ndist.group.WORLD._buffers = {}",
+        "from torch._C._distributed_c10d import _SymmetricMemory as S\nS.signal_pad_size = 4096",
         "def solution(x):\n    solution.cache = x\n    setattr(solution, 'count', 1)",
         "import torch\nlib = torch.library.Library('mine', 'DEF')\ntorch.library.impl('mine::f', 'CUDA')",
         "import torch\nx = torch.empty(3)\nx.data = torch.ones(3)\nx[0] = 1",
@@ -325,7 +326,7 @@ LEFT_ALONE: dict[str, list[str]] = {
     "silent_fallback": [
         "try:\n    import triton\nexcept ImportError:\n    triton = None",
         "import torch\ntry:\n    rank = torch.distributed.get_rank()\nexcept RuntimeError:\n    rank = 0",
-        "from pkb import kit\ntry:\n    m = kit.compile(S)\nexcept kit.CompileError as e:\n    raise RuntimeError('x') from e",
+        "from pkb import kit\ntry:\n    m = kit.compile(S)\nexcept kit.CompileError as e:\n    raise ValueError from e",
         "def solution(x):\n    return fast(x) if x.is_cuda else slow(x)",
     ],
 }
@@ -465,7 +466,7 @@ GUARD = "import torch\nfast = torch.cuda.is_available()\n"
         (GUARD + "from pkb import kit\nif fast: kit.compile(S)", "cuda", set()),
         (GUARD + "from pkb import kit\nkit.compile(S) if fast else kit.build_cpp(S)", "cuda", set()),
         ("from pkb import kit\ndef solution(x):\n    if x.is_cuda: kit.compile(S)\n    return x", "cuda", set()),
-        ("from pkb import kit\ndef solution(x):\n    if x.device.type == 'cpu': return x\n    kit.compile(S)", "cuda", set()),
+        ("from pkb import kit\nif x.device.type == 'cuda':\n    kit.compile(S)", "cuda", set()),
         ("from pkb import kit\ndef solution(x):\n    assert x.is_cuda\n    kit.compile(S)", "cuda", {"cuda"}),
         ("from pkb import kit\nif not x.is_cuda:\n    raise ValueError\nkit.compile(S)", "cuda", {"cuda"}),
     ],
@@ -524,7 +525,7 @@ def kernel(line: str) -> str:
         (HANDLE + "out.add_(peer)", {"sm_load_store"}),
         (HANDLE + "import torch\ntorch.add(x, peer, out=y)", {"sm_load_store"}),
         (HANDLE + "kernel[(8,)](peer, n)", {"sm_load_store"}),
-        ("peers = [h.get_buffer(r, s, d) for r in range(w)]\nfor i, p in enumerate(peers):\n    o[i].copy_(p)", {"copy_engine"}),
+        ("a = [h.get_buffer(r, s, d) for r in w]\nfor i, p in enumerate(a):\n    o[i].copy_(p)", {"copy_engine"}),
         ("peers = []\nfor r in ranks:\n    peers.append(h.get_buffer(r, s, d))\nout.copy_(peers[1])", {"copy_engine"}),
         ("t = {}\nt[1] = h.get_buffer(1, s, d)\nx = t[1] * 2", {"sm_load_store"}),
         ("own = h.get_buffer(h.rank, s, d)\nown.copy_(x)", {"none"}),
@@ -537,7 +538,8 @@ def test_paths(text: str, paths: set[str]) -> None:
 
 
 def test_a_path_carries_its_evidence() -> None:
-    text = "import torch.distributed as dist\n" + kernel('asm("multimem.st.f32 [%0], %1;");  // store') + "dist.barrier()\n"
+    store = kernel('asm("multimem.st.f32 [%0], %1;");  // store')
+    text = f"import torch.distributed as dist\n{store}dist.barrier()\n"
     uses = static_paths(source(text))
     assert [(use.path, use.line) for use in uses] == [("nvls", 4), ("library", 7)]
     assert uses[0].text == 'asm("multimem.st.f32 [%0], %1;");'
@@ -555,5 +557,5 @@ def test_comments_are_blanked_in_place() -> None:
 
 
 def test_the_page_lists_every_rule_with_its_severity() -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| (\w+)", DOCS.read_text(), re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \| (reject|warn) \|", DOCS.read_text(), re.MULTILINE))
     assert rows == {name: "reject" if name in REJECTING else "warn" for name in rule_modules()}

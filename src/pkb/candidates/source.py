@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from pkb.candidates.names import Names
 from pkb.types.errors import UserError
@@ -24,28 +25,16 @@ MAX_DEPTH = 250
 
 
 @dataclass(frozen=True)
-class SyntaxProblem:
-    """Why the text is not Python."""
-
-    line: int
-    """1-based; 0 where the parser names none."""
-    message: str
-    text: str
-    """The line of the file."""
-
-    def failure(self) -> Failure:
-        where = f"line {self.line}: {self.text.strip()}" if self.line else ""
-        return Failure(kind="SyntaxError", message=self.message, trace=where)
-
-
-@dataclass(frozen=True)
 class Source:
     path: Path
     text: str
     sha256: str
     tree: ast.Module | None = field(repr=False, compare=False)
     """None exactly when `syntax_error` is not."""
-    syntax_error: SyntaxProblem | None = None
+    syntax_error: Failure | None = None
+    """Why the text is not Python: the parser's message, and in `trace` the line."""
+    syntax_line: int = 0
+    """1-based; 0 where there is no error or the parser names no line."""
 
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
@@ -77,8 +66,15 @@ def parse(data: bytes, *, path: Path) -> Source:
     if not text.strip():
         raise UserError(f"{path} is empty", "a candidate is a .py file that defines solution(...)")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    tree, problem = _parse_text(text)
-    return Source(path=path, text=text, sha256=hashlib.sha256(data).hexdigest(), tree=tree, syntax_error=problem)
+    parsed = _parse_text(text)
+    sha256 = hashlib.sha256(data).hexdigest()
+    if isinstance(parsed, ast.Module):
+        return Source(path=path, text=text, sha256=sha256, tree=parsed)
+    message, line = parsed
+    lines = text.split("\n")
+    trace = f"line {line}: {lines[line - 1].strip()[:300]}" if 0 < line <= len(lines) else ""
+    failure = Failure(kind="SyntaxError", message=message, trace=trace)
+    return Source(path=path, text=text, sha256=sha256, tree=None, syntax_error=failure, syntax_line=line)
 
 
 def has_solution(tree: ast.Module) -> bool:
@@ -115,26 +111,27 @@ def _read_bytes(path: Path) -> bytes:
     return data
 
 
-def _parse_text(text: str) -> tuple[ast.Module | None, SyntaxProblem | None]:
+class _Problem(NamedTuple):
+    message: str
+    line: int
+
+
+def _parse_text(text: str) -> ast.Module | _Problem:
     """Hostile text can make the parser raise more than SyntaxError; none of that is our bug."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "\d" in a CUDA string is no news for whoever runs the judge
             tree = ast.parse(text)
     except SyntaxError as error:
-        line = error.lineno or 0
-        lines = text.split("\n")
-        shown = lines[line - 1] if 0 < line <= len(lines) else (error.text or "")
-        return None, SyntaxProblem(line=line, message=error.msg or "invalid syntax", text=shown.rstrip())
+        return _Problem(error.msg or "invalid syntax", error.lineno or 0)
     except (RecursionError, MemoryError):
-        return None, SyntaxProblem(line=0, message="nested too deeply for Python's parser", text="")
+        return _Problem("nested too deeply for Python's parser", 0)
     except ValueError as error:  # zero bytes
-        return None, SyntaxProblem(line=0, message=str(error), text="")
+        return _Problem(str(error), 0)
     deep = _deepest(tree)
     if deep is not None:
-        line = getattr(deep, "lineno", 0)
-        return None, SyntaxProblem(line=line, message=f"nested more than {MAX_DEPTH} levels deep", text="")
-    return tree, None
+        return _Problem(f"nested more than {MAX_DEPTH} levels deep", getattr(deep, "lineno", 0))
+    return tree
 
 
 def _deepest(tree: ast.Module) -> ast.AST | None:

@@ -167,15 +167,15 @@ def _percent(share: float) -> str:
 
 
 def _ranks_part(states: "Sequence[RankState]") -> RenderableType:
-    """One line a rank; the last line of its stack says which line of the candidate it stands at."""
+    """One line a rank; its innermost frame says which line of the candidate it stands at."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     table.add_column("where", ratio=1)
-    table.add_column("last line of its stack", ratio=1, style="dim")
+    table.add_column("line of the candidate", ratio=1, style="dim")
     for state in states:
         style = {"waiting": "yellow", "gone": "red", "finished": "green"}.get(state.state, "")
-        last = state.stack[-1] if state.stack else ""
+        last = state.stack[0] if state.stack else ""
         table.add_row(str(state.rank), plain(state.state, style=style), plain(state.where), plain(last.strip()))
     return table
 

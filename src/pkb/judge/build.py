@@ -45,8 +45,12 @@ def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> Buil
         process = subprocess.Popen(
             [sys.executable, "-m", "pkb.candidates.prebuild", str(path)],
             env=clean | environment | {"PKB_BUILD_DIR": str(folder), "TMPDIR": scratch},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         try:
             output, errors = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
@@ -57,7 +61,9 @@ def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> Buil
     try:
         report = json.loads(output[:OUTPUT_LIMIT])
     except ValueError as error:
-        raise RuntimeError(f"the build process gave no report (status {process.returncode}): {errors[-2000:]}") from error
+        raise RuntimeError(
+            f"the build process gave no report (status {process.returncode}): {errors[-2000:]}"
+        ) from error
     return BuildReport(
         folder,
         built=report.get("built", []),

@@ -52,9 +52,18 @@ class Exchange:
         slots = list(itertools.islice(self._slots, count))
         for slot in slots:
             self.oracle.tell_all(
-                {"do": "draw", "slot": slot, "call": slot, "problem": case.problem, "size": case.size,
-                 "dtype": case.dtype, "upstream": case.upstream, "keep": keep, "send": True}
-            )  # fmt: skip
+                {
+                    "do": "draw",
+                    "slot": slot,
+                    "call": slot,
+                    "problem": case.problem,
+                    "size": case.size,
+                    "dtype": case.dtype,
+                    "upstream": case.upstream,
+                    "keep": keep,
+                    "send": True,
+                }
+            )
             drawn = self.oracle.collect(timeout_s=300, expect=("arguments",))
             try:
                 for rank, (message, fds) in drawn.items():
@@ -77,9 +86,15 @@ class Exchange:
         self.oracle.ask({"do": "truth", "slots": slots}, timeout_s=600)
 
     def run_candidate(
-        self, slots: list[int], *, inspect: bool = False, profile: bool = False, per_rank: dict[int, dict[str, Any]] | None = None,
-        extra_s: float = 0.0, **schedule: Any,
-    ) -> dict[int, dict[str, Any]]:  # fmt: skip
+        self,
+        slots: list[int],
+        *,
+        inspect: bool = False,
+        profile: bool = False,
+        per_rank: dict[int, dict[str, Any]] | None = None,
+        extra_s: float = 0.0,
+        **schedule: Any,
+    ) -> dict[int, dict[str, Any]]:
         """One batch on the candidate's ranks; `per_rank` adds to a rank's schedule."""
         limit = self.limit_s + extra_s
         for rank in self.candidate.ranks:
@@ -142,8 +157,16 @@ def describe_mismatch(wrong: dict[int, dict[str, Any]], world_size: int, case: s
         pattern = f"{pattern + '; ' if pattern else ''}confined to {', '.join(bad)}"
     index = result.get("first_index")
     return Mismatch(
-        case=case, ranks=tuple(sorted(wrong)), rank=rank, output=str(result.get("output", "")), what=str(result["what"]),
-        pattern=pattern, error_ratio=result.get("ratio"), first_index=tuple(index) if index is not None else None,
-        first_got=result.get("first_got"), first_expected=result.get("first_expected"),
-        differing_fraction=result.get("differing_fraction"), regions=tuple(regions),
-    )  # fmt: skip
+        case=case,
+        ranks=tuple(sorted(wrong)),
+        rank=rank,
+        output=str(result.get("output", "")),
+        what=str(result["what"]),
+        pattern=pattern,
+        error_ratio=result.get("ratio"),
+        first_index=tuple(index) if index is not None else None,
+        first_got=result.get("first_got"),
+        first_expected=result.get("first_expected"),
+        differing_fraction=result.get("differing_fraction"),
+        regions=tuple(regions),
+    )

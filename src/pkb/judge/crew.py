@@ -58,8 +58,15 @@ class CrewFailure(Exception):
     kind: `error` (a rank raised), `gone` (a rank's process ended), `timeout`, `limit` (a resource limit), `garbage`.
     """
 
-    def __init__(self, kind: str, ranks: list[int], detail: str, *, info: dict[str, Any] | None = None,
-                 states: tuple[RankState, ...] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        kind: str,
+        ranks: list[int],
+        detail: str,
+        *,
+        info: dict[str, Any] | None = None,
+        states: tuple[RankState, ...] = (),
+    ) -> None:
         super().__init__(f"{kind} on ranks {ranks}: {detail}")
         self.kind, self.ranks, self.detail = kind, ranks, detail
         self.role = ""
@@ -101,19 +108,36 @@ class Crew:
         os.set_blocking(exits_read, False)
         theirs = [sock.fileno() for _, sock in pairs]
         config = {
-            "role": self.spec.role, "world_size": size, "platform": self.platform.name, "device": self.platform.device,
-            "device_indices": self.platform.device_indices(size), "backend": self.platform.backend,
-            "folder": str(self._folder), "threads": 1, "options": self.spec.options, "isolate": self.spec.isolate,
-            "preload_triton": self.spec.preload_triton, "channels": theirs, "stacks": self._stacks, "status": status,
-            "exits": exits_write, "shm_bytes": self.limits.shm_bytes if self.platform.private_shm else None, "tmp_bytes": self.limits.tmp_bytes,
+            "role": self.spec.role,
+            "world_size": size,
+            "platform": self.platform.name,
+            "device": self.platform.device,
+            "device_indices": self.platform.device_indices(size),
+            "backend": self.platform.backend,
+            "folder": str(self._folder),
+            "threads": 1,
+            "options": self.spec.options,
+            "isolate": self.spec.isolate,
+            "preload_triton": self.spec.preload_triton,
+            "channels": theirs,
+            "stacks": self._stacks,
+            "status": status,
+            "exits": exits_write,
+            "shm_bytes": self.limits.shm_bytes if self.platform.private_shm else None,
+            "tmp_bytes": self.limits.tmp_bytes,
             "max_processes": self.limits.processes * 2,
-        }  # fmt: skip
+        }
         inherited = [*theirs, *self._stacks, status, exits_write]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pkb.rank.warden", json.dumps(config), str(os.getpid())],
-            env=self._environment(), stdin=subprocess.DEVNULL, stdout=write_end, stderr=write_end,
-            pass_fds=inherited, start_new_session=True, cwd=self._folder,
-        )  # fmt: skip
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=write_end,
+            stderr=write_end,
+            pass_fds=inherited,
+            start_new_session=True,
+            cwd=self._folder,
+        )
         for fd in (write_end, exits_write, status):
             os.close(fd)
         for _, sock in pairs:
@@ -126,13 +150,25 @@ class Crew:
 
     def _environment(self) -> dict[str, str]:
         """A clean environment: nothing of the user's but what finding programs and libraries takes."""
-        kept = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH")
+        kept = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH")
         clean = {name: os.environ[name] for name in kept if name in os.environ}
-        return clean | {
-            "HOME": str(self._folder), "TMPDIR": str(self._folder), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1",
-            "TRITON_CACHE_DIR": str(self._folder / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "inductor"),
-            "TORCH_EXTENSIONS_DIR": str(self._folder / "extensions"), "XDG_CACHE_HOME": str(self._folder / "cache"),
-        } | self.platform.environment(self.spec.world_size) | self.spec.extra_environment  # fmt: skip
+        return (
+            clean
+            | {
+                "HOME": str(self._folder),
+                "TMPDIR": str(self._folder),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTHONUNBUFFERED": "1",
+                "TRITON_CACHE_DIR": str(self._folder / "triton"),
+                "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "inductor"),
+                "TORCH_EXTENSIONS_DIR": str(self._folder / "extensions"),
+                "XDG_CACHE_HOME": str(self._folder / "cache"),
+                "CUDA_CACHE_PATH": str(self._folder / "cuda"),
+                "PKB_BUILD_DIR": str(self._folder / "build"),
+            }
+            | self.platform.environment(self.spec.world_size)
+            | self.spec.extra_environment
+        )
 
     def await_ready(self, *, timeout_s: float) -> None:
         for rank, (message, fds) in self.collect(timeout_s=timeout_s, expect=("ready",)).items():
@@ -197,7 +233,9 @@ class Crew:
         except ChannelClosed:
             return  # `collect` will find the rank gone, and why
         except TimeoutError as error:
-            raise self._own(CrewFailure("timeout", [rank], "does not take messages", states=self.states([rank]))) from error
+            raise self._own(
+                CrewFailure("timeout", [rank], "does not take messages", states=self.states([rank]))
+            ) from error
 
     def tell_all(self, message: dict[str, Any]) -> None:
         for rank in self.ranks:
@@ -282,8 +320,13 @@ class Crew:
             return CrewFailure("gone", gone, _exit_words(how), info={"exits": how}, states=states)
         if raised:
             first = min(raised, key=lambda r: raised[r].get("at_ns") or 1 << 62)
-            return CrewFailure("error", sorted(raised), str(raised[first].get("message", "")),
-                               info=raised[first] | {"rank": first}, states=states)  # fmt: skip
+            return CrewFailure(
+                "error",
+                sorted(raised),
+                str(raised[first].get("message", "")),
+                info=raised[first] | {"rank": first},
+                states=states,
+            )
         return CrewFailure("timeout", pending, f"no answer within {timeout_s:.0f} s", states=self._all_states(pending))
 
     # -- watch --------------------------------------------------------------------------------------------------------
@@ -397,5 +440,3 @@ def _exit_words(exits: dict[int, int | None]) -> str:
         else:
             words.append(f"rank {rank} left with status {status}")
     return "; ".join(words)
-
-

@@ -44,7 +44,9 @@ def from_failure(failure: CrewFailure, stage: Stage, *, on_gpu: bool) -> Decided
         return Decided(Verdict.CRASH, stage, f"stopped by the judge: {failure.detail}", evidence)
     if failure.kind == "garbage":
         evidence["failure"] = Failure("malformed report", failure.detail, rank=failure.ranks[0])
-        return Decided(Verdict.REJECTED, stage, f"rank {failure.ranks[0]} sent a malformed report: {failure.detail}", evidence)
+        return Decided(
+            Verdict.REJECTED, stage, f"rank {failure.ranks[0]} sent a malformed report: {failure.detail}", evidence
+        )
     return _from_exception(failure, stage, evidence, on_gpu=on_gpu)
 
 
@@ -64,7 +66,7 @@ def _from_exception(failure: CrewFailure, stage: Stage, evidence: dict[str, Any]
         if kind == "MissingSolution":
             return Decided(Verdict.LOAD_ERROR, stage, "the file defines no function called solution", evidence)
         return Decided(Verdict.LOAD_ERROR, stage, f"importing the candidate failed: {text}", evidence)
-    if kind in ("AcceleratorError", "CudaError") or "CUDA error: " in message and "illegal" in message:
+    if kind in ("AcceleratorError", "CudaError") or ("CUDA error: " in message and "illegal" in message):
         return Decided(Verdict.CRASH, stage, f"a kernel faulted on the device; {text}", evidence)
     if kind == "SystemExit":
         return Decided(Verdict.CRASH, stage, f"rank {rank} called exit in the middle of a call", evidence)

@@ -45,7 +45,9 @@ def hints_for(verdict: Verdict, evidence: dict[str, Any], *, platform: str, back
         if "NaN" in pattern:
             hints.append("NaN: uninitialised or poisoned memory was read, or a buffer was too short")
         if "only" in pattern and mismatch is not None and len(mismatch.ranks) == 1:
-            hints.append("one rank differs: check rank-dependent branches, roots other than rank 0, and the ring's ends")
+            hints.append(
+                "one rank differs: check rank-dependent branches, roots other than rank 0, and the ring's ends"
+            )
         if mismatch is not None and "should be" in mismatch.what:
             hints.append("dtype, shape and structure must be those of the reference: `pkb show` prints it")
     if verdict is Verdict.REJECTED and failure is not None and failure.kind == "hidden_work":

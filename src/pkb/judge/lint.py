@@ -16,9 +16,15 @@ CASE_LIMIT_S = 300.0
 
 
 def lint(
-    problems: list[Problem], *, platform: str, sizes: list[str], world_sizes: list[int], dtypes: list[str],
-    problems_folder: Path | None = None, progress: Callable[[str], None] = lambda text: None,
-) -> list[LintRow]:  # fmt: skip
+    problems: list[Problem],
+    *,
+    platform: str,
+    sizes: list[str],
+    world_sizes: list[int],
+    dtypes: list[str],
+    problems_folder: Path | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> list[LintRow]:
     place = create(platform)
     place.start()
     try:
@@ -31,9 +37,14 @@ def lint(
 
 
 def _lint_world(
-    problems: list[Problem], platform: Platform, sizes: list[str], world_size: int, dtypes: list[str],
-    problems_folder: Path | None, progress: Callable[[str], None],
-) -> list[LintRow]:  # fmt: skip
+    problems: list[Problem],
+    platform: Platform,
+    sizes: list[str],
+    world_size: int,
+    dtypes: list[str],
+    problems_folder: Path | None,
+    progress: Callable[[str], None],
+) -> list[LintRow]:
     rows: list[LintRow] = []
     options = {"secret": secrets.token_hex(32), "problems_folder": str(problems_folder) if problems_folder else None}
     with Crew(CrewSpec("oracle", world_size, options=options), platform, Limits(memory_bytes=1 << 62)) as crew:
@@ -54,7 +65,9 @@ def _lint_world(
     return rows
 
 
-def _rows(problem: Problem, size: str, world_size: int, dtype: str, answers: dict[int, dict[str, Any]]) -> list[LintRow]:
+def _rows(
+    problem: Problem, size: str, world_size: int, dtype: str, answers: dict[int, dict[str, Any]]
+) -> list[LintRow]:
     """A null candidate passes only if it passes on every rank, so its margin is the largest ratio over the ranks."""
     by_rank = [{row["null"]: row for row in answers[rank]["rows"]} for rank in sorted(answers)]
     honest = max(_ratio(rows["honest"]) for rows in by_rank)
@@ -65,9 +78,19 @@ def _rows(problem: Problem, size: str, world_size: int, dtype: str, answers: dic
         margin = max(_ratio(rows[null]) for rows in by_rank)
         note = "; ".join(dict.fromkeys(rows[null]["note"] for rows in by_rank if rows[null]["note"]))
         found.append(
-            LintRow(problem_id=problem.id, name=problem.name, size=size, ranks=world_size, dtype=dtype, null_candidate=null,
-                    passed=margin <= 1, margin=margin, honest_ratio=honest, note=note)
-        )  # fmt: skip
+            LintRow(
+                problem_id=problem.id,
+                name=problem.name,
+                size=size,
+                ranks=world_size,
+                dtype=dtype,
+                null_candidate=null,
+                passed=margin <= 1,
+                margin=margin,
+                honest_ratio=honest,
+                note=note,
+            )
+        )
     return found
 
 

@@ -30,7 +30,7 @@ from pkb.problems.registry import Registry, default_registry, load_folder
 from pkb.roofline.floor import floor_us
 from pkb.types.check import CheckReport
 from pkb.types.job import Job
-from pkb.types.verdict import Communication, Evaluation, Failure, Stage, Verdict
+from pkb.types.verdict import Evaluation, Failure, Stage, Timing, Verdict
 
 START_LIMIT_S = 180.0
 Progress = Callable[[str], None]
@@ -70,23 +70,36 @@ class _Session:
             decided = reached
         except CrewFailure as failure:  # of the oracle: the candidate's are translated where they happen
             decided = Decided(
-                Verdict.HARNESS_ERROR, self.stage, f"the oracle failed: {failure}",
+                Verdict.HARNESS_ERROR,
+                self.stage,
+                f"the oracle failed: {failure}",
                 {"failure": Failure(failure.kind, failure.detail, trace=str(failure.info.get("trace", "")))},
-            )  # fmt: skip
+            )
         evidence = self.evidence | decided.evidence
         hints = hints_for(
             decided.verdict, evidence | {"detail": decided.detail}, platform=self.job.platform, backend=self.backend
         )
         return Evaluation(
-            verdict=decided.verdict, stage=decided.stage, detail=decided.detail,
+            verdict=decided.verdict,
+            stage=decided.stage,
+            detail=decided.detail,
             problem={"id": self.problem.id, "name": self.problem.name, "version": self.problem.version},
             candidate={"file": self.job.candidate.name, "sha256": source.sha256, "backend": self.backend},
-            platform=self.job.platform, hardware=self.facts.hardware, ranks=self.job.ranks, size=self.job.size,
-            dtype=self.job.dtype, plan=self.job.plan.name, hints=tuple([*evidence.pop("hints", ()), *hints]),
-            checks=tuple(self.checks), stage_seconds={k: round(v, 3) for k, v in self.seconds.items()},
-            isolation=self.isolation, environment=self.environment, output_tail=self.output_tail, started_at=started_at,
+            platform=self.job.platform,
+            hardware=self.facts.hardware,
+            ranks=self.job.ranks,
+            size=self.job.size,
+            dtype=self.job.dtype,
+            plan=self.job.plan.name,
+            hints=tuple([*evidence.pop("hints", ()), *hints]),
+            checks=tuple(self.checks),
+            stage_seconds={k: round(v, 3) for k, v in self.seconds.items()},
+            isolation=self.isolation,
+            environment=self.environment,
+            output_tail=self.output_tail,
+            started_at=started_at,
             **evidence,
-        )  # fmt: skip
+        )
 
     @contextlib.contextmanager
     def _in(self, stage: Stage) -> Iterator[None]:
@@ -115,7 +128,10 @@ class _Session:
     def _inspect(self, source: Source) -> Inspection:
         if source.syntax_error is not None:
             raise Decided(
-                Verdict.COMPILE_ERROR, Stage.INSPECT, f"not Python: {source.syntax_error.message}", {"failure": source.syntax_error}
+                Verdict.COMPILE_ERROR,
+                Stage.INSPECT,
+                f"not Python: {source.syntax_error.message}",
+                {"failure": source.syntax_error},
             )
         inspection = inspect_source(source)
         self.backend = inspection.backend
@@ -125,14 +141,18 @@ class _Session:
         for finding in inspection.findings:
             if finding.severity == "reject":
                 raise Decided(
-                    Verdict.REJECTED, Stage.INSPECT, f"line {finding.line}: {finding.message}",
+                    Verdict.REJECTED,
+                    Stage.INSPECT,
+                    f"line {finding.line}: {finding.message}",
                     {"failure": Failure(finding.rule, f"line {finding.line}: {finding.text}")},
-                )  # fmt: skip
+                )
         self.evidence["hints"] = tuple(f"line {f.line}: {f.message}" for f in inspection.findings)
         missing = sorted(inspection.needs - set(self.facts.capabilities))
         if missing:
             raise Decided(
-                Verdict.UNSUPPORTED, Stage.INSPECT, f"the {self.job.platform} platform cannot run {', '.join(missing)} candidates"
+                Verdict.UNSUPPORTED,
+                Stage.INSPECT,
+                f"the {self.job.platform} platform cannot run {', '.join(missing)} candidates",
             )
         return inspection
 
@@ -141,15 +161,24 @@ class _Session:
         build = prebuild(self.job.candidate, limit_s=self.job.build_limit_s, environment=self._build_environment())
         if build.timed_out:
             raise Decided(
-                Verdict.COMPILE_ERROR, Stage.BUILD, f"the build took more than {self.job.build_limit_s:.0f} s",
+                Verdict.COMPILE_ERROR,
+                Stage.BUILD,
+                f"the build took more than {self.job.build_limit_s:.0f} s",
                 {"failure": Failure("build limit", f"{self.job.build_limit_s:.0f} s")},
-            )  # fmt: skip
+            )
         if build.error is not None:
             raise Decided(
-                Verdict.COMPILE_ERROR, Stage.BUILD, str(build.error.get("first_error")),
-                {"failure": Failure(str(build.error.get("kind")), str(build.error.get("first_error")),
-                                    trace=str(build.error.get("log", ""))[-8000:])},
-            )  # fmt: skip
+                Verdict.COMPILE_ERROR,
+                Stage.BUILD,
+                str(build.error.get("first_error")),
+                {
+                    "failure": Failure(
+                        str(build.error.get("kind")),
+                        str(build.error.get("first_error")),
+                        trace=str(build.error.get("log", ""))[-8000:],
+                    )
+                },
+            )
         if build.unavailable and "cuda" in inspection.needs:
             raise Decided(Verdict.UNSUPPORTED, Stage.BUILD, build.unavailable)
         return build
@@ -171,27 +200,36 @@ class _Session:
         case = Case(job.problem, job.size, job.dtype, plan.upstream_tolerance)
         with self._in(Stage.CORRECTNESS), self._blame(Stage.CORRECTNESS):
             lazily_built = job.build_limit_s if build.skipped or (self.backend == "triton" and on_gpu) else 0.0
-            start = time.monotonic()
-            seen, worst = check_calls(
-                exchange, case, trials=plan.trials, words=f"size {job.size}, {job.ranks} ranks", progress=self.progress,
+            checked = check_calls(
+                exchange,
+                case,
+                trials=plan.trials,
+                words=f"size {job.size}, {job.ranks} ranks",
+                progress=self.progress,
                 first_call_extra_s=lazily_built,
-            )  # fmt: skip
-            self.evidence["communication"] = seen
-            self.checks.append(f"{plan.trials} calls at {job.size} with {job.ranks} ranks, worst error {worst:.2g} of the tolerance")
-            self._odd(exchange, start)
+            )
+            self.evidence["communication"] = checked.communication
+            where = f"{plan.trials} calls at {job.size} with {job.ranks} ranks"
+            self.checks.append(f"{where}, worst error {checked.worst_ratio:.2g} of the tolerance")
+            self._odd(exchange)
         with self._in(Stage.RACES), self._blame(Stage.RACES):
             if plan.race_calls:
                 passed = provoke(
-                    exchange, case, calls=plan.race_calls, repeats=plan.race_repeats, on_gpu=on_gpu, progress=self.progress
+                    exchange,
+                    case,
+                    calls=plan.race_calls,
+                    repeats=plan.race_repeats,
+                    on_gpu=on_gpu,
+                    progress=self.progress,
                 )
                 self.checks.append(f"races: {', '.join(passed)} ({plan.race_repeats} x {plan.race_calls} calls each)")
         if plan.timing_rounds and job.timing:
             with self._in(Stage.TIMING), self._blame(Stage.TIMING):
-                self.evidence["timing"] = self._time(exchange, case)
+                self.evidence["timing"] = self._time(exchange, case, checked.first_call_us)
         else:
             self.checks.append("not timed")
 
-    def _odd(self, exchange: Exchange, start: float) -> None:
+    def _odd(self, exchange: Exchange) -> None:
         job, plan = self.job, self.job.plan
         if not plan.odd_trials or job.size == "odd":
             return
@@ -200,35 +238,63 @@ class _Session:
             self.checks.append(f"odd size not checked: {why_not}")
             return
         odd = Case(job.problem, "odd", job.dtype, plan.upstream_tolerance)
-        check_calls(exchange, odd, trials=plan.odd_trials, words=f"size odd, {job.ranks} ranks", progress=self.progress,
-                    first_call_extra_s=job.build_limit_s if self.backend == "triton" and self.platform.device == "cuda" else 0)  # fmt: skip
+        check_calls(
+            exchange,
+            odd,
+            trials=plan.odd_trials,
+            words=f"size odd, {job.ranks} ranks",
+            progress=self.progress,
+            first_call_extra_s=job.build_limit_s if self.backend == "triton" and self.platform.device == "cuda" else 0,
+        )
         self.checks.append(f"{plan.odd_trials} calls at odd")
 
     def _second_world(self, build: BuildReport) -> None:
         job, plan = self.job, self.job.plan
         other = next(
-            (n for n in (2, 4, 3, 8) if n != job.ranks and n <= self.facts.max_ranks
-             and self.problem.why_not("tiny", n, job.dtype) is None), None,
-        )  # fmt: skip
+            (
+                n
+                for n in (2, 4, 3, 8)
+                if n != job.ranks and n <= self.facts.max_ranks and self.problem.why_not("tiny", n, job.dtype) is None
+            ),
+            None,
+        )
         if other is None:
             self.checks.append("no second world size: the problem or the platform has none")
             return
         with self._world(other, build) as exchange, self._in(Stage.CORRECTNESS), self._blame(Stage.CORRECTNESS):
-            check_calls(exchange, Case(job.problem, "tiny", job.dtype), trials=plan.second_world_trials,
-                        words=f"size tiny, {other} ranks", progress=self.progress, first_call_extra_s=job.build_limit_s)  # fmt: skip
+            check_calls(
+                exchange,
+                Case(job.problem, "tiny", job.dtype),
+                trials=plan.second_world_trials,
+                words=f"size tiny, {other} ranks",
+                progress=self.progress,
+                first_call_extra_s=job.build_limit_s,
+            )
             self.checks.append(f"{plan.second_world_trials} calls at tiny with {other} ranks")
 
-    def _time(self, exchange: Exchange, case: Case) -> Any:
+    def _time(self, exchange: Exchange, case: Case, first_call_us: float) -> Timing:
         job, plan = self.job, self.job.plan
         argument_bytes = self.problem.argument_bytes(job.size, job.ranks, job.dtype)
         calls = calls_that_fit(argument_bytes, self.facts.memory_bytes, plan.calls_per_round, job.ranks)
         element_bytes = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}[job.dtype]
         floor = floor_us(
-            self.problem.cost(self.problem.sizes[job.size], job.ranks, element_bytes), hardware=self.facts.hardware,
-            dtype=job.dtype, world_size=job.ranks, shared_gpu=job.platform == "virtual",
-        )  # fmt: skip
-        return measure(exchange, case, plan=plan, calls=calls, common_clock=job.platform != "node", floor_us=floor,
-                       note=self.platform.note, first_call_us=None, progress=self.progress)  # fmt: skip
+            self.problem.cost(self.problem.sizes[job.size], job.ranks, element_bytes),
+            hardware=self.facts.hardware,
+            dtype=job.dtype,
+            world_size=job.ranks,
+            shared_gpu=job.platform == "virtual",
+        )
+        return measure(
+            exchange,
+            case,
+            plan=plan,
+            calls=calls,
+            common_clock=job.platform != "node",
+            floor_us=floor,
+            note=self.platform.note,
+            first_call_us=first_call_us,
+            progress=self.progress,
+        )
 
     # -- sides --------------------------------------------------------------------------------------------------------
 
@@ -250,12 +316,17 @@ class _Session:
                 exchange = Exchange(oracle, candidate, limit_s=self.job.call_limit_s)
                 with self._harness():
                     exchange.open(
-                        layout=groups(self.problem.layout, ranks), mutates=list(self.problem.mutates),
+                        layout=groups(self.problem.layout, ranks),
+                        mutates=list(self.problem.mutates),
                         returns_input=self.problem.returns_input,
-                    )  # fmt: skip
+                    )
                 with self._blame(Stage.START):
-                    answers = candidate.ask({"do": "load", "path": str(self.job.candidate.resolve())}, timeout_s=self.job.call_limit_s + 60)
-                self.isolation = candidate.isolation | {str(k): str(v) for k, v in dict(answers[0].get("isolation", {})).items()}
+                    answers = candidate.ask(
+                        {"do": "load", "path": str(self.job.candidate.resolve())}, timeout_s=self.job.call_limit_s + 60
+                    )
+                self.isolation = candidate.isolation | {
+                    str(k): str(v) for k, v in dict(answers[0].get("isolation", {})).items()
+                }
                 self.environment |= oracle.facts
             yield exchange
 
@@ -277,9 +348,12 @@ class _Session:
             "collective_timeout_s": self.job.call_limit_s + self.job.build_limit_s,
         }
         spec = CrewSpec(
-            "candidate", ranks, options=options, preload_triton=self.backend == "triton",
+            "candidate",
+            ranks,
+            options=options,
+            preload_triton=self.backend == "triton",
             extra_environment={"PKB_BUILD_CACHE": str(build.folder)} | self._build_environment(),
-        )  # fmt: skip
+        )
         return Crew(spec, self.platform, limits)
 
     @contextlib.contextmanager
@@ -316,9 +390,11 @@ class _Session:
         except CrewFailure as failure:
             trace = str(failure.info.get("trace", ""))
             raise Decided(
-                Verdict.HARNESS_ERROR, Stage.START, f"the ranks did not start: {failure}",
+                Verdict.HARNESS_ERROR,
+                Stage.START,
+                f"the ranks did not start: {failure}",
                 {"failure": Failure(failure.kind, failure.detail, trace=trace), "rank_states": failure.states},
-            ) from failure  # fmt: skip
+            ) from failure
 
 
 def _cuda_arch(hardware: str) -> str:
@@ -334,8 +410,12 @@ def check(path: Path, *, build_limit_s: float, progress: Progress = lambda text:
     progress("inspect")
     source = read(path)
     if source.syntax_error is not None:
-        return CheckReport(ok=False, verdict=Verdict.COMPILE_ERROR, detail=f"not Python: {source.syntax_error.message}",
-                           failure=source.syntax_error)  # fmt: skip
+        return CheckReport(
+            ok=False,
+            verdict=Verdict.COMPILE_ERROR,
+            detail=f"not Python: {source.syntax_error.message}",
+            failure=source.syntax_error,
+        )
     inspection = inspect_source(source)
     common: dict[str, Any] = {
         "paths": tuple(dict.fromkeys(use.path for use in inspection.paths)),
@@ -343,7 +423,9 @@ def check(path: Path, *, build_limit_s: float, progress: Progress = lambda text:
         "warnings": tuple(f"line {f.line}: {f.message}" for f in inspection.findings if f.severity == "warn"),
     }
     if source.tree is not None and not has_solution(source.tree):
-        return CheckReport(ok=False, verdict=Verdict.LOAD_ERROR, detail="the file defines no function called solution", **common)
+        return CheckReport(
+            ok=False, verdict=Verdict.LOAD_ERROR, detail="the file defines no function called solution", **common
+        )
     for finding in inspection.findings:
         if finding.severity == "reject":
             failure = Failure(finding.rule, f"line {finding.line}: {finding.text}")
@@ -353,7 +435,9 @@ def check(path: Path, *, build_limit_s: float, progress: Progress = lambda text:
     common["skipped"] = tuple(f"line {item.get('line')}: {item.get('why')}" for item in build.skipped)
     common["built"] = tuple((str(i.get("name")), str(i.get("kind")), float(i.get("seconds", 0))) for i in build.built)
     if build.timed_out:
-        return CheckReport(ok=False, verdict=Verdict.COMPILE_ERROR, detail=f"the build took more than {build_limit_s:.0f} s", **common)
+        return CheckReport(
+            ok=False, verdict=Verdict.COMPILE_ERROR, detail=f"the build took more than {build_limit_s:.0f} s", **common
+        )
     if build.error is not None:
         first = str(build.error.get("first_error"))
         failure = Failure(str(build.error.get("kind")), first, trace=str(build.error.get("log", ""))[-8000:])

@@ -30,12 +30,24 @@ class Scenario:
 SCENARIOS = (
     Scenario("queued", "missing_synchronisation", "calls are queued back to back on changing data"),
     Scenario("late_host", "missing_start_barrier", "one rank comes late", late_host_us=(2_000, 20_000)),
-    Scenario("late_device", "missing_start_barrier", "one rank's device is busy", late_device_us=(100, 2_000), gpu_only=True),
-    Scenario("overwrite", "missing_end_barrier", "arguments are overwritten straight after the return, one rank late",
-             late_host_us=(1_000, 10_000), overwrite=True),
-    Scenario("poison", "stale_read", "symmetric memory is poisoned before the calls, one rank late",
-             late_host_us=(1_000, 10_000), poison=True),
-)  # fmt: skip
+    Scenario(
+        "late_device", "missing_start_barrier", "one rank's device is busy", late_device_us=(100, 2_000), gpu_only=True
+    ),
+    Scenario(
+        "overwrite",
+        "missing_end_barrier",
+        "arguments are overwritten straight after the return, one rank late",
+        late_host_us=(1_000, 10_000),
+        overwrite=True,
+    ),
+    Scenario(
+        "poison",
+        "stale_read",
+        "symmetric memory is poisoned before the calls, one rank late",
+        late_host_us=(1_000, 10_000),
+        poison=True,
+    ),
+)
 
 
 def provoke(
@@ -71,12 +83,16 @@ def _run(exchange: Exchange, case: Case, scenario: Scenario, calls: int, repeat:
     outcome = exchange.compare(slots, words=scenario.words)
     if outcome.mismatch:
         raise Decided(
-            Verdict.RACE, Stage.RACES,
+            Verdict.RACE,
+            Stage.RACES,
             f"right in isolation, wrong when {scenario.words}: {outcome.mismatch.output} on rank "
             f"{', '.join(map(str, outcome.mismatch.ranks))} ({outcome.mismatch.pattern or outcome.mismatch.what})",
-            {"race_kind": kind_of(scenario, outcome.mismatch), "mismatch": outcome.mismatch,
-             "failing_ranks": outcome.mismatch.ranks},
-        )  # fmt: skip
+            {
+                "race_kind": kind_of(scenario, outcome.mismatch),
+                "mismatch": outcome.mismatch,
+                "failing_ranks": outcome.mismatch.ranks,
+            },
+        )
     exchange.drop()
 
 

@@ -8,7 +8,9 @@ FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<funct
 def candidate_frames(dump: str, limit: int = 8) -> list[str]:
     """Frames of the main thread of the last dump, without the harness's own."""
     blocks = re.split(r"(?m)^(?=(?:Current t|T)hread 0x)", dump)
-    main = next((block for block in reversed(blocks) if block.startswith("Current thread")), blocks[-1] if blocks else "")
+    main = next(
+        (block for block in reversed(blocks) if block.startswith("Current thread")), blocks[-1] if blocks else ""
+    )
     frames = []
     for line in main.splitlines():
         if found := FRAME.match(line):

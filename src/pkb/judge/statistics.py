@@ -72,6 +72,8 @@ def clocks_agree(
     spread = statistics.median(abs(value - saved) for value in seen)
     noise = max(500.0, 3 * spread)
     if claim <= noise:
-        return ClockCheck(True, f"claimed saving {claim / 1e3:.2f} ms a round, within the wall clock's noise of {noise / 1e3:.2f} ms")
+        return ClockCheck(
+            True, f"claimed saving {claim / 1e3:.2f} ms a round, within the wall clock's noise of {noise / 1e3:.2f} ms"
+        )
     words = f"claimed saving {claim / 1e3:.2f} ms a round, {saved / 1e3:.2f} ms seen on the judge's clock"
     return ClockCheck(saved >= 0.5 * claim - noise, words)

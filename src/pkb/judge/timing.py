@@ -31,9 +31,17 @@ class Side:
 
 
 def measure(
-    exchange: Exchange, case: Case, *, plan: Plan, calls: int, common_clock: bool, floor_us: float | None, note: str,
-    first_call_us: float | None, progress: Callable[[str], None],
-) -> Timing:  # fmt: skip
+    exchange: Exchange,
+    case: Case,
+    *,
+    plan: Plan,
+    calls: int,
+    common_clock: bool,
+    floor_us: float | None,
+    note: str,
+    first_call_us: float | None,
+    progress: Callable[[str], None],
+) -> Timing:
     reference, candidate = Side(), Side()
     _warm_up(exchange, case, plan, calls, progress)
     source = random.SystemRandom()
@@ -62,7 +70,9 @@ def _warm_up(exchange: Exchange, case: Case, plan: Plan, calls: int, progress: C
     exchange.drop()
 
 
-def _timed(run: Callable[[], dict[int, dict[str, Any]]], side: Side, calls: int, common_clock: bool) -> dict[int, dict[str, Any]]:
+def _timed(
+    run: Callable[[], dict[int, dict[str, Any]]], side: Side, calls: int, common_clock: bool
+) -> dict[int, dict[str, Any]]:
     start = time.perf_counter_ns()
     answers = run()
     wall_us = (time.perf_counter_ns() - start) / 1e3
@@ -77,8 +87,12 @@ def _timed(run: Callable[[], dict[int, dict[str, Any]]], side: Side, calls: int,
             times.append(max(end - begin for begin, end, _ in marks) / 1e3)
         settled.append(max(quiet - end for _, end, quiet in marks) / 1e3)
     if sum(times) > wall_us * 1.05:
-        raise Decided(Verdict.REJECTED, Stage.TIMING, "the ranks report more time than has passed",
-                      {"failure": Failure("clock", f"{sum(times):.0f} us in calls within {wall_us:.0f} us")})  # fmt: skip
+        raise Decided(
+            Verdict.REJECTED,
+            Stage.TIMING,
+            "the ranks report more time than has passed",
+            {"failure": Failure("clock", f"{sum(times):.0f} us in calls within {wall_us:.0f} us")},
+        )
     side.calls_us.append(times)
     side.settled_us.append(settled)
     side.wall_us.append(wall_us)
@@ -90,15 +104,22 @@ def _stamps(rank: int, answer: dict[str, Any], calls: int) -> list[tuple[int, in
     claimed = answer.get("calls")
     good = isinstance(claimed, list) and len(claimed) == calls
     good = good and all(
-        isinstance(c, list) and len(c) == 3 and all(type(n) is int for n in c) and c[0] < c[1] <= c[2] for c in claimed or []
+        isinstance(c, list) and len(c) == 3 and all(type(n) is int for n in c) and c[0] < c[1] <= c[2]
+        for c in claimed or []
     )
     if not good:
-        raise Decided(Verdict.REJECTED, Stage.TIMING, f"rank {rank} reported impossible times",
-                      {"failing_ranks": (rank,), "failure": Failure("clock", "times missing, negative or out of order", rank)})  # fmt: skip
+        raise Decided(
+            Verdict.REJECTED,
+            Stage.TIMING,
+            f"rank {rank} reported impossible times",
+            {"failing_ranks": (rank,), "failure": Failure("clock", "times missing, negative or out of order", rank)},
+        )
     return [(c[0], c[1], c[2]) for c in claimed or []]
 
 
-def _verify(exchange: Exchange, slots: list[int], answers: dict[int, dict[str, Any]], share: float, source: random.Random) -> None:
+def _verify(
+    exchange: Exchange, slots: list[int], answers: dict[int, dict[str, Any]], share: float, source: random.Random
+) -> None:
     """Compare a share of the timed outputs, chosen now, and hold the ranks to the fingerprints they gave for all of them."""
     chosen = source.sample(slots, max(1, math.ceil(share * len(slots))))
     exchange.know_truth(chosen)
@@ -106,45 +127,78 @@ def _verify(exchange: Exchange, slots: list[int], answers: dict[int, dict[str, A
     if outcome.rejected or outcome.mismatch:
         what = outcome.rejected or (outcome.mismatch.pattern if outcome.mismatch else "")
         raise Decided(
-            Verdict.REJECTED, Stage.TIMING, f"right when checked, wrong when timed: {what or 'values differ'}",
-            {"mismatch": outcome.mismatch, "failure": Failure("timed_output", "a timed call returned a wrong result"),
-             "failing_ranks": outcome.mismatch.ranks if outcome.mismatch else ()},
-        )  # fmt: skip
+            Verdict.REJECTED,
+            Stage.TIMING,
+            f"right when checked, wrong when timed: {what or 'values differ'}",
+            {
+                "mismatch": outcome.mismatch,
+                "failure": Failure("timed_output", "a timed call returned a wrong result"),
+                "failing_ranks": outcome.mismatch.ranks if outcome.mismatch else (),
+            },
+        )
     for (slot, rank), digest in outcome.digests.items():
         claimed = answers[rank].get("digests", [])
         if len(claimed) != len(slots) or claimed[slots.index(slot)] != digest:
             raise Decided(
-                Verdict.REJECTED, Stage.TIMING, f"rank {rank} changed an output after its call was over",
+                Verdict.REJECTED,
+                Stage.TIMING,
+                f"rank {rank} changed an output after its call was over",
                 {"failing_ranks": (rank,), "failure": Failure("late_output", "fingerprint differs", rank)},
-            )  # fmt: skip
+            )
 
 
 def _conclude(
-    reference: Side, candidate: Side, plan: Plan, calls: int, floor_us: float | None, note: str, first_call_us: float | None
+    reference: Side,
+    candidate: Side,
+    plan: Plan,
+    calls: int,
+    floor_us: float | None,
+    note: str,
+    first_call_us: float | None,
 ) -> Timing:
     ratio = speedup(reference.calls_us, candidate.calls_us)
     clock = clocks_agree(
-        reference_us=reference.calls_us, candidate_us=candidate.calls_us,
-        reference_wall_us=reference.wall_us, candidate_wall_us=candidate.wall_us,
-    )  # fmt: skip
+        reference_us=reference.calls_us,
+        candidate_us=candidate.calls_us,
+        reference_wall_us=reference.wall_us,
+        candidate_wall_us=candidate.wall_us,
+    )
     timing = Timing(
-        reference_us=median(reference.calls_us), candidate_us=median(candidate.calls_us),
-        speedup=ratio.value, speedup_low=ratio.low, speedup_high=ratio.high, decision=ratio.decision,
-        calls=calls * plan.timing_rounds, rounds=plan.timing_rounds,
-        reference_p10_us=quantile(reference.calls_us, 0.1), reference_p90_us=quantile(reference.calls_us, 0.9),
-        candidate_p10_us=quantile(candidate.calls_us, 0.1), candidate_p90_us=quantile(candidate.calls_us, 0.9),
-        floor_us=floor_us, clock_agreement=clock.words, first_call_us=first_call_us,
-        reference_samples_us=tuple(map(tuple, reference.calls_us)), candidate_samples_us=tuple(map(tuple, candidate.calls_us)),
+        reference_us=median(reference.calls_us),
+        candidate_us=median(candidate.calls_us),
+        speedup=ratio.value,
+        speedup_low=ratio.low,
+        speedup_high=ratio.high,
+        decision=ratio.decision,
+        calls=calls * plan.timing_rounds,
+        rounds=plan.timing_rounds,
+        reference_p10_us=quantile(reference.calls_us, 0.1),
+        reference_p90_us=quantile(reference.calls_us, 0.9),
+        candidate_p10_us=quantile(candidate.calls_us, 0.1),
+        candidate_p90_us=quantile(candidate.calls_us, 0.9),
+        floor_us=floor_us,
+        clock_agreement=clock.words,
+        first_call_us=first_call_us,
+        reference_samples_us=tuple(map(tuple, reference.calls_us)),
+        candidate_samples_us=tuple(map(tuple, candidate.calls_us)),
         note=note,
-    )  # fmt: skip
+    )
     if not clock.agrees:
-        raise Decided(Verdict.REJECTED, Stage.TIMING, f"the reported times are not borne out by the judge's clock: {clock.words}",
-                      {"timing": timing, "failure": Failure("clock", clock.words)})  # fmt: skip
+        raise Decided(
+            Verdict.REJECTED,
+            Stage.TIMING,
+            f"the reported times are not borne out by the judge's clock: {clock.words}",
+            {"timing": timing, "failure": Failure("clock", clock.words)},
+        )
     late, usual = median(candidate.settled_us), median(reference.settled_us)
     if late > usual + max(20.0, 0.25 * timing.candidate_us) and late > 3 * usual:
         text = f"the device went on working for {late:.0f} us after the end of a call ({usual:.0f} us is usual)"
-        raise Decided(Verdict.REJECTED, Stage.TIMING, f"work outside the timed stream: {text}",
-                      {"timing": timing, "failure": Failure("hidden_work", text)})  # fmt: skip
+        raise Decided(
+            Verdict.REJECTED,
+            Stage.TIMING,
+            f"work outside the timed stream: {text}",
+            {"timing": timing, "failure": Failure("hidden_work", text)},
+        )
     if floor_us is not None and timing.candidate_us < floor_us:
         text = f"{timing.candidate_us:.2f} us is below the physical floor of {floor_us:.2f} us"
         raise Decided(Verdict.REJECTED, Stage.TIMING, text, {"timing": timing, "failure": Failure("floor", text)})

@@ -30,7 +30,7 @@ class VirtualPlatform:
 
     def __init__(self) -> None:
         self._folder: Path | None = None
-        self._shm_before: set[str] = set()
+        self._shm_before: set[Path] = set()
 
     def facts(self) -> PlatformFacts:
         found = gpus()
@@ -54,7 +54,7 @@ class VirtualPlatform:
     def start(self) -> None:
         """An MPS daemon of our own, with its own pipe directory, so that nobody else's is touched."""
         self._folder = Path(tempfile.mkdtemp(prefix="pkb-mps-"))
-        self._shm_before = set(os.listdir(SHM))
+        self._shm_before = set(SHM.iterdir())
         environment = os.environ | self._mps()
         environment.pop("LD_PRELOAD", None)
         result = subprocess.run(
@@ -108,9 +108,9 @@ class VirtualPlatform:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
-            for name in set(os.listdir(SHM)) - self._shm_before:
+            for path in set(SHM.iterdir()) - self._shm_before:
                 with contextlib.suppress(OSError):
-                    (SHM / name).unlink()
+                    path.unlink()
 
     def environment(self, world_size: int) -> dict[str, str]:
         nccl = suitable_nccl()

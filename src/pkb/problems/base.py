@@ -86,7 +86,8 @@ class Problem:
         if dtype not in self.dtypes:
             return f"problem {self.stem} does not run in {dtype}; it runs in {', '.join(self.dtypes)}"
         if world_size not in self.world_sizes:
-            return f"problem {self.stem} does not run with {world_size} ranks; it runs with {', '.join(map(str, self.world_sizes))}"
+            possible = ", ".join(map(str, self.world_sizes))
+            return f"problem {self.stem} does not run with {world_size} ranks; it runs with {possible}"
         return self.requires(self.sizes[size_name], world_size)
 
     def argument_bytes(self, size_name: str, world_size: int, dtype: str) -> int:

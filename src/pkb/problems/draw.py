@@ -54,7 +54,13 @@ class Draw:
         return random.Random(self._seed(name, key))
 
     def normal(
-        self, name: str, shape: tuple[int, ...], *, scale: float = 1.0, key: Hashable | None = None, dtype: torch.dtype | None = None
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        scale: float = 1.0,
+        key: Hashable | None = None,
+        dtype: torch.dtype | None = None,
     ) -> torch.Tensor:
         """Normal values, drawn in float32 and rounded once to the dtype."""
         dtype = dtype or self.dtype
@@ -65,7 +71,14 @@ class Draw:
         return values.mul_(scale).to(dtype)
 
     def uniform(
-        self, name: str, shape: tuple[int, ...], low: float, high: float, *, key: Hashable | None = None, dtype: torch.dtype | None = None
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        low: float,
+        high: float,
+        *,
+        key: Hashable | None = None,
+        dtype: torch.dtype | None = None,
     ) -> torch.Tensor:
         dtype = dtype or self.dtype
         if self.device.type == "meta":
@@ -75,7 +88,14 @@ class Draw:
         return values.mul_(high - low).add_(low).to(dtype)
 
     def integers(
-        self, name: str, shape: tuple[int, ...], low: int, high: int, *, key: Hashable | None = None, dtype: torch.dtype = torch.int64
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        low: int,
+        high: int,
+        *,
+        key: Hashable | None = None,
+        dtype: torch.dtype = torch.int64,
     ) -> torch.Tensor:
         """Uniform in [low, high)."""
         if self.device.type == "meta":

@@ -25,6 +25,9 @@ def groups(layout: str, world_size: int) -> Groups:
         return world
     if layout == "tp_cp":  # tensor-parallel pairs inside, context-parallel rings strided across them
         return world | _grid(world_size, min(2, world_size), "tp", "cp")
+    if layout == "ep_fsdp":  # experts over consecutive ranks, their shards over strided ones; an odd world has no EP
+        ep_size = 1 if world_size % 2 else max(2, world_size // 2)
+        return world | _grid(world_size, ep_size, "ep", "ep_fsdp")
     raise ValueError(f"no layout is called {layout!r}")
 
 

@@ -2,8 +2,8 @@
 
 The clipping step of VeOmni's and xorl's FSDP2 path with expert parallelism. Shared parameters are sharded by FSDP over
 all ranks. Experts are divided among the consecutive ranks of an expert-parallel (EP) group, and each is sharded over the
-strided ranks of an EP-FSDP group. Rank r holds its shards of both kinds as two lists of tensors. First, the expert
-gradients, which every rank of an EP group has already added to, are divided in place by ep_size, whether or not
+strided ranks of an EP-FSDP group. Rank r holds its shards of both kinds as two lists of tensors. Expert
+gradients are sums over the tokens of a whole EP group, so they are first divided in place by ep_size, whether or not
 anything is clipped. Then the p-norm over all shards of all ranks is returned (a 0-dim float32 tensor, equal on all
 ranks): the power sums of shared gradients are added over fsdp_group, those of experts over ep_fsdp_group and then
 ep_group. If the norm is larger than max_norm, all gradients are multiplied in place by max_norm / norm. A group that is

@@ -78,7 +78,8 @@ def load_folder(folder: Path) -> list[Problem]:
     problems = []
     for path in paths:
         spec = importlib.util.spec_from_file_location(f"pkb_user_problems.{path.stem}", path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)

@@ -30,7 +30,7 @@ NAMES_A_DEVICE = re.compile(
 RealDevice = torch.device
 
 
-def install(platform: Platform, *, rank: int, source: str) -> None:
+def install(platform: str, *, rank: int, source: str) -> None:
     """To be called once, in the thread that will run the candidate (modes belong to a thread), before it is
     imported."""
     if platform == "node":

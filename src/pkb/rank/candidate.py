@@ -85,7 +85,8 @@ class CandidateRank(Rank):
         sys.path.insert(0, str(reach.own_package() / "kit" / "upstream"))
         aliases.install(self.config.platform, rank=self.config.rank, source=path.read_text(encoding="utf-8"))
         spec = importlib.util.spec_from_file_location("candidate", path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules["candidate"] = module
         self.status.step("importing the candidate")
@@ -99,7 +100,9 @@ class CandidateRank(Rank):
         # Clear what an earlier call may have left behind: the caching allocator must not hand out old outputs.
         if message.get("scrub"):
             self._scrub()
-        before = {slot: digest(self._unchanged(slot)) for slot in message["schedule"]["slots"]} if message["inspect"] else {}
+        before = (
+            {slot: digest(self._unchanged(slot)) for slot in message["schedule"]["slots"]} if message["inspect"] else {}
+        )
         with self.observer.watching(profile=bool(message.get("profile"))) as seen:
             answer = self.run(self.solution, message)
         answer["observed"] = seen.summary()

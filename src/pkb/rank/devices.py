@@ -44,7 +44,9 @@ class RankBarrier:
                 if spins > 200:
                     time.sleep(0 if spins < 5000 else 1e-4)
                     if time.monotonic() > give_up:
-                        raise TimeoutError(f"rank {self._rank} waited {timeout_s:.0f} s for rank {peer} to begin a call")
+                        raise TimeoutError(
+                            f"rank {self._rank} waited {timeout_s:.0f} s for rank {peer} to begin a call"
+                        )
 
 
 class Device(Protocol):
@@ -116,7 +118,7 @@ class CudaDevice:
         import torch.distributed._symmetric_memory as symmetric
 
         page = symmetric.empty(64, dtype=torch.int32, device=self.torch_device)
-        self._handle = symmetric.rendezvous(page, dist.group.WORLD)
+        self._handle = symmetric.rendezvous(page, dist.distributed_c10d._get_default_group())
         self._page = page
         self.align()
         self.synchronize()

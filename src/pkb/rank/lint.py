@@ -6,7 +6,7 @@ truth, and by how much.
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -45,7 +45,9 @@ def lint_case(rank: Any, case: dict[str, Any]) -> list[dict[str, Any]]:
         "no_communication": lambda: _without_communication(problem, fresh(0)),
         "previous_call": lambda: _native(previous.tree, previous.dtypes),
         "uninitialised": lambda: _map(truth, _uninitialised),
-        "only_rank_0": lambda: _native(truth.tree, truth.dtypes) if rank.config.rank == 0 else _map(truth, torch.zeros_like),
+        "only_rank_0": lambda: (
+            _native(truth.tree, truth.dtypes) if rank.config.rank == 0 else _map(truth, torch.zeros_like)
+        ),
     }
     rows = [{"null": name, **_score(problem, truth, makers[name], context)} for name in NULLS]
     honest = _score(problem, truth, lambda: _honest(problem, fresh(0)), context)
@@ -69,7 +71,10 @@ def _score(problem: Problem, truth: Any, make: Callable[[], Any], context: Conte
 
 def _honest(problem: Problem, values: dict[str, Any]) -> Any:
     """The reference itself in the native dtype: how near honest rounding comes to the limit."""
-    return {"returned": problem.reference(*values.values()), "mutated": {name: values[name] for name in problem.mutates}}
+    return {
+        "returned": problem.reference(*values.values()),
+        "mutated": {name: values[name] for name in problem.mutates},
+    }
 
 
 def _native(tree: Any, dtypes: list[torch.dtype]) -> list[torch.Tensor]:
@@ -97,9 +102,11 @@ def _uninitialised(tensor: torch.Tensor) -> torch.Tensor:
     return noise.view(tensor.dtype).reshape(tensor.shape)
 
 
-def _own_input(truth: Any, arguments: dict[str, Any], *, sharded: bool, rank: int, world_size: int) -> list[torch.Tensor]:
+def _own_input(
+    truth: Any, arguments: Mapping[str, Any], *, sharded: bool, rank: int, world_size: int
+) -> list[torch.Tensor]:
     """For each output the argument that fits best: its own size first, else repeated or cut to size."""
-    tensors = [tensor for tensor in describe(arguments)[1] if tensor.numel()]
+    tensors = [tensor for tensor in describe(dict(arguments))[1] if tensor.numel()]
     outputs = []
     for want in _native(truth.tree, truth.dtypes):
         same = [t for t in tensors if t.dtype == want.dtype] or tensors
@@ -160,10 +167,14 @@ def communication_removed() -> Iterator[None]:
         _fill(output, source.reshape(-1)[start : start + output.numel()])
         return _Done()
 
-    def gather(tensor: torch.Tensor, gather_list: list[torch.Tensor] | None = None, *args: Any, **options: Any) -> _Done:
+    def gather(
+        tensor: torch.Tensor, gather_list: list[torch.Tensor] | None = None, *args: Any, **options: Any
+    ) -> _Done:
         return into_list(gather_list or [], tensor)
 
-    def scatter(tensor: torch.Tensor, scatter_list: list[torch.Tensor] | None = None, *args: Any, **options: Any) -> _Done:
+    def scatter(
+        tensor: torch.Tensor, scatter_list: list[torch.Tensor] | None = None, *args: Any, **options: Any
+    ) -> _Done:
         if scatter_list:
             tensor.copy_(scatter_list[dist.get_rank()])
         else:

@@ -1,7 +1,8 @@
 """What a batch of calls did to move data, observed while it ran.
 
 Library collectives are counted by the process groups' own sequence numbers, on every group that exists, and in one call of
-each case by the names of operators and kernels; symmetric memory by the calls that hand out peers' memory. Text of the candidate plays no part.
+each case by the names of operators and kernels; symmetric memory by the calls that hand out peers' memory. The text of the
+candidate plays no part.
 """
 
 import contextlib
@@ -63,8 +64,9 @@ class Observer:
 def _sequence_numbers() -> dict[str, int]:
     numbers: dict[str, int] = {}
     for group in list(dist.distributed_c10d._world.pg_names):
-        with contextlib.suppress(RuntimeError, AttributeError):
-            numbers[dist.distributed_c10d._world.pg_names[group]] = int(group._get_sequence_number_for_group())
+        with contextlib.suppress(RuntimeError):  # a group that this rank is not in
+            number = group._get_sequence_number_for_group()  # type: ignore[attr-defined]
+            numbers[dist.distributed_c10d._world.pg_names[group]] = int(number)
     return numbers
 
 

@@ -106,17 +106,25 @@ class OracleRank(Rank):
     def _truth(self, slot: int) -> Truth:
         """What every correct solution must give, from arguments drawn anew so that no earlier call has touched them."""
         case = self.draws[slot]
-        return self.truth_of(self._problem(case), lambda: self.with_groups(self.draw_arguments(case)), upstream=case["upstream"])
+        return self.truth_of(
+            self._problem(case), lambda: self.with_groups(self.draw_arguments(case)), upstream=case["upstream"]
+        )
 
     def truth_of(self, problem: Problem, fresh: Any, *, upstream: bool) -> Truth:
         values = fresh()
-        native = {"returned": problem.reference(*values.values()), "mutated": {name: values[name] for name in problem.mutates}}
+        native = {
+            "returned": problem.reference(*values.values()),
+            "mutated": {name: values[name] for name in problem.mutates},
+        }
         dtypes = [tensor.dtype for tensor in describe(native)[1]]
         if problem.truth == "native" or upstream:
             return Truth(native, dtypes)
         del native
         wide = widen(fresh())
-        tree = {"returned": problem.reference(*wide.values()), "mutated": {name: wide[name] for name in problem.mutates}}
+        tree = {
+            "returned": problem.reference(*wide.values()),
+            "mutated": {name: wide[name] for name in problem.mutates},
+        }
         return Truth(tree, dtypes)
 
     def _compare(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
@@ -131,10 +139,18 @@ class OracleRank(Rank):
             dtype=DTYPES[case["dtype"]],
         )  # fmt: skip
         others = {
-            other: t.tree for other, t in self.truths.items() if other != slot and self.draws[other]["size"] == case["size"]
+            other: t.tree
+            for other, t in self.truths.items()
+            if other != slot and self.draws[other]["size"] == case["size"]
         }
         result = compare_trees(
-            problem, truth.tree, truth.dtypes, output, context=context, upstream=case["upstream"], others=_same_shape(others, truth.tree)
+            problem,
+            truth.tree,
+            truth.dtypes,
+            output,
+            context=context,
+            upstream=case["upstream"],
+            others=_same_shape(others, truth.tree),
         )
         if math.isnan(result.get("ratio") or 0.0):
             result |= {"ok": False, "ratio": None}

@@ -84,7 +84,9 @@ class Rank:
         torch.manual_seed(random.SystemRandom().getrandbits(63))
         if config.device == "cuda":
             self.device = CudaDevice(config.device_index, world_size=config.world_size)
-        store = dist.FileStore(str(config.folder / "rendezvous"), config.world_size)
+        store = dist.FileStore(  # type: ignore[attr-defined]
+            str(config.folder / "rendezvous"), config.world_size
+        )
         dist.init_process_group(
             config.backend,
             store=store,

@@ -48,7 +48,11 @@ def structure_difference(expected: Description, got: Any, *, where: str) -> str 
             return f"{where} should be {dtype} and is {got['dtype']}"
         return None
     if expected["is"] == "value":
-        return None if expected["value"] == got["value"] else f"{where} should be {expected['value']!r} and is {got['value']!r}"
+        return (
+            None
+            if expected["value"] == got["value"]
+            else f"{where} should be {expected['value']!r} and is {got['value']!r}"
+        )
     if expected["is"] in ("list", "tuple", "dict"):
         mine, theirs = expected["items"], got.get("items", [])
         if len(mine) != len(theirs) or expected.get("keys") != got.get("keys"):
@@ -74,9 +78,16 @@ def compare_trees(
     """The worst ratio over all output tensors, with a description of the worst one."""
     expected, got = describe(truth)[1], describe(output)[1]
     worst: dict[str, Any] = {"ok": True, "ratio": 0.0}
-    for index, (rule, want, have) in enumerate(zip(rules_for(problem, truth, upstream=upstream), expected, got, strict=True)):
+    for index, (rule, want, have) in enumerate(
+        zip(rules_for(problem, truth, upstream=upstream), expected, got, strict=True)
+    ):
         if want.shape != have.shape or have.dtype != native_truth_dtypes[index]:
-            return {"ok": False, "ratio": None, "what": f"output {index} has the wrong shape or dtype", "output": str(index)}
+            return {
+                "ok": False,
+                "ratio": None,
+                "what": f"output {index} has the wrong shape or dtype",
+                "output": str(index),
+            }
         ratio = rule(want, have, context)
         if ratio <= 1 and (worst["ratio"] is not None and ratio <= worst["ratio"]):
             continue

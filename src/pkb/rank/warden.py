@@ -66,12 +66,11 @@ def _middle(config: dict[str, Any]) -> None:
 def _preload(config: dict[str, Any]) -> None:
     """Import what all ranks need before they are forked: it costs seconds, once instead of once per rank."""
     import torch
-    import torch.distributed  # noqa: F401
+    import torch.distributed
 
     if config["role"] == "oracle":
-        import pkb.rank.oracle
+        pass
     else:
-        import pkb.rank.candidate
         from pkb.rank.observe import rehearse
 
         rehearse()

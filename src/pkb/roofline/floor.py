@@ -44,6 +44,8 @@ def floor_us(cost: Cost, *, hardware: str, dtype: str, world_size: int, shared_g
     shares = world_size if shared_gpu else 1
     compute = cost.flops * shares / peaks.flops[dtype]
     memory = max(0.0, cost.hbm_bytes * shares - peaks.l2_bytes) / peaks.hbm
-    sent = min(cost.link_sent_bytes, cost.switch_sent_bytes if cost.switch_sent_bytes is not None else cost.link_sent_bytes)
+    sent = min(
+        cost.link_sent_bytes, cost.switch_sent_bytes if cost.switch_sent_bytes is not None else cost.link_sent_bytes
+    )
     link = 0.0 if shared_gpu else sent / peaks.link
     return 1e6 * max(compute, memory, link)

@@ -24,8 +24,11 @@ from pkb.candidates.source import Source
 _PROTECTED = (
     "torch.cuda", "torch.distributed", "torch.Tensor", "torch._C", "torch.utils.benchmark", "time", "builtins",
 )  # fmt: skip
-_OWN_CACHE = ("torch.distributed.group.WORLD",)
-"""An object rather than a function: candidates hang buffers on it that they keep between calls."""
+_SETTINGS = (
+    "torch.distributed.config", "torch._C._distributed_c10d._SymmetricMemory.signal_pad_size",
+    # An object rather than a function: candidates hang buffers on it that they keep between calls.
+    "torch.distributed.group.WORLD",
+)  # fmt: skip
 _COMPARISONS = ("torch.allclose", "torch.equal", "torch.isclose", "torch.testing")
 _SETTERS = ("builtins.setattr", "builtins.delattr", "builtins.object.__setattr__", "builtins.type.__setattr__")
 _PATCHERS = ("unittest.mock.patch", "mock.patch")
@@ -83,5 +86,5 @@ def _check_setter(call: ast.Call, source: Source, report: Reporter) -> None:
 
 def _judge(name: str, line: int, report: Reporter) -> None:
     protected = any(name.startswith(f"{prefix}.") for prefix in _PROTECTED) or under(name, *_COMPARISONS)
-    if protected and not under(name, *_OWN_CACHE):
+    if protected and not under(name, *_SETTINGS):
         report.reject(line, f"replaces {name.rstrip('.')}, which measuring or checking may rely on")

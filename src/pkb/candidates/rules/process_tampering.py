@@ -23,7 +23,7 @@ from pkb.candidates.source import Source
 
 _TRACING = frozenset({"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise"})
 _TRACING_IN_C = re.compile(rf"\b({'|'.join(sorted(_TRACING))})\s*\(|\bSYS_(ptrace|process_vm_\w+)\b")
-_MEMORY = re.compile(r"/proc/[^/\s]+/(?:task/[^/\s]+/)?mem\b(?!info)")
+_MEMORY = re.compile(r"/proc/[^/\s]+/(?:task/[^/\s]+/)?mem\b")
 _SIGNALS = ("os.kill", "os.killpg", "signal.pidfd_send_signal", "signal.pthread_kill", "_signal.pthread_kill")
 _WATCHED = ("signal.SIGUSR1", "signal.SIGUSR2", "signal.SIGKILL", "signal.Signals.SIGUSR1", "signal.Signals.SIGUSR2")
 _HANDLERS = (

@@ -1,0 +1,171 @@
+"""Policy loss of reinforcement learning with importance sampling, from hidden states to the mean over all ranks.
+
+xorl (Tinker-style). Rank r holds the hidden states (M, N) of its tokens, the whole vocabulary projection `weight` (V, N),
+equal on all ranks, the tokens that were sampled, the log-probabilities under the policy that sampled them, and
+advantages. Labels equal to ignore_index do not count. With c = -log softmax(hidden @ weight.T)[label] (logits rounded to
+the dtype, c again) and d = clamp(-c - old_logprobs, -20, 20), ratio = exp(d), the token's loss is -ratio * advantage.
+Returned are: the mean loss over the valid tokens of all ranks (float32, equal on all ranks); None; this rank's -c; this
+rank's token losses (both zero where ignored); and five float32 metrics of all valid tokens of all ranks: mean, minimum
+and maximum of the ratio, the mean of ratio - d - 1 (a KL estimate), and the mean of c. A rank may have no valid token.
+(In training a surrogate gives the loss its gradient; its value is the mean loss.)
+
+Seven numbers travel, none depends on another: one exchange. The work is the vocabulary projection: a good kernel keeps a
+running maximum and sum beside the matrix product and never writes the (M, V) logits.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import Close, Context
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {
+    "tiny": {"m": 40, "n": 32, "vocab": 96},
+    "paper": {"m": 1024, "n": 1024, "vocab": 32000},
+    # Qwen3-8B. 1024 tokens a rank, not 4096: the float64 truth writes whole logits, for eight ranks on one GPU.
+    "real": {"m": 1024, "n": 4096, "vocab": 151936},
+    "odd": {"m": 37, "n": 29, "vocab": 101},
+}
+IGNORE_INDEX = -100
+IGNORED = 0.2
+CALLS_WITH_IDLE_RANK = 0.25
+CALLS_WITH_CLAMPED_TOKENS = 0.5
+CLAMPED = 0.05
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    m, n, vocab = draw.size["m"], draw.size["n"], draw.size["vocab"]
+    plan = draw.random("plan", key="all")
+    hidden = draw.normal("hidden_states", (m, n))
+    weight = draw.normal("weight", (vocab, n), scale=n**-0.5, key="all")
+    labels = draw.integers("labels", (m,), 0, vocab)
+    noise = draw.normal("noise", (m,), scale=0.4, dtype=torch.float32)
+    if plan.random() < CALLS_WITH_CLAMPED_TOKENS:  # downwards only: one ratio of exp(20) would drown all others
+        noise += 30.0 * (draw.uniform("clamped", (m,), 0.0, 1.0, dtype=torch.float32) < CLAMPED)
+    # What the model would give the label, without the product with all of `weight`: its columns are independent normal
+    # vectors, so the sum of V exponentials is close to V times their mean.
+    wide = hidden.to(torch.float32)
+    if draw.device.type == "meta":
+        label_logit = torch.empty((m,), device="meta")
+    else:
+        label_logit = (wide * weight[labels].to(torch.float32)).sum(dim=1)
+    logprob = label_logit - math.log(vocab) - wide.square().sum(dim=1) / (2 * n)
+
+    ignored = draw.uniform("ignored", (m,), 0.0, 1.0, dtype=torch.float32) < IGNORED
+    if draw.world_size > 1 and plan.random() < CALLS_WITH_IDLE_RANK and draw.rank == plan.randrange(draw.world_size):
+        ignored = torch.ones_like(ignored)
+    # Another mean on each rank: the loss of one rank says little about the loss of all.
+    mean_advantage = draw.random("mean advantage").uniform(0.5, 2.0) * (1 if draw.rank % 2 else -1)
+    return {
+        "hidden_states": hidden,
+        "weight": weight,
+        "labels": labels.masked_fill(ignored, IGNORE_INDEX),
+        "old_logprobs": (logprob + noise).to(draw.dtype),
+        "advantages": (draw.normal("advantages", (m,), scale=0.5, dtype=torch.float32) + mean_advantage).to(draw.dtype),
+        "ignore_index": IGNORE_INDEX,
+    }
+
+
+def solution(
+    hidden_states: torch.Tensor,
+    weight: torch.Tensor,
+    labels: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    ignore_index: int = -100,
+) -> tuple[torch.Tensor, Any, torch.Tensor, torch.Tensor, torch.Tensor]:
+    if hidden_states.shape[:-1] != labels.shape or hidden_states.shape[-1] != weight.shape[-1]:
+        raise ValueError(
+            f"hidden_states {tuple(hidden_states.shape)} do not fit labels {tuple(labels.shape)} "
+            f"and weight {tuple(weight.shape)}"
+        )
+    wide = torch.promote_types(hidden_states.dtype, torch.float32)
+    flat_labels = labels.reshape(-1)
+    logits = torch.matmul(hidden_states.reshape(-1, hidden_states.shape[-1]), weight.t())
+    nll = torch.nn.functional.cross_entropy(logits, flat_labels, ignore_index=ignore_index, reduction="none")
+
+    valid = flat_labels != ignore_index
+    old = old_logprobs.reshape(-1)
+    log_ratio = torch.where(valid, -nll - old, torch.zeros_like(old)).clamp(-20.0, 20.0)
+    ratio = log_ratio.exp()
+    loss = -torch.where(valid, ratio * advantages.reshape(-1), torch.zeros_like(ratio))
+    kl = torch.where(valid, ratio - log_ratio - 1, torch.zeros_like(ratio))
+
+    def total(values: torch.Tensor) -> torch.Tensor:
+        return values.sum(dtype=wide)
+
+    sums = torch.stack([total(valid), total(loss), total(ratio * valid), total(kl), total(nll)])
+    infinity = torch.full_like(ratio, float("inf"))
+    smallest = torch.where(valid, ratio, infinity).amin().to(wide)
+    largest = torch.where(valid, ratio, -infinity).amax().to(wide)
+    dist.all_reduce(sums, op=dist.ReduceOp.SUM)
+    dist.all_reduce(smallest, op=dist.ReduceOp.MIN)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+
+    mean_loss, ratio_mean, kl_mean, nll_mean = sums[1:] / sums[0].clamp(min=1.0)
+    metrics = torch.stack([ratio_mean, smallest, largest, kl_mean, nll_mean])
+    return mean_loss, None, -nll.view(labels.shape), loss.view(labels.shape), metrics
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    m, n, vocab, w = size["m"], size["n"], size["vocab"], world_size
+    scalars = 7 * 4
+    return Cost(
+        flops=2 * (1 - 1.5 * IGNORED) * m * n * vocab,
+        hbm_bytes=(m * n + vocab * n + 4 * m) * element_bytes + 8 * m,
+        link_sent_bytes=2 * (w - 1) / w * scalars,
+        link_received_bytes=2 * (w - 1) / w * scalars,
+        phases=1 if w > 1 else 0,
+        switch_sent_bytes=(1 + 1 / w) * scalars if w > 1 else 0,
+        switch_received_bytes=(1 + 1 / w) * scalars if w > 1 else 0,
+        note="ignored tokens need no logits; the logits need not be written",
+    )
+
+
+@dataclass(frozen=True)
+class InSteps:
+    """A tolerance in rounding steps of the arguments' dtype, relative and absolute.
+
+    -c is near 12 and carries half a step of its own size, 2^-8 * 8 in bf16, beside the error of the label's logit; the
+    ratio is the exponential of a difference, so that absolute error is its relative one.
+    """
+
+    relative: float
+    absolute: float
+
+    def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
+        # Wider dtypes are not limited by storage, but by the sums over N and V.
+        step = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-19, torch.float64: 2**-44}[context.dtype]
+        rule = Close(rtol={output.dtype: self.relative * step}, atol={output.dtype: self.absolute * step})
+        return rule(truth, output, context)
+
+
+PROBLEM = Problem(
+    id=25,
+    name="importance_sampling_loss",
+    source="xorl, importance-sampling policy loss",
+    taxonomy=Taxonomy(
+        parallelism=("dp",),
+        layer="loss",
+        stage=("rl", "training-forward"),
+        pattern=("all-reduce",),
+        fusable="vocabulary projection, cross entropy, ratio, reductions",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=(
+        InSteps(relative=0, absolute=6),
+        InSteps(relative=0.75, absolute=4),
+        InSteps(relative=12, absolute=0.1),
+        InSteps(relative=12, absolute=3),
+    ),
+)
