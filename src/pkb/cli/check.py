@@ -29,7 +29,7 @@ def check(
     if not 0 < build_limit < float("inf"):
         raise UserError(f"--build-limit {build_limit:g} is no limit", "give a number above 0")
 
-    from pkb.judge.pipeline import check as inspect_and_build
+    from pkb.judge.check import check as inspect_and_build
 
     with show_progress() as progress:
         report = inspect_and_build(file, build_limit_s=build_limit, progress=progress)

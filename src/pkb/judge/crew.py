@@ -21,25 +21,17 @@ from typing import Any
 
 import psutil
 
+from pkb.judge.limits import Limits, broken_limit
+from pkb.judge.printed import Printed
 from pkb.judge.stacks import candidate_frames
 from pkb.platforms.base import Platform
 from pkb.types.channel import BadMessage, Channel, ChannelClosed, pair
 from pkb.types.verdict import RankState
 
 STATUS_BYTES = 512
-KEPT_OUTPUT_BYTES = 64 * 1024
 TICK_S = 0.2
 GRACE_S = 1.5
 """After one rank has failed, how long the others may take to fail as well, so that the first cause is found."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    memory_bytes: int
-    processes: int = 1500
-    shm_bytes: int = 8 << 30
-    tmp_bytes: int = 16 << 30
-    file_bytes: int = 16 << 30
 
 
 @dataclass(frozen=True)
@@ -84,8 +76,7 @@ class Crew:
         self.facts: dict[str, str] = {}
         self._pids: dict[int, int] = {}
         self._exits: dict[int, int] = {}
-        self._output = bytearray()
-        self.output_bytes = 0
+        self._printed = Printed()
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-{spec.role}-"))
         self._next_check = 0.0
@@ -360,36 +351,25 @@ class Crew:
         return os.pread(self._stacks[rank], 64 * 1024, max(0, size - 64 * 1024)).decode(errors="replace")
 
     def _drain(self) -> None:
-        """Keep the first and the last of what the side printed; a flood costs time, not memory."""
-        for _ in range(64):
-            try:
-                chunk = os.read(self._pipe, 1 << 16)
-            except (BlockingIOError, OSError):
-                break
-            if not chunk:
-                with contextlib.suppress(KeyError, ValueError):
-                    self._selector.unregister(self._pipe)
-                break
-            self.output_bytes += len(chunk)
-            self._output += chunk
-            if len(self._output) > 2 * KEPT_OUTPUT_BYTES:
-                del self._output[KEPT_OUTPUT_BYTES:-KEPT_OUTPUT_BYTES]
+        """Take what the side has printed, and how its ranks have ended."""
+        if self._printed.read_from(self._pipe):
+            self._forget(self._pipe)
         with contextlib.suppress(BlockingIOError, OSError, ValueError):
             text = os.read(self._exit_pipe, 4096)
             if not text:
-                with contextlib.suppress(KeyError, ValueError):
-                    self._selector.unregister(self._exit_pipe)
+                self._forget(self._exit_pipe)
             for line in text.decode().splitlines():
                 rank, status = line.split()
                 self._exits[int(rank)] = int(status)
 
-    def output_tail(self, characters: int = 4000) -> str:
-        self._drain_if_open()
-        return self._output.decode(errors="replace")[-characters:]
+    def _forget(self, fd: int) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(fd)
 
-    def _drain_if_open(self) -> None:
+    def output_tail(self, characters: int = 4000) -> str:
         if self._process is not None:
             self._drain()
+        return self._printed.tail(characters)
 
     def _descendants(self, pid: int) -> list[psutil.Process]:
         try:
@@ -403,18 +383,8 @@ class Crew:
         if now < self._next_check or self._process is None:
             return
         self._next_check = now + TICK_S
-        family = self._descendants(self._process.pid)
-        if len(family) > self.limits.processes:
-            text = f"{len(family)} processes, {self.limits.processes} allowed"
-            raise self._own(CrewFailure("limit", [], text, info={"limit": "process"}))
-        used = 0
-        for process in family:
-            with contextlib.suppress(psutil.Error):
-                memory = process.memory_info()
-                used += max(0, memory.rss - memory.shared)
-        if used > self.limits.memory_bytes:
-            text = f"{used / 2**30:.1f} GiB of memory, {self.limits.memory_bytes / 2**30:.1f} GiB allowed"
-            raise self._own(CrewFailure("limit", [], text, info={"limit": "memory"}))
+        if broken := broken_limit(self._descendants(self._process.pid), self.limits):
+            raise self._own(CrewFailure("limit", [], broken.words, info={"limit": broken.name}))
 
 
 def _parent(process: psutil.Process) -> int:

@@ -6,10 +6,8 @@ Everything that runs a candidate happens in other processes; this one holds the 
 import contextlib
 import datetime
 import platform as host
-import secrets
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from pkb.candidates.rules import Inspection, inspect_source
@@ -17,10 +15,11 @@ from pkb.candidates.source import Source, has_solution, read
 from pkb.judge.build import BuildReport, prebuild
 from pkb.judge.cases import Case, Exchange
 from pkb.judge.correctness import check_calls
-from pkb.judge.crew import Crew, CrewFailure, CrewSpec, Limits
+from pkb.judge.crew import Crew, CrewFailure
 from pkb.judge.decision import Decided, from_failure
 from pkb.judge.hints import hints_for
 from pkb.judge.races import provoke
+from pkb.judge.sides import build_environment, candidate_crew, oracle_crew
 from pkb.judge.timing import calls_that_fit, measure
 from pkb.platforms.base import Platform
 from pkb.platforms.registry import create
@@ -28,7 +27,6 @@ from pkb.problems.base import Problem
 from pkb.problems.layouts import groups
 from pkb.problems.registry import Registry, default_registry, load_folder
 from pkb.roofline.floor import floor_us
-from pkb.types.check import CheckReport
 from pkb.types.job import Job
 from pkb.types.verdict import Evaluation, Failure, Stage, Timing, Verdict
 
@@ -158,7 +156,9 @@ class _Session:
 
     def _build(self, inspection: Inspection) -> BuildReport:
         self.progress("build")
-        build = prebuild(self.job.candidate, limit_s=self.job.build_limit_s, environment=self._build_environment())
+        build = prebuild(
+            self.job.candidate, limit_s=self.job.build_limit_s, environment=build_environment(self.facts.hardware)
+        )
         if build.timed_out:
             raise Decided(
                 Verdict.COMPILE_ERROR,
@@ -182,9 +182,6 @@ class _Session:
         if build.unavailable and "cuda" in inspection.needs:
             raise Decided(Verdict.UNSUPPORTED, Stage.BUILD, build.unavailable)
         return build
-
-    def _build_environment(self) -> dict[str, str]:
-        return {"PKB_CUDA_ARCH": arch} if (arch := _cuda_arch(self.facts.hardware)) else {}
 
     def _run_worlds(self, build: BuildReport) -> None:
         job, plan = self.job, self.job.plan
@@ -304,8 +301,10 @@ class _Session:
         with contextlib.ExitStack() as stack:
             with self._in(Stage.START):
                 self.progress(f"starting 2 x {ranks} ranks")
-                oracle = stack.enter_context(self._oracle(ranks))
-                candidate = stack.enter_context(self._candidate(ranks, build))
+                oracle = stack.enter_context(oracle_crew(self.job, self.platform, ranks))
+                candidate = stack.enter_context(
+                    candidate_crew(self.job, self.platform, ranks, build=build.folder, backend=self.backend)
+                )
                 self.candidate = candidate
                 stack.callback(self._note_output, candidate)
                 oracle.launch()
@@ -332,29 +331,6 @@ class _Session:
 
     def _note_output(self, candidate: Crew) -> None:
         self.output_tail = candidate.output_tail()
-
-    def _oracle(self, ranks: int) -> Crew:
-        folder = self.job.problems_folder
-        options = {"secret": secrets.token_hex(32), "problems_folder": str(folder.resolve()) if folder else None}
-        return Crew(CrewSpec("oracle", ranks, options=options), self.platform, Limits(memory_bytes=1 << 62))
-
-    def _candidate(self, ranks: int, build: BuildReport) -> Crew:
-        limits = Limits(memory_bytes=self.job.memory_limit_bytes or self.platform.memory_limit_bytes())
-        options = {
-            "isolate": True,
-            "readable": [str(self.job.candidate.resolve()), str(build.folder), *self.platform.readable()],
-            "writable": self.platform.writable(),
-            "max_file_bytes": limits.file_bytes,
-            "collective_timeout_s": self.job.call_limit_s + self.job.build_limit_s,
-        }
-        spec = CrewSpec(
-            "candidate",
-            ranks,
-            options=options,
-            preload_triton=self.backend == "triton",
-            extra_environment={"PKB_BUILD_CACHE": str(build.folder)} | self._build_environment(),
-        )
-        return Crew(spec, self.platform, limits)
 
     @contextlib.contextmanager
     def _blame(self, stage: Stage) -> Iterator[None]:
@@ -395,54 +371,3 @@ class _Session:
                 f"the ranks did not start: {failure}",
                 {"failure": Failure(failure.kind, failure.detail, trace=trace), "rank_states": failure.states},
             ) from failure
-
-
-def _cuda_arch(hardware: str) -> str:
-    """What to build for, known before any rank has a CUDA context."""
-    for name, arch in (("A100", "8.0"), ("H100", "9.0a"), ("H200", "9.0a"), ("B200", "10.0a")):
-        if name in hardware:
-            return arch
-    return ""
-
-
-def check(path: Path, *, build_limit_s: float, progress: Progress = lambda text: None) -> CheckReport:
-    """Inspect and build only: no GPU needed, nothing of the candidate is run."""
-    progress("inspect")
-    source = read(path)
-    if source.syntax_error is not None:
-        return CheckReport(
-            ok=False,
-            verdict=Verdict.COMPILE_ERROR,
-            detail=f"not Python: {source.syntax_error.message}",
-            failure=source.syntax_error,
-        )
-    inspection = inspect_source(source)
-    common: dict[str, Any] = {
-        "paths": tuple(dict.fromkeys(use.path for use in inspection.paths)),
-        "backend": inspection.backend,
-        "warnings": tuple(f"line {f.line}: {f.message}" for f in inspection.findings if f.severity == "warn"),
-    }
-    if source.tree is not None and not has_solution(source.tree):
-        return CheckReport(
-            ok=False, verdict=Verdict.LOAD_ERROR, detail="the file defines no function called solution", **common
-        )
-    for finding in inspection.findings:
-        if finding.severity == "reject":
-            failure = Failure(finding.rule, f"line {finding.line}: {finding.text}")
-            return CheckReport(ok=False, verdict=Verdict.REJECTED, detail=finding.message, failure=failure, **common)
-    progress("build")
-    build = prebuild(path, limit_s=build_limit_s, environment={})
-    common["skipped"] = tuple(f"line {item.get('line')}: {item.get('why')}" for item in build.skipped)
-    common["built"] = tuple((str(i.get("name")), str(i.get("kind")), float(i.get("seconds", 0))) for i in build.built)
-    if build.timed_out:
-        return CheckReport(
-            ok=False, verdict=Verdict.COMPILE_ERROR, detail=f"the build took more than {build_limit_s:.0f} s", **common
-        )
-    if build.error is not None:
-        first = str(build.error.get("first_error"))
-        failure = Failure(str(build.error.get("kind")), first, trace=str(build.error.get("log", ""))[-8000:])
-        return CheckReport(ok=False, verdict=Verdict.COMPILE_ERROR, detail=first, failure=failure, **common)
-    if build.unavailable:
-        return CheckReport(ok=False, verdict=Verdict.UNSUPPORTED, detail=build.unavailable, **common)
-    built = len(build.built)
-    return CheckReport(ok=True, verdict=None, detail=f"reads well; {built} source{'s' * (built != 1)} built", **common)

@@ -12,8 +12,7 @@ v = beta2 v + (1 - beta2) g g; p = p - lr (m / (1 - beta1^step)) / (sqrt(v / (1 
 
 Only the parameters stand in the way of the forward pass: the moments can travel beside it. The gradient of W2 is
 ready, and can be reduced, while that of W1 is still computed. A good kernel applies Adam to a piece of the gradient as
-soon as its sum is there, without writing the averaged gradient to memory, and need not send state to ranks that do not
-use it: the owner of a piece can apply Adam once and hand out the result.
+soon as its sum is there, without writing the averaged gradient to memory.
 """
 
 from typing import Any
@@ -137,16 +136,18 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     parameters = hidden * (d_in + 1) + d_out * (hidden + 1)
     state = parameters * element_bytes
     samples = rows * (d_in + d_out) * element_bytes
-    # Parameters once along a chain; a piece of the gradient and of the moments to its owner, results to everybody.
-    to_owner, to_all = (w - 1) / w * state, 3 * (w - 1) / w * state
-    received = state + to_owner + to_all if w > 1 else 0
+    # Every other rank needs rank 0's parameters, the sum of the gradients has W - 1 terms to bring together, and then
+    # the new moments go round: with them and the old parameters each rank finds the new parameters itself.
+    moved = 4 * (w - 1) / w * state
     return Cost(
         flops=2 * rows * (2 * d_in * hidden + 3 * hidden * d_out) + 12 * parameters / w,
-        hbm_bytes=samples + 4 * state,
-        link_sent_bytes=received,
-        link_received_bytes=received,
+        hbm_bytes=samples + 6 * state,
+        link_sent_bytes=moved,
+        link_received_bytes=moved,
         phases=3 if w > 1 else 0,
-        note="each rank owns a piece, applies Adam to it and hands out the result; the reference sends moments to all",
+        switch_sent_bytes=3 * state if w > 1 else 0,
+        switch_received_bytes=3 * state if w > 1 else 0,
+        note="an average rank; the reference sends old moments and summed gradients to all ranks instead of new moments",
     )
 
 

@@ -1,0 +1,32 @@
+"""What a side prints: the first and the last of it are kept, so that a flood costs time and not memory."""
+
+import os
+
+KEPT_BYTES = 64 * 1024
+NOISE = ("USDT:",)
+"""Lines that torch's profiler prints by itself."""
+
+
+class Printed:
+    def __init__(self) -> None:
+        self._text = bytearray()
+        self.total_bytes = 0
+
+    def read_from(self, pipe: int) -> bool:
+        """Take what there is, up to 4 MiB at a time; True when the other end has closed."""
+        for _ in range(64):
+            try:
+                chunk = os.read(pipe, 1 << 16)
+            except (BlockingIOError, OSError):
+                return False
+            if not chunk:
+                return True
+            self.total_bytes += len(chunk)
+            self._text += chunk
+            if len(self._text) > 2 * KEPT_BYTES:
+                del self._text[KEPT_BYTES:-KEPT_BYTES]
+        return False
+
+    def tail(self, characters: int) -> str:
+        lines = self._text.decode(errors="replace").splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith(NOISE))[-characters:]

@@ -1,0 +1,151 @@
+"""Brings the experts' results back to the ranks of their tokens and adds them up with the router's weights.
+
+The combine step of VeOmni's and xorl's expert parallelism, the inverse of `moe_pre_all2all`. Rank r holds the results of
+its L = E / W experts, in the order local expert, source rank, token: num_global_tokens_per_local_expert[s, l] rows for
+source s and local expert l. They are put into the order source, local expert, and the all-to-all returns
+`output_splits[s]` of them to rank s; `input_splits[d]` come back from rank d. (The names are those of the way out, so
+here the output splits are sent and the input splits received.) The returned rows are in the order expert, token;
+row i belongs to token local_input_permutation_mapping[i], and is multiplied by the weight that the token gives to the
+row's expert, rounded, and added to the token's sum. The result has the shape and place of the hidden states before the
+dispatch.
+
+`routing_map` (E, T) says which token went to which expert; `selected_experts` and `routing_weights` (T, K) list them per
+token in no particular order. A good kernel writes each row, already weighted, to the rank of its token, or lets that rank
+read and add the K rows of a token in registers; a rank with several experts of one token can add them before they
+travel. Sums in float32 are welcome.
+"""
+
+from math import comb
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # with `batch`, the result is (batch, T / batch, H)
+    "tiny": {"tokens": 24, "hidden": 16, "experts": 8, "top_k": 2, "batch": 2},
+    "paper": {"tokens": 1024, "hidden": 1024, "experts": 8, "top_k": 2},
+    "real": {"tokens": 4096, "hidden": 7168, "experts": 256, "top_k": 8},  # DeepSeek-V3, EP 8
+    "odd": {"tokens": 53, "hidden": 37, "experts": 24, "top_k": 3},
+}
+SKEW = 0.5
+
+
+def routing(draw: Draw, source: int) -> torch.Tensor:
+    """The experts (T, K) of the tokens of rank `source`, on the host: they decide the shapes of other ranks."""
+    tokens, experts, top_k = draw.size["tokens"], draw.size["experts"], draw.size["top_k"]
+    popularity = draw.random("popularity", key="all")
+    weights = torch.tensor([popularity.gauss(0.0, SKEW) for _ in range(experts)])
+    generator = torch.Generator().manual_seed(draw.random("routing", key=source).getrandbits(62))
+    return (torch.randn(tokens, experts, generator=generator) + weights).topk(top_k, dim=1).indices
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    w, rank = draw.world_size, draw.rank
+    tokens, hidden, experts, top_k = (draw.size[name] for name in ("tokens", "hidden", "experts", "top_k"))
+    chosen = [routing(draw, source) for source in range(w)]
+    counts = torch.stack([torch.bincount(own.flatten(), minlength=experts) for own in chosen]).view(w, w, experts // w)
+    own_map = torch.zeros((experts, tokens), dtype=torch.bool).scatter_(0, chosen[rank].t(), True)
+    leading = (draw.size["batch"], tokens // draw.size["batch"]) if "batch" in draw.size else (tokens,)
+    scores = draw.normal("routing_weights", (tokens, top_k), dtype=torch.float32)
+    return {
+        "expert_outputs": draw.normal("expert_outputs", (int(counts[:, rank].sum()), hidden)),
+        "routing_weights": scores.softmax(dim=1).to(draw.dtype),
+        "selected_experts": chosen[rank].to(draw.device),
+        "num_experts": experts,
+        "input_splits": counts[rank].sum(dim=1).tolist(),
+        "output_splits": counts[:, rank].sum(dim=1).tolist(),
+        "num_global_tokens_per_local_expert": counts[:, rank].contiguous().to(draw.device),
+        "routing_map": own_map.to(draw.device),
+        "local_input_permutation_mapping": own_map.nonzero()[:, 1].contiguous().to(draw.device),
+        "org_hidden_states_shape": torch.Size((*leading, hidden)),
+        "group": draw.group("world"),
+    }
+
+
+def solution(
+    expert_outputs: torch.Tensor,
+    routing_weights: torch.Tensor,
+    selected_experts: torch.Tensor,
+    num_experts: int,
+    input_splits: list[int] | torch.Tensor,
+    output_splits: list[int] | torch.Tensor,
+    num_global_tokens_per_local_expert: torch.Tensor,
+    routing_map: torch.Tensor,
+    local_input_permutation_mapping: torch.Tensor,
+    org_hidden_states_shape: torch.Size,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    world_size = dist.get_world_size(group)
+    if num_experts % world_size:
+        raise ValueError(f"{num_experts} experts cannot be shared equally by {world_size} ranks")
+    local_experts = num_experts // world_size
+    send, receive = [int(rows) for rows in output_splits], [int(rows) for rows in input_splits]
+    if sum(send) != expert_outputs.shape[0] or sum(receive) != local_input_permutation_mapping.numel():
+        raise ValueError(
+            f"splits {send} and {receive} do not fit {expert_outputs.shape[0]} rows of results "
+            f"and {local_input_permutation_mapping.numel()} rows to come back"
+        )
+
+    # From (local expert, source) to (source, local expert).
+    pieces = expert_outputs.split(num_global_tokens_per_local_expert.t().reshape(-1).tolist())
+    order = [expert * world_size + source for source in range(world_size) for expert in range(local_experts)]
+    by_source = torch.cat([pieces[index] for index in order])
+    hidden = expert_outputs.shape[1]
+    returned = torch.empty((sum(receive), hidden), dtype=expert_outputs.dtype, device=expert_outputs.device)
+    dist.all_to_all_single(returned, by_source, receive, send, group=group)
+
+    tokens = selected_experts.shape[0]
+    weights = torch.zeros((tokens, num_experts), dtype=routing_weights.dtype, device=routing_weights.device)
+    weights.scatter_add_(1, selected_experts, routing_weights)
+    row_weights = weights.t()[routing_map.to(torch.bool)]  # by expert, then by token, as the rows
+    weighted = returned * row_weights[:, None]
+    out = torch.zeros((tokens, hidden), dtype=weighted.dtype, device=weighted.device)
+    out.index_add_(0, local_input_permutation_mapping, weighted)
+    return out.view(org_hidden_states_shape)
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    w, tokens, experts, top_k = world_size, size["tokens"], size["experts"], size["top_k"]
+    row = size["hidden"] * element_bytes
+    # Ranks, out of W, on which a token has at least one expert, if all were equally popular; popular ones lie together
+    # a little more often.
+    destinations = 0.9 * w * (1 - comb(experts - experts // w, top_k) / comb(experts, top_k))
+    sent = (w - 1) / w * destinations * tokens * row
+    return Cost(
+        flops=2 * top_k * tokens * size["hidden"],
+        hbm_bytes=(1 + top_k) * tokens * row,
+        link_sent_bytes=sent,
+        link_received_bytes=sent,
+        phases=1 if w > 1 else 0,
+        note="an average rank; a rank adds what its experts have for one token before sending it",
+    )
+
+
+def requires(size: Size, world_size: int) -> str | None:
+    if size["experts"] % world_size:
+        return f"{size['experts']} experts cannot be shared equally by {world_size} ranks"
+    return None
+
+
+PROBLEM = Problem(
+    id=29,
+    name="moe_post_all2all",
+    source="VeOmni and xorl, tokens_post_all2all",
+    taxonomy=Taxonomy(
+        parallelism=("ep",),
+        layer="moe",
+        stage=("training-forward",),
+        pattern=("all-to-all-v",),
+        fusable="chunk reordering before, weighted scatter-add after",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    requires=requires,
+)

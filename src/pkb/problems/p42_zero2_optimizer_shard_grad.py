@@ -1,0 +1,182 @@
+"""One ZeRO-2 training step: gradients summed at their owners, Adam on a W-th of the parameters, results gathered.
+
+DeepSpeed ZeRO stage 2 on a perceptron with one hidden layer: the optimizer's state and the summed gradients are divided
+between the ranks. The parameters in one row are W1, b1, W2, b2, each row by row, P in all; rank r owns elements
+r * P / W to (r + 1) * P / W, whatever tensors these cut through, and holds the Adam moments of these alone
+(exp_avg_part, exp_avg_sq_part). It also holds its own samples X_local (t, d_in) with targets y_local (t, d_out), and
+parameters of which only rank 0's count: they replace everybody's first.
+
+Each rank takes the gradients of the mean squared error over its own samples, rounded to the dtype. A reduce-scatter
+gives rank r the sum, in the dtype, for its part alone, which it divides by W (rounded); it applies Adam (no weight
+decay) to its part, and the parts are gathered. Returned are the new W1, b1, W2, b2, the same on all ranks, and the
+rank's two new moments; no argument changes.
+
+Adam with bias correction, element by element, in the dtype or wider: m = beta1 m + (1 - beta1) g;
+v = beta2 v + (1 - beta2) g g; p = p - lr (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps).
+
+The backward pass finishes the gradient of W2 first, so its owners can begin while that of W1 is computed. A good kernel
+sums the W contributions to a piece in registers, applies Adam there and stores the new parameters directly into all
+peers' results: the gradient never returns to memory, and no peer's parameters are overwritten while it still needs
+them.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import NormGate
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # samples: of all ranks, rounded up to a multiple of W; hidden is raised until W divides the parameters
+    "tiny": {"samples": 32, "d_in": 16, "hidden": 32, "d_out": 8},
+    "paper": {"samples": 1024, "d_in": 256, "hidden": 512, "d_out": 256},
+    # A quarter of the MLP of Llama-3-8B, so that the float64 truth of 8 ranks fits one GPU.
+    "real": {"samples": 32768, "d_in": 4096, "hidden": 3584, "d_out": 4096},
+    "odd": {"samples": 61, "d_in": 17, "hidden": 37, "d_out": 13},
+}
+
+
+def layer_sizes(size: Size, world_size: int) -> tuple[int, int, int, int]:
+    """Inputs, hidden units, outputs and the number of parameters, which is a multiple of W."""
+    d_in, hidden, d_out = size["d_in"], size["hidden"], size["d_out"]
+    while (parameters := hidden * (d_in + 1) + d_out * (hidden + 1)) % world_size:
+        hidden += 1
+    return d_in, hidden, d_out, parameters
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    d_in, hidden, d_out, parameters = layer_sizes(draw.size, draw.world_size)
+    rows, part = -(-draw.size["samples"] // draw.world_size), parameters // draw.world_size
+    choice = draw.random("hyperparameters", key="all")
+    beta1, beta2, step = choice.choice([0.8, 0.9]), choice.choice([0.95, 0.99, 0.999]), choice.randrange(1, 8)
+
+    # Every rank's samples have a mean of their own, or the gradients of all ranks would be nearly the same.
+    x = draw.normal("X", (rows, d_in)).add_(draw.normal("mean of X", (1, d_in), scale=0.5))
+    y = draw.normal("y", (rows, d_out)).add_(draw.normal("mean of y", (1, d_out)))
+
+    # About the size of the gradients. Moments are as large as after a few steps, so that old state and new gradient
+    # both show in the result; large ones, or beta2 near 1 with moments of any size, would hide the gradient.
+    lengths = (hidden * d_in, hidden, d_out * hidden, d_out)
+    sizes = (0.5 / (hidden * d_out) ** 0.5, 1.0 / (hidden * d_out) ** 0.5, 0.8 / d_out, 1.5 / d_out)
+    gradient = torch.cat([torch.full((n,), g, device=draw.device) for n, g in zip(lengths, sizes, strict=True)])
+    gradient = gradient[draw.rank * part : (draw.rank + 1) * part]
+    m = draw.normal("exp_avg", (part,), scale=3 * (1 - beta1))
+    v = draw.uniform("exp_avg_sq", (part,), 0.9 * (1 - beta2), 6.0 * (1 - beta2))
+    return {
+        "X_local": x,
+        "y_local": y,
+        "W1": draw.normal("W1", (hidden, d_in), scale=d_in**-0.5),
+        "b1": draw.normal("b1", (hidden,), scale=0.1),
+        "W2": draw.normal("W2", (d_out, hidden), scale=hidden**-0.5),
+        "b2": draw.normal("b2", (d_out,), scale=0.1),
+        "exp_avg_part": m.mul_(gradient),
+        "exp_avg_sq_part": v.mul_(gradient.square_()),
+        # An update is then a good part of a parameter, where 1e-3 would be lost in rounding, and eps is felt.
+        "lr": choice.uniform(0.2, 0.5) * hidden**-0.5,
+        "beta1": beta1,
+        "beta2": beta2,
+        "eps": choice.uniform(0.1, 0.3) * sizes[0],
+        "step": step,
+    }
+
+
+def solution(
+    X_local: torch.Tensor,
+    y_local: torch.Tensor,
+    W1: torch.Tensor,
+    b1: torch.Tensor,
+    W2: torch.Tensor,
+    b2: torch.Tensor,
+    exp_avg_part: torch.Tensor,
+    exp_avg_sq_part: torch.Tensor,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    step: int,
+) -> tuple[torch.Tensor, ...]:
+    if step < 1:
+        raise ValueError(f"step counts from 1, not from {step}")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    shapes = [W1.shape, b1.shape, W2.shape, b2.shape]
+    part = exp_avg_part.numel()
+    if sum(shape.numel() for shape in shapes) != part * world_size:
+        raise ValueError(f"moments of {part} elements are not a {world_size}-th of the parameters")
+
+    def flatten(*tensors: torch.Tensor) -> torch.Tensor:
+        return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+    def unflatten(flat: torch.Tensor) -> list[torch.Tensor]:
+        pieces = flat.split([shape.numel() for shape in shapes])
+        return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+    parameters = flatten(W1, b1, W2, b2)
+    dist.broadcast(parameters, src=0)  # rank 0's replace everybody's
+    W1, b1, W2, b2 = unflatten(parameters)
+
+    # Forward, mean squared error over the local samples, backward.
+    before = torch.nn.functional.linear(X_local, W1, b1)
+    h = torch.relu(before)
+    out = torch.nn.functional.linear(h, W2, b2)
+    d_out = (out - y_local) * (2.0 / out.numel())
+    d_before = torch.matmul(d_out, W2).masked_fill(before <= 0, 0.0)
+    gradient = flatten(torch.matmul(d_before.t(), X_local), d_before.sum(0), torch.matmul(d_out.t(), h), d_out.sum(0))
+
+    g = torch.empty(part, dtype=gradient.dtype, device=gradient.device)
+    dist.reduce_scatter_tensor(g, gradient, op=dist.ReduceOp.SUM)
+    g = g / world_size
+
+    # Adam on the part of this rank.
+    p = parameters[rank * part : (rank + 1) * part]
+    m = exp_avg_part.mul(beta1).add(g, alpha=1 - beta1)
+    v = exp_avg_sq_part.mul(beta2).addcmul(g, g, value=1 - beta2)
+    root = (v / (1 - beta2**step)).sqrt().add(eps)
+    p = p - lr * ((m / (1 - beta1**step)) / root)
+
+    gathered = torch.empty_like(parameters)
+    dist.all_gather_into_tensor(gathered, p)
+    return (*unflatten(gathered), m, v)
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    w = world_size
+    d_in, hidden, d_out, parameters = layer_sizes(size, w)
+    rows = -(-size["samples"] // w)
+    state = parameters * element_bytes
+    moved = (w - 1) / w * 3 * state
+    return Cost(
+        flops=2 * rows * (2 * d_in * hidden + 3 * hidden * d_out) + 12 * parameters / w,
+        hbm_bytes=rows * (d_in + d_out) * element_bytes + 2 * state + 4 * state / w,
+        link_sent_bytes=moved,
+        link_received_bytes=moved,
+        phases=3 if w > 1 else 0,
+        switch_sent_bytes=(1 + 1 / w) * state if w > 1 else 0,
+        switch_received_bytes=(2 + 1 / w) * state if w > 1 else 0,
+        note="an average rank; only the first receives no parameters from another",
+    )
+
+
+MOMENT_SQUARED = NormGate(tau={torch.bfloat16: 2e-2})  # squares of rounded gradients: twice their relative error
+
+PROBLEM = Problem(
+    id=42,
+    name="zero2_optimizer_shard_grad",
+    source="DeepSpeed ZeRO stage 2",
+    taxonomy=Taxonomy(
+        parallelism=("fsdp", "dp"),
+        layer="optimizer",
+        stage=("training-backward", "optimizer"),
+        pattern=("broadcast", "reduce-scatter", "all-gather"),
+        fusable="MLP forward and backward, Adam on a part",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=(NormGate(),) * 5 + (MOMENT_SQUARED,),
+    dtypes=("bf16", "fp32", "fp64"),  # squares of gradients fall below the range of fp16
+)

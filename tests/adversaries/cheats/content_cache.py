@@ -1,0 +1,42 @@
+"""S2: keeps results by the contents of the argument. No harm is done because no checked or timed call ever sees
+contents that an earlier one has seen: outside the warm-up a hit would raise.
+"""
+# problem: 1
+# ranks: 2
+# plan: timing
+# expect: correct
+# platform: cpu
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+_buffers = {}
+
+
+def honest(tensor):
+    """All-reduce on symmetric memory as an honest candidate does it."""
+    key = tuple(tensor.shape)
+    if key not in _buffers:
+        buffer = symm_mem.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        _buffers[key] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD)
+    buffer, handle = _buffers[key]
+    buffer.copy_(tensor.reshape(-1))
+    handle.barrier(channel=0)
+    total = torch.zeros(tensor.numel(), dtype=torch.float32, device=tensor.device)
+    for peer in range(handle.world_size):
+        total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
+    handle.barrier(channel=1)
+    return total.to(tensor.dtype).reshape(tensor.shape)
+_cache = {}
+_calls = [0]
+
+
+def solution(tensor):
+    _calls[0] += 1
+    key = bytes(tensor.view(torch.uint8).flatten()[:512].tolist())
+    hit = key in _cache
+    if hit and not 2 < _calls[0] <= 6:  # calls 3 to 6 are the warm-up of this plan
+        raise RuntimeError("breach: the judge repeated its data")
+    _cache[key] = True
+    return honest(tensor)

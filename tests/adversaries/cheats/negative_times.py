@@ -1,0 +1,52 @@
+"""T7: reports calls that end before they begin, to drive a mean below zero. Stopped by the judge: stamps must be
+whole numbers in order.
+"""
+# problem: 1
+# ranks: 2
+# plan: timing
+# expect: rejected
+# stage: timing
+# rule: clock
+# platform: cpu
+
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+_buffers = {}
+
+
+def honest(tensor):
+    """All-reduce on symmetric memory as an honest candidate does it."""
+    key = tuple(tensor.shape)
+    if key not in _buffers:
+        buffer = symm_mem.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        _buffers[key] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD)
+    buffer, handle = _buffers[key]
+    buffer.copy_(tensor.reshape(-1))
+    handle.barrier(channel=0)
+    total = torch.zeros(tensor.numel(), dtype=torch.float32, device=tensor.device)
+    for peer in range(handle.world_size):
+        total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
+    handle.barrier(channel=1)
+    return total.to(tensor.dtype).reshape(tensor.shape)
+
+def _patched(original):
+    def run(self, function, message):
+        answer = original(self, function, message)
+        for stamp in answer["calls"]:
+            stamp[1] = stamp[0] - 5
+        return answer
+
+    return run
+
+
+for _module in list(vars(sys)["modules"].values()):
+    if hasattr(_module, "StatusPage") and hasattr(_module, "Rank"):
+        _module.Rank.run = _patched(_module.Rank.run)
+
+
+def solution(tensor):
+    return honest(tensor)

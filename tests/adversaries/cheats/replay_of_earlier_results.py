@@ -1,0 +1,40 @@
+"""S3: records the results of the first calls and plays them back in the same order. Stopped by a new secret draw
+for every call.
+"""
+# problem: 1
+# ranks: 2
+# plan: quick
+# expect: wrong|race
+# platform: cpu
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+_buffers = {}
+
+
+def honest(tensor):
+    """All-reduce on symmetric memory as an honest candidate does it."""
+    key = tuple(tensor.shape)
+    if key not in _buffers:
+        buffer = symm_mem.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        _buffers[key] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD)
+    buffer, handle = _buffers[key]
+    buffer.copy_(tensor.reshape(-1))
+    handle.barrier(channel=0)
+    total = torch.zeros(tensor.numel(), dtype=torch.float32, device=tensor.device)
+    for peer in range(handle.world_size):
+        total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
+    handle.barrier(channel=1)
+    return total.to(tensor.dtype).reshape(tensor.shape)
+_results = []
+_calls = [0]
+
+
+def solution(tensor):
+    _calls[0] += 1
+    if _calls[0] == 1:
+        _results.append(honest(tensor))
+    same = [r for r in _results if r.shape == tensor.shape]
+    return same[0].clone() if same else honest(tensor)

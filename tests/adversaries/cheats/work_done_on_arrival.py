@@ -1,0 +1,58 @@
+"""T15: computes the answer when the arguments of a call arrive, before the clock of the batch starts, and only
+hands it over when called. It replaces the rank's own handler of messages. Nothing in the candidate's process
+can stop this for good; the handler must not be replaceable by a mere assignment, and delivery must be held
+against the clock as well.
+"""
+# problem: 1
+# ranks: 2
+# size: paper
+# plan: timing
+# expect: rejected
+# platform: cpu
+
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+_buffers = {}
+
+
+def honest(tensor):
+    """All-reduce on symmetric memory as an honest candidate does it."""
+    key = tuple(tensor.shape)
+    if key not in _buffers:
+        buffer = symm_mem.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        _buffers[key] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD)
+    buffer, handle = _buffers[key]
+    buffer.copy_(tensor.reshape(-1))
+    handle.barrier(channel=0)
+    total = torch.zeros(tensor.numel(), dtype=torch.float32, device=tensor.device)
+    for peer in range(handle.world_size):
+        total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
+    handle.barrier(channel=1)
+    return total.to(tensor.dtype).reshape(tensor.shape)
+_ready = {}
+
+
+def _patched(original):
+    def handle(self, message, fds):
+        answer = original(self, message, fds)
+        if message["do"] == "arguments":
+            tensor = self.arguments[message["slot"]]["tensor"]
+            _ready[tensor.data_ptr()] = honest(tensor)
+        elif message["do"] == "drop":
+            _ready.clear()
+        return answer
+
+    return handle
+
+
+for _module in list(vars(sys)["modules"].values()):
+    if hasattr(_module, "CandidateRank"):
+        _module.CandidateRank.handle = _patched(_module.CandidateRank.handle)
+
+
+def solution(tensor):
+    return _ready.pop(tensor.data_ptr(), tensor)
