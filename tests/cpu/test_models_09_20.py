@@ -2,7 +2,8 @@
 
 The arguments of all ranks are drawn here; what every rank must return is worked out in numpy float64 from the whole
 problem (one table, one product, one row) and compared, by the problem's own rules, with the references on real ranks.
-Each rule is then shown results that it must refuse, among them the mistakes that the problem invites.
+Each rule is then shown results that it must refuse, among them the mistakes that the problem invites. The file is
+long because ten models and their mistakes share one way of drawing, running and comparing.
 """
 
 from collections.abc import Callable
@@ -61,8 +62,17 @@ def run_reference(rank: int, world_size: int, problem_id: int, size: str, dtype:
         assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True)), "the reference changed an argument"
         addresses = [{t.untyped_storage().data_ptr() for t in ts if t.numel()} for ts in (after, outputs)]
         assert not addresses[0] & addresses[1], "the result is an argument"
-        results.append([output.clone() for output in outputs])
+        results.append([to_plain(output.clone()) for output in outputs])
     return results
+
+
+def to_plain(output: torch.Tensor) -> torch.Tensor:
+    """pickle, by which outputs come back, does not know float8."""
+    return output.view(torch.uint8) if output.dtype is torch.float8_e4m3fn else output
+
+
+def from_plain(output: torch.Tensor) -> torch.Tensor:
+    return output.view(torch.float8_e4m3fn) if output.dtype is torch.uint8 else output
 
 
 # The mathematics: from the arguments of all ranks to the outputs of all ranks.
@@ -191,8 +201,8 @@ def as_outputs(problem_id: int, wanted: list[Outputs], dtype: str) -> list[Outpu
 
 
 def with_last_element_wrong(output: torch.Tensor) -> torch.Tensor:
-    wrong = output.float().flatten()
-    wrong[-1] += 2 * wrong.square().mean().sqrt() + 1e-3
+    wrong = output.float().flatten().clone()
+    wrong[-1] -= torch.copysign(2 * wrong.square().mean().sqrt() + 1e-3, wrong[-1])  # towards 0: codes end at 448
     return wrong.to(output.dtype).view_as(output)
 
 
@@ -206,7 +216,7 @@ def test_reference_is_the_mathematics(world: Worlds, problem_id: int, world_size
     truths = [truth_of(problem_id, ranks) for ranks in by_call]
     for index, (ranks, truth) in enumerate(zip(by_call, truths, strict=True)):
         compare = partial(ratios, problem_id, ranks, truth, dtype=dtype)
-        outputs = [own[index] for own in by_rank]
+        outputs = [[from_plain(t) for t in own[index]] for own in by_rank]
         for own in outputs:
             assert [t.dtype for t in own] == dtypes_of(problem_id, dtype)
             assert problem_id == 11 or all(t.is_contiguous() for t in own)
@@ -219,7 +229,7 @@ def test_reference_is_the_mathematics(world: Worlds, problem_id: int, world_size
             spoilt[-1][position] = with_last_element_wrong(spoilt[-1][position])
             if spoilt[-1][position].numel():
                 assert compare(spoilt)[-1] > 1
-        backwards = [[t.flatten().flip(0).view_as(t) for t in own] for own in outputs]
+        backwards = [[from_plain(to_plain(t).flatten().flip(0)).view_as(t) for t in own] for own in outputs]
         assert max(compare(backwards)) > 3
         other = truths[1 - index]
         if all(a.shape == b.shape for x, y in zip(truth, other, strict=True) for a, b in zip(x, y, strict=True)):
@@ -235,7 +245,8 @@ def silencing_all_but(keep: int, ranks: list[Arguments]) -> list[Arguments]:
     def known(name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        return value if torch.equal(value, ranks[keep][name]) else torch.zeros_like(value)
+        own = ranks[keep][name]
+        return value if value is own or torch.equal(value, own) else torch.zeros_like(value)
 
     return [{name: known(name, value) for name, value in arguments.items()} for arguments in ranks]
 
@@ -300,7 +311,7 @@ def test_ranks_share_what_the_layer_replicates() -> None:
 
 
 def test_lookups_are_uneven_repeated_and_sometimes_idle() -> None:
-    problem, idle_calls, repeats = get(10), 0, 0
+    problem, idle_calls, repeats, uneven = get(10), 0, 0, 0
     for call in range(40):
         for world_size in (2, 4):
             draw = partial(draw_for, problem, world_size=world_size, size="odd", dtype="fp32", call=call)
@@ -308,7 +319,7 @@ def test_lookups_are_uneven_repeated_and_sometimes_idle() -> None:
             counts, idle = lookup_counts(draw(rank=0))
             assert counts == [len(arguments["indices"]) for arguments in ranks]
             assert sum(counts) == world_size * 53
-            assert len(set(counts)) > 1
+            uneven += len(set(counts)) > 1
             asked = torch.cat([arguments["indices"] for arguments in ranks])
             repeats += len(asked) - len(asked.unique())
             owners = set((asked // 37).tolist())
@@ -319,6 +330,7 @@ def test_lookups_are_uneven_repeated_and_sometimes_idle() -> None:
             assert owners == set(range(world_size)) - {idle}
     assert 3 <= idle_calls <= 20
     assert repeats > 100
+    assert uneven > 70
 
 
 def grouped_by_owner(ranks: list[Arguments], truth: list[Outputs]) -> list[Outputs]:

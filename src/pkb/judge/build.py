@@ -41,7 +41,7 @@ def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> Buil
     folder.mkdir(parents=True, exist_ok=True)
     inherited = ("PATH", "HOME", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
     clean = {name: os.environ[name] for name in inherited if name in os.environ}
-    with tempfile.TemporaryDirectory(prefix="pkb-build-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=f"pkb-build-{os.getpid()}-") as scratch:
         process = subprocess.Popen(
             [sys.executable, "-m", "pkb.candidates.prebuild", str(path)],
             env=clean | environment | {"PKB_BUILD_DIR": str(folder), "TMPDIR": scratch},

@@ -8,7 +8,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from pkb.judge.crew import Crew, CrewFailure
+from pkb.judge.crew import Crew
+from pkb.judge.failure import CrewFailure
 from pkb.types.verdict import Mismatch
 
 

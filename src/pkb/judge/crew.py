@@ -15,12 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from pkb.judge.failure import CrewFailure, CrewSpec
 from pkb.judge.limits import Limits, broken_limit
 from pkb.judge.printed import Printed
 from pkb.judge.stacks import candidate_frames
@@ -34,39 +34,6 @@ GRACE_S = 1.5
 """After one rank has failed, how long the others may take to fail as well, so that the first cause is found."""
 
 
-@dataclass(frozen=True)
-class CrewSpec:
-    role: str
-    world_size: int
-    options: dict[str, Any] = field(default_factory=dict)
-    isolate: bool = True
-    preload_triton: bool = False
-    extra_environment: dict[str, str] = field(default_factory=dict)
-
-
-class CrewFailure(Exception):
-    """A side did not answer as it should.
-
-    kind: `error` (a rank raised), `gone` (a rank's process ended), `timeout`, `limit` (a resource limit), `garbage`.
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        ranks: list[int],
-        detail: str,
-        *,
-        info: dict[str, Any] | None = None,
-        states: tuple[RankState, ...] = (),
-    ) -> None:
-        super().__init__(f"{kind} on ranks {ranks}: {detail}")
-        self.kind, self.ranks, self.detail = kind, ranks, detail
-        self.role = ""
-        """`oracle` or `candidate`: the side that failed."""
-        self.info = info or {}
-        self.states = states
-
-
 class Crew:
     """Starts, drives and ends the ranks of one side."""
 
@@ -78,14 +45,18 @@ class Crew:
         self._exits: dict[int, int] = {}
         self._printed = Printed()
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-{spec.role}-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-{spec.role}-{os.getpid()}-"))
         self._next_check = 0.0
+        self._launched = 0.0
+        self.start_seconds: dict[str, float] = {}
+        """How long after the launch rank 0 had each part of its start behind it."""
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def launch(self) -> None:
         """Start the warden; `await_ready` later waits for the ranks, so that two sides can start at the same time."""
         size = self.spec.world_size
+        self._launched = time.monotonic()
         pairs = [pair() for _ in range(size)]
         self._channels = [Channel(ours) for ours, _ in pairs]
         self._stacks = [os.memfd_create(f"pkb-stack-{rank}") for rank in range(size)]
@@ -165,6 +136,10 @@ class Crew:
         for rank, (message, fds) in self.collect(timeout_s=timeout_s, expect=("ready",)).items():
             _close(fds)
             if rank == 0:
+                self.start_seconds = {
+                    str(name): round(float(at) - self._launched, 2)
+                    for name, at in dict(message.get("opened", {})).items()
+                }
                 self.isolation = {str(k): str(v) for k, v in dict(message.get("isolation", {})).items()}
 
     def kill(self) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pkb.judge.crew import Crew, CrewSpec
+from pkb.judge.crew import Crew
+from pkb.judge.failure import CrewSpec
 from pkb.judge.limits import Limits
 from pkb.platforms.base import Platform
 from pkb.platforms.registry import create

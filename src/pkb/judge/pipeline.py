@@ -15,8 +15,9 @@ from pkb.candidates.source import Source, has_solution, read
 from pkb.judge.build import BuildReport, prebuild
 from pkb.judge.cases import Case, Exchange
 from pkb.judge.correctness import check_calls
-from pkb.judge.crew import Crew, CrewFailure
+from pkb.judge.crew import Crew
 from pkb.judge.decision import Decided, from_failure
+from pkb.judge.failure import CrewFailure
 from pkb.judge.hints import hints_for
 from pkb.judge.races import provoke
 from pkb.judge.sides import build_environment, candidate_crew, oracle_crew

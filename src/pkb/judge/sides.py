@@ -3,7 +3,8 @@
 import secrets
 from pathlib import Path
 
-from pkb.judge.crew import Crew, CrewSpec
+from pkb.judge.crew import Crew
+from pkb.judge.failure import CrewSpec
 from pkb.judge.limits import Limits
 from pkb.platforms.base import Platform
 from pkb.types.job import Job

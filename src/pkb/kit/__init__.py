@@ -10,6 +10,7 @@ from pkb.kit.cuda import Kernel, Module, compile
 from pkb.kit.driver import DriverError
 from pkb.kit.errors import BuildTimeout, CompileError, CompilerMissing
 from pkb.kit.pads import Pads, barrier_pads, buffers, channels, multicast, pointer_table
+from pkb.kit.staging import Stage, staging
 
 __all__ = [
     "BuildTimeout",
@@ -19,6 +20,7 @@ __all__ = [
     "Kernel",
     "Module",
     "Pads",
+    "Stage",
     "barrier_pads",
     "buffers",
     "build_cpp",
@@ -31,6 +33,7 @@ __all__ = [
     "multicast",
     "pointer_table",
     "ptr",
+    "staging",
     "u32",
     "u64",
 ]

@@ -53,7 +53,7 @@ class VirtualPlatform:
 
     def start(self) -> None:
         """An MPS daemon of our own, with its own pipe directory, so that nobody else's is touched."""
-        self._folder = Path(tempfile.mkdtemp(prefix="pkb-mps-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-mps-{os.getpid()}-"))
         self._shm_before = set(SHM.iterdir())
         environment = os.environ | self._mps()
         environment.pop("LD_PRELOAD", None)

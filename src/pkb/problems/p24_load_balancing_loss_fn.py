@@ -12,7 +12,7 @@ top-k, counts experts in shared memory instead of writing one-hot tensors (the r
 logit), and lets the last block of each rank exchange the loss.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
 SIZES = {  # more than one layer makes a tuple; with `masked`, half of the calls have a mask
-    "tiny": {"layers": 2, "batch": 2, "seq": 24, "experts": 8, "top_k": 2, "masked": 1},
+    "tiny": {"layers": 2, "batch": 2, "seq": 96, "experts": 8, "top_k": 2, "masked": 1},
     "paper": {"layers": 1, "batch": 1, "seq": 1024, "experts": 8, "top_k": 2},
     "real": {"layers": 48, "batch": 1, "seq": 4096, "experts": 128, "top_k": 8},  # Qwen3-30B-A3B
     "odd": {"layers": 3, "batch": 3, "seq": 17, "experts": 13, "top_k": 3, "masked": 1},
@@ -39,11 +39,13 @@ def inputs(draw: Draw) -> dict[str, Any]:
     layers, experts, top_k = draw.size["layers"], draw.size["experts"], draw.size["top_k"]
     batch, seq = draw.size["batch"], draw.size["seq"]
     # Balanced routers have a loss of top_k on every rank and in every call, which a candidate could guess. So experts
-    # are unequally popular, on some ranks more than on others, and by another amount in the next call: multiples of the
-    # golden ratio stay far apart.
-    level = (draw.random("level", key="all").random() + GOLDEN * draw.call) % 1.0
-    skew = (0.3 + 1.5 * level) * draw.random("skew").uniform(0.4, 1.6)
-    popularity = draw.normal("popularity", (experts,), scale=skew, dtype=torch.float32)
+    # are unequally popular, by an amount that is another on each rank and in each call: multiples of the golden ratio
+    # stay far apart. Where they start is the same in all calls, and secret.
+    start = replace(draw, call=0).random("start", key="all")
+    call_level = (start.random() + GOLDEN * draw.call) % 1.0
+    rank_level = (start.random() + GOLDEN * draw.rank) % 1.0
+    popularity = torch.linspace(-1.0, 1.0, experts, device=draw.device) * (0.2 + 2.0 * call_level + 3.0 * rank_level)
+    popularity = popularity[draw.permutation("popularity", experts)]
     logits = []
     for layer in range(layers):
         values = draw.normal(f"logits {layer}", (batch * seq, experts), dtype=torch.float32) + popularity

@@ -142,7 +142,9 @@ class InSteps:
 
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
         # Wider dtypes are not limited by storage, but by the sums over N and V.
-        step = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-19, torch.float64: 2**-44}[context.dtype]
+        step = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-19, torch.float64: 2**-44}[
+            context.dtype
+        ]
         rule = Close(rtol={output.dtype: self.relative * step}, atol={output.dtype: self.absolute * step})
         return rule(truth, output, context)
 

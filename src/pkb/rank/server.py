@@ -75,6 +75,8 @@ class Rank:
         self.groups: dict[str, Any] = {}
         self.arguments: dict[int, dict[str, Any]] = {}
         self.batch = Batch()
+        self.opened: dict[str, float] = {}
+        """When each part of the start was over, on the clock that all processes share."""
 
     def open(self) -> None:
         """Device and process group. Both sides use the same backend: a candidate may call the library, and is told apart."""
@@ -84,6 +86,7 @@ class Rank:
         torch.manual_seed(random.SystemRandom().getrandbits(63))
         if config.device == "cuda":
             self.device = CudaDevice(config.device_index, world_size=config.world_size)
+        self.opened["device"] = time.monotonic()
         store = dist.FileStore(  # type: ignore[attr-defined]
             str(config.folder / "rendezvous"), config.world_size
         )
@@ -95,6 +98,7 @@ class Rank:
             timeout=datetime.timedelta(seconds=float(config.options.get("collective_timeout_s", 600))),
         )
         self.groups["world"] = dist.group.WORLD
+        self.opened["process group"] = time.monotonic()
 
     def make_groups(self, layout: dict[str, list[list[int]]]) -> None:
         """The groups of a layout, made in the same order on every rank, once."""

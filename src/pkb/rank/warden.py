@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -90,6 +91,7 @@ def _close_rank_ends(config: dict[str, Any]) -> None:
 
 def _init(config: dict[str, Any], layers: Layers) -> None:
     """Process 1 of the side: finish the namespaces, fork the ranks, reap whatever dies, end when the ranks have."""
+    imported = time.monotonic()
     report = {"namespaces": "off: not asked for"}
     if config["isolate"]:
         # Sockets of other services live in /run, and Landlock does not guard connecting to them.
@@ -97,7 +99,7 @@ def _init(config: dict[str, Any], layers: Layers) -> None:
             layers, tmp_dir=Path(config["folder"]), hidden=[Path("/run")], max_processes=config["max_processes"]
         )
     page = mmap.mmap(-1, 64 * RankBarrier.SLOT_BYTES)
-    ranks = {_fork(partial(_rank, config, rank, page, report)): rank for rank in range(config["world_size"])}
+    ranks = {_fork(partial(_rank, config, rank, page, report, imported)): rank for rank in range(config["world_size"])}
     _close_rank_ends(config)
     while ranks:
         pid, status = os.wait()
@@ -106,7 +108,7 @@ def _init(config: dict[str, Any], layers: Layers) -> None:
     os._exit(0)
 
 
-def _rank(config: dict[str, Any], rank: int, page: mmap.mmap, layers: dict[str, str]) -> None:
+def _rank(config: dict[str, Any], rank: int, page: mmap.mmap, layers: dict[str, str], imported: float) -> None:
     """A rank process, from fork to exit. Nothing returns from here."""
     from pkb.rank.server import Rank, RankConfig, StatusPage, failure, prepare_process
     from pkb.types.channel import Channel, ChannelClosed
@@ -140,7 +142,8 @@ def _rank(config: dict[str, Any], rank: int, page: mmap.mmap, layers: dict[str, 
     try:
         server = role(own, channel, status, RankBarrier(page, rank, own.world_size))
         server.open()
-        channel.send({"reply": "ready", "pid": os.getpid(), "isolation": layers})
+        server.opened |= {"imports": imported, "ready": time.monotonic()}
+        channel.send({"reply": "ready", "isolation": layers, "opened": server.opened})
         server.serve()
     except ChannelClosed:
         pass

@@ -268,6 +268,9 @@ struct Lanes;
 template <>
 struct Lanes<f32> {
   static constexpr int count = 4;
+  static constexpr int size = 4;  // bytes of one element
+  __device__ __forceinline__ static float get(const void* p) { return *static_cast<const float*>(p); }
+  __device__ __forceinline__ static void put(void* p, float x) { *static_cast<float*>(p) = x; }
   __device__ __forceinline__ static void accumulate(float (&sum)[4], uint4 v) {
     sum[0] += __uint_as_float(v.x);
     sum[1] += __uint_as_float(v.y);
@@ -288,6 +291,13 @@ struct Lanes<f32> {
 template <>
 struct Lanes<bf16> {
   static constexpr int count = 8;
+  static constexpr int size = 2;
+  __device__ __forceinline__ static float get(const void* p) {
+    return __uint_as_float((u32) * static_cast<const unsigned short*>(p) << 16);
+  }
+  __device__ __forceinline__ static void put(void* p, float x) {
+    *static_cast<unsigned short*>(p) = (unsigned short)pack2(x, 0.f);
+  }
   __device__ __forceinline__ static void accumulate(float (&sum)[8], uint4 v) {
     const u32 w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -317,6 +327,15 @@ struct Lanes<bf16> {
 template <>
 struct Lanes<f16> {
   static constexpr int count = 8;
+  static constexpr int size = 2;
+  __device__ __forceinline__ static float get(const void* p) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(*static_cast<const unsigned short*>(p)));
+    return x;
+  }
+  __device__ __forceinline__ static void put(void* p, float x) {
+    *static_cast<unsigned short*>(p) = (unsigned short)pack2(x, 0.f);
+  }
   __device__ __forceinline__ static void accumulate(float (&sum)[8], uint4 v) {
     const u32 w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -345,6 +364,42 @@ struct Lanes<f16> {
     return make_uint4(add2(a.x, b.x), add2(a.y, b.y), add2(a.z, b.z), add2(a.w, b.w));
   }
 };
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Parts: a tensor cut over the blocks of a grid, the same way on every rank
+
+// This block's contiguous part of `total` bytes, cut at multiples of 16. Whatever a block writes of a part, block b of another
+// rank reads as block b, so the two need to meet only each other (barrier_block with channel b), not the whole grid.
+struct Part {
+  u64 begin, bytes;
+};
+__device__ __forceinline__ Part part_of_block(u64 total) {
+  const u64 chunk = (total / blocks_in_grid() + 16) / 16 * 16;
+  const u64 begin = chunk * block_in_grid();
+  if (begin >= total) return Part{total, 0};
+  return Part{begin, total - begin < chunk ? total - begin : chunk};
+}
+
+// to[0..bytes) = the sum over all ranks of buffers[rank] + from, by the threads of this block; sums in fp32, in rank order, so
+// all ranks that compute it get the same bits. `bytes` is a multiple of the element size; 16-byte alignment makes it fast.
+template <class T>
+__device__ __forceinline__ void reduce_block(void* to, char* const* buffers, u64 from, u64 bytes, u32 world) {
+  char* out = static_cast<char*>(to);
+  u64 done = 0;
+  if (((reinterpret_cast<u64>(out) | from) & 15) == 0) {
+    for (u64 i = thread_in_block(); i < bytes / 16; i += threads_in_block()) {
+      float sum[Lanes<T>::count] = {};
+      for (u32 peer = 0; peer < world; ++peer) Lanes<T>::accumulate(sum, ld_stream(buffers[peer] + from + 16 * i));
+      st_weak(out + 16 * i, Lanes<T>::pack(sum));
+    }
+    done = bytes / 16 * 16;
+  }
+  for (u64 at = done + (u64)Lanes<T>::size * thread_in_block(); at < bytes; at += (u64)Lanes<T>::size * threads_in_block()) {
+    float sum = 0.f;
+    for (u32 peer = 0; peer < world; ++peer) sum += Lanes<T>::get(buffers[peer] + from + at);
+    Lanes<T>::put(out + at, sum);
+  }
+}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // NVLS: the switch adds and copies. Addresses lie in handle.multicast_ptr, which is 0 where there is no NVSwitch multicast.

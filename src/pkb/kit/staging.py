@@ -1,0 +1,32 @@
+"""Symmetric buffers that a candidate makes once and keeps: the rendezvous is collective and slow."""
+
+from typing import Any, NamedTuple
+
+_STAGES: dict[tuple[Any, ...], "Stage"] = {}
+
+
+class Stage(NamedTuple):
+    buffer: Any
+    """This rank's part, a flat tensor of bytes."""
+    handle: Any
+    """Of `torch.distributed._symmetric_memory`: peers' pointers and signal pads."""
+
+
+def staging(nbytes: int, device: Any, *, name: str = "", group: Any = None) -> Stage:
+    """A zeroed symmetric buffer of at least so many bytes, the same one for the same size, name and group.
+
+    All ranks of the group must ask for the same sizes in the same order. What is in it stays from call to call.
+    """
+    import torch
+    import torch.distributed as dist
+    import torch.distributed._symmetric_memory as symmetric
+
+    group = group or dist.group.WORLD
+    size = max(16, -(-nbytes // 16) * 16)
+    key = (name, size, str(device), group.group_name)
+    if key not in _STAGES:
+        buffer = symmetric.empty(size, dtype=torch.uint8, device=device)
+        buffer.zero_()
+        _STAGES[key] = Stage(buffer, symmetric.rendezvous(buffer, group))
+        _STAGES[key].handle.barrier(channel=0)  # nobody may signal into a buffer that is still to be zeroed
+    return _STAGES[key]

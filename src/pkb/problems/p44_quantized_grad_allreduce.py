@@ -1,0 +1,137 @@
+"""Gradient averaging with 8-bit communication: every rank quantises its gradient by blocks, then the ranks average.
+
+In the manner of DeepSpeed ZeRO++ and of 8-bit gradient compression. Rank r holds `flat_grad` (n elements). It is cut
+into blocks of block_size elements, the last one filled up with zeros. For each block s = max(max|x|, 1e-8) / 127 in
+float32, and each element becomes the 8-bit code q = round(x / s), halves to even, within -127 ... 127, which stands for
+q * s. What every rank ends up with is the mean over the ranks of these q * s, summed in float32 and rounded once to
+the gradient's dtype, in the gradient's shape. Each contribution is quantised once, by its sender, and the sum never.
+
+The reference communicates the dequantised float32 values; the codes and one scale for each block hold the same
+information in a quarter of the bytes. A good kernel sends these to the rank that owns a piece of the result (pieces
+must begin at block borders), which dequantises and sums them in float32 and hands out the mean in the final dtype.
+
+Gradients are drawn so that no x / s lies within 0.001 of a half, where the last bit of s would decide the code: every
+sound order of float32 operations gives the same codes.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import Context
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {
+    "tiny": {"n": 3000, "block": 32},
+    "paper": {"n": 1 << 20, "block": 128},
+    # A quarter of a bucket of 2^28 gradients, so that the float64 truth of 8 ranks fits one GPU.
+    "real": {"n": 1 << 26, "block": 128},
+    "odd": {"n": 4999, "block": 37},
+}
+CLEARANCE = 1e-3
+EMPTY_BLOCKS = 0.05
+
+
+def settle(x: torch.Tensor) -> torch.Tensor:
+    """The blocks (rows) with every element whose code is in doubt moved to the middle of a code."""
+    scale = x.double().abs().amax(dim=1, keepdim=True).clamp_min_(1e-8).div_(127)
+    code = x.double().div_(scale)
+    doubtful = (code - code.floor()).sub_(0.5).abs_() < CLEARANCE
+    return torch.where(doubtful, code.round_().mul_(scale).to(x.dtype), x)
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    n, block = draw.size["n"], draw.size["block"]
+    blocks = -(-n // block)
+    # Blocks of very different size, some of zeros: one scale for all, or for some other cut, shows.
+    spread = draw.uniform("size of blocks", (blocks, 1), -3, 3, dtype=torch.float32).exp2_()
+    filled = draw.uniform("empty blocks", (blocks, 1), 0, 1, dtype=torch.float32) >= EMPTY_BLOCKS
+    x = draw.normal("flat_grad", (blocks, block), dtype=torch.promote_types(draw.dtype, torch.float32))
+    x = x.mul_(spread).mul_(filled).to(draw.dtype)
+    x.view(-1)[n:] = 0
+    return {"flat_grad": settle(x).view(-1)[:n].clone(), "block_size": block}
+
+
+def solution(flat_grad: torch.Tensor, block_size: int) -> torch.Tensor:
+    if block_size < 1:
+        raise ValueError(f"blocks must have at least one element, not {block_size}")
+    n = flat_grad.numel()
+    if n == 0:
+        return torch.empty_like(flat_grad)
+    x = flat_grad.reshape(-1).to(torch.promote_types(flat_grad.dtype, torch.float32))
+    x = torch.nn.functional.pad(x, (0, -n % block_size)).view(-1, block_size)
+
+    scale = x.abs().amax(dim=1, keepdim=True).clamp(min=1e-8) / 127.0
+    code = torch.round(x / scale).clamp(-127, 127).to(torch.int8)
+    mean = (code.to(scale.dtype) * scale).view(-1)[:n].contiguous()
+
+    dist.all_reduce(mean, op=dist.ReduceOp.SUM)
+    mean = mean / dist.get_world_size()
+    return mean.to(flat_grad.dtype).view(flat_grad.shape)
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    n, w = size["n"], world_size
+    codes = n + 4 * -(-n // size["block"])
+    moved = (w - 1) / w * (codes + n * element_bytes)
+    return Cost(
+        flops=6 * n + n,
+        hbm_bytes=2 * n * element_bytes,
+        link_sent_bytes=moved,
+        link_received_bytes=moved,
+        phases=2 if w > 1 else 0,
+        switch_sent_bytes=(w - 1) / w * codes + n / w * element_bytes if w > 1 else 0,
+        switch_received_bytes=moved,
+        note="codes and scales to the owner of a piece, means back; the reference sums 4-byte values",
+    )
+
+
+@dataclass(frozen=True)
+class OneRounding:
+    """Every element within rtol of the truth, or within 2e-6 of the output's root mean square.
+
+    The codes are beyond doubt, so only the final rounding and the order of a float32 sum may differ. That is what
+    tells quantised gradients from plain ones: their mean differs by less than 1 % of the whole.
+    """
+
+    rtol: Mapping[torch.dtype, float] = field(
+        default_factory=lambda: {
+            torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2e-6, torch.float64: 1e-12,
+        }
+    )  # fmt: skip
+
+    def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
+        if output.numel() == 0:
+            return 0.0
+        want, got = truth.double(), output.double()
+        rms = want.square().mean().sqrt()
+        rtol = self.rtol[output.dtype]
+        ratio = (got - want).abs() / (rtol * want.abs() + min(rtol, 2e-6) * rms)
+        worst = float(ratio.max())
+        return worst if math.isfinite(worst) else math.inf
+
+
+PROBLEM = Problem(
+    id=44,
+    name="quantized_grad_allreduce",
+    source="block-quantised gradients, as in DeepSpeed ZeRO++",
+    taxonomy=Taxonomy(
+        parallelism=("dp",),
+        layer="quantization",
+        stage=("training-backward",),
+        pattern=("all-reduce",),
+        fusable="block maximum, quantise, dequantise, average",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=OneRounding(),
+)

@@ -1,0 +1,23 @@
+"""Forks processes that never end (bounded here, in case nothing stops it). The judge counts the family and ends
+it with its namespace.
+"""
+# problem: 1
+# ranks: 2
+# plan: quick
+# expect: crash
+# platform: cpu
+
+import os
+import time
+
+
+def solution(tensor):
+    for _ in range(1000):
+        try:
+            if getattr(os, "krof"[::-1])() == 0:
+                time.sleep(60)
+                os._exit(0)
+        except OSError:
+            break
+    time.sleep(3)
+    return tensor

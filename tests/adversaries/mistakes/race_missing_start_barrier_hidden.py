@@ -1,0 +1,30 @@
+"""M2: waits half a millisecond for its peers in place of a barrier: right whenever ranks run in step. A late
+rank shows it.
+"""
+# problem: 1
+# ranks: 2
+# plan: quick
+# expect: race
+# stage: races
+# platform: cpu
+
+import time
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+_buffers = {}
+
+
+def solution(tensor):
+    key = tuple(tensor.shape)
+    if key not in _buffers:
+        buffer = symm_mem.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        _buffers[key] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD)
+    buffer, handle = _buffers[key]
+    buffer.copy_(tensor.reshape(-1))
+    time.sleep(0.0015 if len(_buffers) == 1 else 0.03)
+    total = sum(handle.get_buffer(peer, tensor.shape, tensor.dtype).float() for peer in range(handle.world_size))
+    handle.barrier(channel=1)
+    return total.to(tensor.dtype)

@@ -1,0 +1,28 @@
+"""M13: returns a view of the symmetric buffer that the next call overwrites. Stopped by holding the outputs of
+queued calls and checking them all at the end.
+"""
+# problem: 2
+# ranks: 2
+# plan: quick
+# expect: race|rejected
+# platform: cpu
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+_buffers = {}
+
+
+def solution(tensor):
+    key = tuple(tensor.shape)
+    if key not in _buffers:
+        world = dist.get_world_size()
+        buffer = symm_mem.empty(world, *tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        _buffers[key] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD)
+    buffer, handle = _buffers[key]
+    handle.barrier(channel=0)
+    for peer in range(handle.world_size):
+        handle.get_buffer(peer, buffer.shape, tensor.dtype)[handle.rank].copy_(tensor)
+    handle.barrier(channel=1)
+    return buffer

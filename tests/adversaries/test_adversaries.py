@@ -1,0 +1,162 @@
+"""Every file of this folder through the judge: cheats, faults and mistakes get the verdict they name, honest candidates stay correct.
+
+A file is a candidate. Its docstring says what it tries and what stops it; the comment block below says what must come out:
+problem, ranks, size, dtype, plan, call_limit_s, memory_limit_gib, expect, stage, rule (failure kind or race kind), communication,
+platform, slow, xfail (why the judge does not yet say so: strict, so that a repaired judge is noticed).
+"""
+
+import contextlib
+import dataclasses
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pkb.judge.pipeline import evaluate
+from pkb.types.errors import UserError
+from pkb.types.job import Job
+from pkb.types.plan import PLANS, Plan
+from pkb.types.verdict import Evaluation, Verdict
+
+HERE = Path(__file__).parent
+FOLDERS = ("cheats", "faults", "mistakes", "honest", "gpu")
+FIELD = re.compile(r"^# (\w+): (.+)$", re.MULTILINE)
+QUICK = PLANS["quick"]
+PLANS_HERE: dict[str, Plan] = {
+    "quick": QUICK,
+    "timing": dataclasses.replace(
+        QUICK, odd_trials=0, race_calls=0, timing_rounds=5, calls_per_round=12, warmup_calls=4, verify_share=0.25
+    ),
+}
+
+
+def fields(path: Path) -> dict[str, str]:
+    """The comment block behind the docstring."""
+    _, _, rest = path.read_text(encoding="utf-8").partition('"""\n')
+    block = rest.split("\n\n", 1)[0]
+    return dict(FIELD.findall(block))
+
+
+def parameters() -> Iterator[object]:
+    for folder in FOLDERS:
+        for path in sorted((HERE / folder).glob("*.py")):
+            said = fields(path)
+            marks = []
+            if said["platform"] != "cpu":
+                marks.append(pytest.mark.gpu)
+            if "slow" in said:
+                marks.append(pytest.mark.slow)
+            if "xfail" in said:
+                marks.append(pytest.mark.xfail(strict=True, reason=said["xfail"]))
+            yield pytest.param(path, marks=marks, id=f"{folder}/{path.stem}")
+
+
+def judge(path: Path, said: dict[str, str]) -> Evaluation:
+    memory = float(said["memory_limit_gib"]) if "memory_limit_gib" in said else None
+    return evaluate(
+        Job(
+            candidate=path,
+            problem=said["problem"],
+            platform="cpu" if said["platform"] == "cpu" else "virtual",
+            ranks=int(said["ranks"]),
+            size=said.get("size", "tiny"),
+            dtype=said.get("dtype", "bf16"),
+            plan=PLANS_HERE[said["plan"]],
+            call_limit_s=float(said.get("call_limit_s", 20)),
+            memory_limit_bytes=None if memory is None else int(memory * 2**30),
+        )
+    )
+
+
+@contextlib.contextmanager
+def nothing_left_behind() -> Iterator[None]:
+    """No process, shared memory or folder of an evaluation outlives it, however it ends."""
+    family = {process.pid for process in psutil.process_iter()}
+    shared, folders = set(os.listdir("/dev/shm")), set(Path("/tmp").glob("pkb-*"))
+    yield
+    give_up = time.monotonic() + 5
+    while (ours := _new_ranks(family)) and time.monotonic() < give_up:
+        time.sleep(0.1)
+    assert not ours, f"processes left behind: {ours}"
+    assert not set(os.listdir("/dev/shm")) - shared, "shared memory left behind"
+    assert not set(Path("/tmp").glob("pkb-*")) - folders, "folders left behind"
+
+
+def _new_ranks(before: set[int]) -> list[str]:
+    """Forked children of a rank keep its command line; zombies have none and count by their parent."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid in before:
+                continue
+            own = process.ppid() == os.getpid() or "pkb.rank.warden" in " ".join(process.cmdline())
+            if own and not _belongs_to_another_run(process):
+                found.append(f"{process.pid} {process.status()} {' '.join(process.cmdline())[:80]}")
+    return found
+
+
+def _belongs_to_another_run(process: psutil.Process) -> bool:
+    """Tests may run beside each other: a rank below another living judge is not ours."""
+    ancestors = [parent.pid for parent in process.parents()]
+    return bool(ancestors) and os.getpid() not in ancestors and ancestors[-1] != process.pid and len(ancestors) > 2
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("path", parameters())
+def test_verdict(path: Path) -> None:
+    said = fields(path)
+    with nothing_left_behind():
+        evaluation = judge(path, said)
+    told = f"{evaluation.verdict} in {evaluation.stage}: {evaluation.detail}"
+    assert evaluation.verdict.value in said["expect"].split("|"), told
+    if "stage" in said:
+        assert evaluation.stage.value == said["stage"], told
+    if "rule" in said:
+        kinds = {evaluation.race_kind, evaluation.failure.kind if evaluation.failure else None}
+        assert said["rule"] in kinds, f"{told} ({kinds})"
+    if "communication" in said:
+        assert evaluation.communication.value in said["communication"].split("|"), evaluation.communication
+    assert path.is_file(), "the judge's cleaning reached the candidate's folder"
+    _check_evidence(evaluation)
+
+
+def _check_evidence(evaluation: Evaluation) -> None:
+    """Whatever the candidate did, the document can be written and says who failed and how."""
+    assert len(evaluation.to_json()) < 4 << 20
+    if evaluation.verdict in (Verdict.CRASH, Verdict.RUNTIME_ERROR, Verdict.LOAD_ERROR) and evaluation.stage != "inspect":
+        assert evaluation.failure is not None
+    if evaluation.verdict is Verdict.DEADLOCK:
+        assert {state.rank for state in evaluation.rank_states} == set(range(evaluation.ranks))
+        assert any(state.state != "finished" for state in evaluation.rank_states)
+
+
+@pytest.mark.parametrize("data", [b"", b"\n \n", "def solution(t): return 'ä'".encode("latin-1")], ids=["empty", "blank", "latin1"])
+def test_what_is_no_text_is_wrong_usage(tmp_path: Path, data: bytes) -> None:
+    """These files cannot carry expectations of their own."""
+    path = tmp_path / "candidate.py"
+    path.write_bytes(data)
+    with pytest.raises(UserError):
+        evaluate(Job(path, "1", "cpu", 2, "tiny", "bf16", QUICK))
+
+
+def test_nul_bytes_do_not_compile(tmp_path: Path) -> None:
+    path = tmp_path / "candidate.py"
+    path.write_bytes(b"def solution(t):\n    return t\0\n")
+    evaluation = evaluate(Job(path, "1", "cpu", 2, "tiny", "bf16", QUICK))
+    assert evaluation.verdict is Verdict.COMPILE_ERROR
+
+
+def test_the_suite_is_large_enough_and_every_file_is_described() -> None:
+    files = [path for folder in FOLDERS for path in (HERE / folder).glob("*.py")]
+    honest = [path for path in files if path.parent.name == "honest"]
+    assert len(files) - len(honest) >= 50
+    assert len(honest) >= 12
+    for path in files:
+        said = fields(path)
+        assert {"problem", "ranks", "plan", "expect", "platform"} <= set(said), path
+        assert set(said["expect"].split("|")) <= {verdict.value for verdict in Verdict}, path
+        assert "harness_error" not in said["expect"], f"{path}: a candidate must never be able to cause it"
