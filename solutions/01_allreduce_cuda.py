@@ -1,8 +1,8 @@
 """All-reduce: one-shot for small tensors, two-shot for large ones, both in one launch.
 
-One-shot: every rank publishes its tensor and adds all W copies: (W-1) S received, one dependent phase. Two-shot: every rank adds
-only its 1/W of the elements and publishes the sum, which all then fetch: 2 (W-1)/W S received, two phases. Sums are in float32
-in rank order, so all ranks hold the same bits.
+One-shot: every rank publishes its tensor and adds all W copies: (W-1) S received, one dependent phase. Two-shot: every rank
+adds only its 1/W of the elements and publishes the sum, which all then fetch: 2 (W-1)/W S received, two phases. Sums are in
+float32 in rank order, so all ranks hold the same bits.
 
 Block b of a rank only ever meets the blocks b of its peers: they work on the same part of the tensor. A barrier stands between
 publishing and reading, and one at the end, so that nobody overwrites a buffer that a peer still reads.

@@ -1,4 +1,4 @@
-"""Gather: all publish, the destination pulls every tensor straight into its stacked result; the others return their argument."""
+"""Gather: all publish, the destination pulls every tensor straight into its stacked result."""
 
 import torch
 

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,43 +74,43 @@ def judge(path: Path, said: dict[str, str]) -> Evaluation:
 
 
 @contextlib.contextmanager
-def nothing_left_behind() -> Iterator[None]:
-    """No process, shared memory or folder of an evaluation outlives it, however it ends."""
-    family = {process.pid for process in psutil.process_iter()}
-    shared, folders = set(os.listdir("/dev/shm")), set(Path("/tmp").glob("pkb-*"))
-    yield
+def nothing_left_behind(folder: Path) -> Iterator[None]:
+    """No process, shared memory or folder of an evaluation outlives it, however it ends.
+
+    The judge makes its folders in `folder`, of which the test before and after knows the contents, and by which its processes can
+    be told from those of other evaluations on this machine.
+    """
+    before, shared = tempfile.tempdir, set(os.listdir("/dev/shm"))
+    tempfile.tempdir = str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
     give_up = time.monotonic() + 5
-    while (ours := _new_ranks(family)) and time.monotonic() < give_up:
+    while (ours := _processes_of(folder)) and time.monotonic() < give_up:
         time.sleep(0.1)
     assert not ours, f"processes left behind: {ours}"
-    assert not set(os.listdir("/dev/shm")) - shared, "shared memory left behind"
-    assert not set(Path("/tmp").glob("pkb-*")) - folders, "folders left behind"
+    assert not list(folder.iterdir()), "folders left behind"
+    ours_in_shm = {name for name in set(os.listdir("/dev/shm")) - shared if not name.startswith(("torch_", "sem."))}
+    assert not ours_in_shm, f"shared memory left behind: {ours_in_shm}"
 
 
-def _new_ranks(before: set[int]) -> list[str]:
-    """Forked children of a rank keep its command line; zombies have none and count by their parent."""
+def _processes_of(folder: Path) -> list[str]:
+    """Whatever a rank forks keeps the environment of its warden; children that nobody has reaped count as well."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.pid in before:
-                continue
-            own = process.ppid() == os.getpid() or "pkb.rank.warden" in " ".join(process.cmdline())
-            if own and not _belongs_to_another_run(process):
+            zombie = process.ppid() == os.getpid() and process.status() == psutil.STATUS_ZOMBIE
+            if zombie or any(str(folder) in value for value in process.environ().values()):
                 found.append(f"{process.pid} {process.status()} {' '.join(process.cmdline())[:80]}")
     return found
 
 
-def _belongs_to_another_run(process: psutil.Process) -> bool:
-    """Tests may run beside each other: a rank below another living judge is not ours."""
-    ancestors = [parent.pid for parent in process.parents()]
-    return bool(ancestors) and os.getpid() not in ancestors and ancestors[-1] != process.pid and len(ancestors) > 2
-
-
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("path", parameters())
-def test_verdict(path: Path) -> None:
+@pytest.mark.parametrize("path", list(parameters()))
+def test_verdict(path: Path, tmp_path: Path) -> None:
     said = fields(path)
-    with nothing_left_behind():
+    with nothing_left_behind(tmp_path):
         evaluation = judge(path, said)
     told = f"{evaluation.verdict} in {evaluation.stage}: {evaluation.detail}"
     assert evaluation.verdict.value in said["expect"].split("|"), told

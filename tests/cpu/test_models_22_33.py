@@ -433,7 +433,7 @@ def test_moe_inputs_weigh_every_part(problem_id: int) -> None:
         for a in spoilt:
             (a[name].bias.data if name.endswith("proj") else a[name]).zero_()
         outputs = [[t.to(torch.bfloat16) for t in own] for own in fused_moe(spoilt)]
-        assert worst(problem, ranks, truth, outputs, "bf16") > 2, name
+        assert worst(problem, ranks, truth, outputs, "bf16") > 5, name
 
 
 @pytest.mark.parametrize("problem_id", [28, 29, 31, 32])
@@ -461,7 +461,8 @@ def test_cost_is_a_minimum_for_every_call(problem_id: int, world_size: int) -> N
             rows.append(float(owners.sum() - owners[:, rank].sum()))
         ways = 2 if problem_id in (31, 32) else 1
         cost = problem.cost(size, world_size, 4)
-        assert 0.8 * max(rows) < cost.link_sent_bytes / (4 * 16 * ways) <= max(rows)
+        average = sum(rows) / world_size  # the busiest rank has more
+        assert 0.8 * average < cost.link_sent_bytes / (4 * 16 * ways) <= average
 
 
 @pytest.mark.parametrize("problem_id", IDS)

@@ -96,7 +96,7 @@ def test_the_kernel_names_the_sender(ends: Ends) -> None:
     assert got.sender_pid == child
 
 
-def test_packets_of_several_senders_keep_their_bounds(ends: Ends) -> None:
+def test_packets_keep_their_bounds_and_order(ends: Ends) -> None:
     ours, theirs = ends
     for number in range(50):
         theirs.send({"n": number})

@@ -18,11 +18,11 @@ ProblemsFolder = Annotated[
 
 def open_registry(folder: Path | None) -> "Registry":
     """The package's problems, and those of the folder if one is given."""
-    from pkb.problems.registry import Registry, default_registry, load_folder
+    from pkb.problems.registry import default_registry, load_folder
 
     if folder is None:
         return default_registry()
     if not folder.is_dir():
         what = "is not a directory" if folder.exists() else "does not exist"
         raise UserError(f"--problems {folder} {what}", "give a folder with modules named pNN_name.py")
-    return Registry(default_registry().all() + load_folder(folder))
+    return default_registry().plus(load_folder(folder))

@@ -26,7 +26,7 @@ from pkb.platforms.base import Platform
 from pkb.platforms.registry import create
 from pkb.problems.base import Problem
 from pkb.problems.layouts import groups
-from pkb.problems.registry import Registry, default_registry, load_folder
+from pkb.problems.registry import default_registry, load_folder
 from pkb.roofline.floor import floor_us
 from pkb.types.job import Job
 from pkb.types.verdict import Evaluation, Failure, Stage, Timing, Verdict
@@ -46,7 +46,7 @@ class _Session:
     def __init__(self, job: Job, progress: Progress) -> None:
         self.job, self.progress = job, progress
         extra = load_folder(job.problems_folder) if job.problems_folder else []
-        self.problem: Problem = Registry([*default_registry().all(), *extra]).get(job.problem)
+        self.problem: Problem = default_registry().plus(extra).get(job.problem)
         self.platform: Platform = create(job.platform)
         self.facts = self.platform.facts()
         self.seconds: dict[str, float] = {}
@@ -327,7 +327,8 @@ class _Session:
                 self.isolation = candidate.isolation | {
                     str(k): str(v) for k, v in dict(answers[0].get("isolation", {})).items()
                 }
-                self.environment |= oracle.facts
+                started = ", ".join(f"{name} after {at:.1f} s" for name, at in candidate.start_seconds.items())
+                self.environment |= oracle.facts | {f"start of {ranks} ranks": started}
             yield exchange
 
     def _note_output(self, candidate: Crew) -> None:

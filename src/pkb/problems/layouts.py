@@ -28,6 +28,10 @@ def groups(layout: str, world_size: int) -> Groups:
     if layout == "ep_fsdp":  # experts over consecutive ranks, their shards over strided ones; an odd world has no EP
         ep_size = 1 if world_size % 2 else max(2, world_size // 2)
         return world | _grid(world_size, ep_size, "ep", "ep_fsdp")
+    if layout == "cp_tp":  # as tp_cp, but two ranks, or an odd number of them, are all context-parallel
+        return world | _grid(world_size, 2 if world_size >= 4 and world_size % 2 == 0 else 1, "tp", "cp")
+    if layout in ("cp_pp", "cp_dp"):  # rings of consecutive ranks; two pipeline stages, or two replicas, across them
+        return world | _grid(world_size, max(1, world_size // 2), "cp", layout.removeprefix("cp_"))
     raise ValueError(f"no layout is called {layout!r}")
 
 

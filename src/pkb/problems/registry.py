@@ -4,7 +4,9 @@ import importlib
 import importlib.util
 import re
 import sys
-from functools import cache
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 
@@ -14,19 +16,35 @@ from pkb.types.errors import UserError
 MODULE = re.compile(r"p(\d+)_(\w+)\.py")
 
 
-class Registry:
-    """The problems of one or more folders, by id and by name."""
+@dataclass(frozen=True)
+class Entry:
+    """A problem known by its file's name; its module is imported when it is asked for."""
 
-    def __init__(self, problems: list[Problem]) -> None:
-        self._by_id: dict[int, Problem] = {}
-        for problem in sorted(problems, key=lambda p: p.id):
-            if problem.id in self._by_id:
-                raise UserError(f"two problems have the id {problem.id}", "ids must be unique")
-            self._by_id[problem.id] = problem
-        self._by_name = {p.name: p for p in problems} | {p.stem: p for p in problems}
+    id: int
+    name: str
+    load: Callable[[], Problem]
+
+
+class Registry:
+    """Problems by id and by name."""
+
+    def __init__(self, problems: Iterable[Problem] = (), *, entries: Iterable[Entry] = ()) -> None:
+        loaded = (Entry(p.id, p.name, partial(_itself, p)) for p in problems)
+        self._by_id: dict[int, Entry] = {}
+        for entry in sorted([*entries, *loaded], key=lambda entry: entry.id):
+            if entry.id in self._by_id:
+                raise UserError(f"two problems have the id {entry.id}", "ids must be unique")
+            self._by_id[entry.id] = entry
+        self._by_name = {name: e for e in self._by_id.values() for name in (e.name, f"{e.id:02d}_{e.name}")}
+
+    def plus(self, problems: Iterable[Problem]) -> "Registry":
+        return Registry(problems, entries=self._by_id.values())
 
     def all(self) -> list[Problem]:
-        return list(self._by_id.values())
+        return [entry.load() for entry in self._by_id.values()]
+
+    def ids(self) -> list[int]:
+        return list(self._by_id)
 
     def get(self, key: int | str) -> Problem:
         """A problem by id (`13`), name (`gemm_allreduce`) or stem (`13_gemm_allreduce`)."""
@@ -34,7 +52,7 @@ class Registry:
         found = self._by_id.get(int(text)) if text.isdigit() else self._by_name.get(text)
         if found is None:
             raise UserError(f"no problem is called {key!r}", "`pkb problems` lists ids and names")
-        return found
+        return found.load()
 
     def select(self, keys: str) -> list[Problem]:
         """Problems by `all`, or a comma-separated list of ids, names, stems and ranges (`1-8,13`)."""
@@ -43,16 +61,20 @@ class Registry:
         chosen: dict[int, Problem] = {}
         for key in filter(None, (part.strip() for part in keys.split(","))):
             if span := re.fullmatch(r"(\d+)-(\d+)", key):
-                inside = [p for p in self.all() if int(span[1]) <= p.id <= int(span[2])]
+                inside = [number for number in self._by_id if int(span[1]) <= number <= int(span[2])]
                 if not inside:
                     raise UserError(f"no problem has an id in {key}", "`pkb problems` lists ids and names")
-                chosen |= {p.id: p for p in inside}
+                chosen |= {number: self.get(number) for number in inside}
             else:
                 problem = self.get(key)
                 chosen[problem.id] = problem
         if not chosen:
             raise UserError(f"{keys!r} names no problem", "`pkb problems` lists ids and names")
         return list(chosen.values())
+
+
+def _itself(problem: Problem) -> Problem:
+    return problem
 
 
 def _problem_of(module: ModuleType, origin: str) -> Problem:
@@ -63,11 +85,15 @@ def _problem_of(module: ModuleType, origin: str) -> Problem:
 
 
 @cache
+def _import(stem: str) -> Problem:
+    return _problem_of(importlib.import_module(f"{__package__}.{stem}"), stem)
+
+
+@cache
 def default_registry() -> Registry:
-    """The problems that come with the package."""
-    folder = Path(__file__).parent
-    stems = sorted(path.stem for path in folder.iterdir() if MODULE.fullmatch(path.name))
-    return Registry([_problem_of(importlib.import_module(f"{__package__}.{stem}"), stem) for stem in stems])
+    """The problems that come with the package: listed by file name, imported one by one when needed."""
+    found = (MODULE.fullmatch(path.name) for path in sorted(Path(__file__).parent.iterdir()))
+    return Registry(entries=[Entry(int(m[1]), m[2], partial(_import, m[0].removesuffix(".py"))) for m in found if m])
 
 
 def load_folder(folder: Path) -> list[Problem]:

@@ -89,7 +89,8 @@ def _constant(tensor: torch.Tensor) -> torch.Tensor:
     """The best single number: the mean, which is what a lazy guess would converge to."""
     if tensor.numel() == 0:
         return tensor.clone()
-    finite = tensor.double()[torch.isfinite(tensor)]
+    wide = tensor.double()
+    finite = wide[torch.isfinite(wide)]
     middle = float(finite.mean()) if finite.numel() else 0.0
     return torch.full_like(tensor, round(middle) if not tensor.is_floating_point() else middle)
 

@@ -14,7 +14,7 @@ import torch
 from pkb.problems.base import DTYPES, Problem
 from pkb.problems.compare import Context
 from pkb.problems.draw import Draw, GroupRef
-from pkb.problems.registry import Registry, default_registry, load_folder
+from pkb.problems.registry import default_registry, load_folder
 from pkb.rank.lint import lint_case
 from pkb.rank.server import Rank
 from pkb.rank.trees import describe, digest, pack
@@ -35,7 +35,7 @@ class OracleRank(Rank):
             self.device.open_barrier()  # type: ignore[attr-defined]
         folder = self.config.options.get("problems_folder")
         extra = load_folder(Path(folder)) if folder else []
-        self.registry = Registry([*default_registry().all(), *extra])
+        self.registry = default_registry().plus(extra)
         self.secret = bytes.fromhex(self.config.options["secret"])
         self.draws: dict[int, dict[str, Any]] = {}
         self.truths: dict[int, Truth] = {}

@@ -1,0 +1,111 @@
+"""What one evaluation costs, stage by stage, and its ratio to the naive way on the same machine.
+
+Naive: one launch of W processes per trial and side, each importing torch and opening its device by itself, and one build per
+rank. That is what a harness made of `torchrun` and a compare script does. Both ways start without anything built.
+
+    python benchmarks/evaluation_cost.py [--candidate FILE --problem 1 --platform auto --ranks 4 --trials 5]
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pkb.judge.pipeline import evaluate
+from pkb.judge.sides import build_environment
+from pkb.platforms.base import Platform
+from pkb.platforms.registry import create, resolve
+from pkb.types.job import Job
+from pkb.types.plan import plan
+
+HERE = Path(__file__).parent
+
+
+def ours(args: argparse.Namespace, platform: str, *, timing: bool) -> tuple[float, dict[str, float], str]:
+    chosen = dataclasses.replace(plan("standard"), trials=args.trials, second_world_trials=0)
+    job = Job(
+        candidate=args.candidate, problem=args.problem, platform=platform, ranks=args.ranks, size=args.size, dtype="bf16",
+        plan=chosen, timing=timing,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="pkb-cost-") as cache:
+        os.environ["PKB_CACHE"] = cache
+        start = time.monotonic()
+        evaluation = evaluate(job)
+        seconds = time.monotonic() - start
+        del os.environ["PKB_CACHE"]
+    return seconds, evaluation.stage_seconds, str(evaluation.verdict)
+
+
+def launch(args: argparse.Namespace, platform: Platform, folder: Path, role: str, trial: int) -> float:
+    """One launch of W processes, from start to the last exit."""
+    start = time.monotonic()
+    processes = []
+    for rank in range(args.ranks):
+        own_build = folder / f"build-{rank}"
+        shared = folder / f"shared-{trial}"
+        for path in (own_build, shared):
+            path.mkdir(exist_ok=True)
+        environment = os.environ | platform.environment(args.ranks) | build_environment(platform.facts().hardware)
+        environment |= {"PKB_BUILD_DIR": str(own_build), "PKB_BUILD_CACHE": str(own_build)}
+        command = [
+            sys.executable, str(HERE / "naive_rank.py"), "--role", role, "--problem", args.problem, "--size", args.size,
+            "--store", str(folder / f"store-{role}-{trial}"), "--candidate", str(args.candidate),
+            "--out", str(folder / f"{role}-{trial}-{rank}.pt"), "--shared", str(shared), "--rank", str(rank),
+            "--world", str(args.ranks), "--trial", str(trial), "--cuda", str(int(platform.device == "cuda")),
+        ]  # fmt: skip
+        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
+    for process in processes:
+        _, errors = process.communicate(timeout=900)
+        if process.returncode:
+            sys.exit(f"the naive {role} failed:\n{errors.decode(errors='replace')[-2000:]}")
+    return time.monotonic() - start
+
+
+def naive(args: argparse.Namespace, platform: Platform) -> tuple[float, dict[str, list[float]]]:
+    launches: dict[str, list[float]] = {"reference": [], "candidate": []}
+    with tempfile.TemporaryDirectory(prefix="pkb-cost-") as scratch:
+        folder = Path(scratch)
+        for trial in range(args.trials):
+            launches["reference"].append(launch(args, platform, folder, "reference", trial))
+            launches["candidate"].append(launch(args, platform, folder, "candidate", trial))
+    return sum(map(sum, launches.values())), launches
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--candidate", type=Path, default=HERE.parent / "examples" / "1_allreduce_symmetric.py")
+    options.add_argument("--problem", default="1")
+    options.add_argument("--platform", default="auto")
+    options.add_argument("--ranks", type=int, default=4)
+    options.add_argument("--size", default="paper")
+    options.add_argument("--trials", type=int, default=5)
+    options.add_argument("--json", type=Path)
+    args = options.parse_args()
+    name = resolve(args.platform)
+    full, stages, verdict = ours(args, name, timing=True)
+    print(
+        f"{args.candidate.name}: {verdict} on {name} with {args.ranks} ranks, {full:.1f} s in all, races and timing included"
+    )
+    for stage, seconds in stages.items():
+        print(f"  {stage:12} {seconds:7.2f} s  {100 * seconds / full:5.1f} %")
+    platform = create(name)
+    platform.start()
+    try:
+        total, launches = naive(args, platform)
+    finally:
+        platform.stop()
+    print(f"naive: {2 * args.trials} launches, a build per rank: {total:.1f} s, correctness only, no races, no timing")
+    for role, times in launches.items():
+        print(f"  {role:12} {' '.join(f'{seconds:.1f}' for seconds in times)} s")
+    print(f"ratio naive / ours: {total / full:.2f}")
+    if args.json:
+        args.json.write_text(json.dumps({"ours_s": full, "stages": stages, "naive_s": total, "launches": launches}))
+
+
+if __name__ == "__main__":
+    main()

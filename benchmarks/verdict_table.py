@@ -1,0 +1,99 @@
+"""Evaluates candidate files one after another and prints a table of verdicts: for docs, and for a look at a new machine.
+
+    python benchmarks/verdict_table.py solutions/*.py --platform virtual --ranks 4,8 [--size paper] [--out table.md]
+
+The problem is taken from a file's name, or from a `# problem:` line in it.
+"""
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+from pkb.judge.pipeline import evaluate
+from pkb.platforms.registry import resolve
+from pkb.types.job import Job
+from pkb.types.plan import plan
+from pkb.types.verdict import Evaluation
+
+
+def problem_of(path: Path) -> str:
+    said = re.search(r"^# problem: *(\w+)", path.read_text(), re.MULTILINE)
+    if said:
+        return said[1]
+    return path.name.split("_", 1)[0]
+
+
+def expected_of(path: Path) -> str:
+    said = re.search(r"^# expect: *(.+)$", path.read_text(), re.MULTILINE)
+    return said[1].strip() if said else "correct"
+
+
+def row(path: Path, result: Evaluation, seconds: float) -> str:
+    timing = result.timing
+    times = "| | | |"
+    if timing is not None:
+        times = (
+            f"| {timing.reference_us:.1f} | {timing.candidate_us:.1f} | "
+            f"{timing.speedup:.2f} ({timing.speedup_low:.2f}-{timing.speedup_high:.2f}) |"
+        )
+    return (
+        f"| {path.stem} | {result.problem['id']} | {result.ranks} | {result.size} | {result.verdict} | "
+        f"{result.communication} {times} {seconds:.0f} |"
+    )
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("files", nargs="+", type=Path)
+    options.add_argument("--platform", default="auto")
+    options.add_argument("--ranks", default="4")
+    options.add_argument("--size", default="paper")
+    options.add_argument("--plan", default="standard")
+    options.add_argument("--call-limit", type=float, default=20.0)
+    options.add_argument("--no-second-world", action="store_true")
+    options.add_argument(
+        "--out", type=Path, help="write the table as Markdown and the verdicts as JSON lines beside it"
+    )
+    args = options.parse_args()
+    platform = resolve(args.platform)
+    chosen = plan(args.plan)
+    if args.no_second_world:
+        chosen = dataclasses.replace(chosen, second_world_trials=0)
+    lines = [
+        "| candidate | problem | ranks | size | verdict | communication | reference us | candidate us | speedup | seconds |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    surprises, documents = 0, []
+    for ranks in map(int, args.ranks.split(",")):
+        for path in args.files:
+            job = Job(
+                candidate=path, problem=problem_of(path), platform=platform, ranks=ranks, size=args.size, dtype="bf16",
+                plan=chosen, call_limit_s=args.call_limit,
+            )  # fmt: skip
+            start = time.monotonic()
+            result = evaluate(job)
+            lines.append(row(path, result, time.monotonic() - start))
+            documents.append(result.to_dict())
+            surprise = str(result.verdict) not in [word.strip() for word in expected_of(path).split("|")]
+            surprises += surprise
+            print(lines[-1], f"  <-- {result.detail}" if surprise or result.verdict != "correct" else "", flush=True)
+            if surprise:
+                failure = result.failure
+                print(
+                    f"    expected {expected_of(path)}; {failure.trace[-1500:] if failure else ''}\n{result.output_tail[-600:]}"
+                )
+            if args.out:
+                args.out.write_text("\n".join(lines) + "\n")
+                args.out.with_suffix(".jsonl").write_text(
+                    "\n".join(json.dumps(d, default=str) for d in documents) + "\n"
+                )
+    print(f"{len(documents)} evaluations, {surprises} with another verdict than expected")
+    return 1 if surprises else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Gradients are rounded through FP8 with a scale from recent maxima, then reduce-scattered and averaged.
+
+Transformer Engine's recipe applied to ZeRO gradients. Rank r holds a flat gradient of W * p elements and the last 16
+maxima of its own gradients (bf16). In float32: the largest magnitude of the tensor enters the history at the end, rounded
+to bf16, and the oldest entry leaves; scale = largest entry of the new history / 448; each element becomes the nearest
+float8_e4m3fn of element / scale, and is multiplied by scale again and rounded to the dtype. These values are summed over
+the ranks in the dtype; rank r keeps elements [r * p, (r + 1) * p), divided by W. It returns those and the new history.
+Every rank has a scale of its own.
+
+The reference sends rounded values at full width, but the codes and the sender's scale say everything: a good kernel sends
+one byte an element, and the receiver multiplies by the sender's scale and rounds before it adds. Divide truly (div.rn):
+a code on the other side of a boundary is 6 to 12 % off. Never sum in FP8, nor with one scale for all ranks.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import Exact, NormGate
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # part: elements that a rank keeps
+    "tiny": {"part": 500},
+    "paper": {"part": 4096},
+    "real": {"part": 27264000},  # one decoder layer of Llama-3-8B, 8 ranks
+    "odd": {"part": 1009},
+}
+HISTORY = 16
+# Maxima (times a power of two) that give the same float32 scale by division by 448 and by multiplication by 1 / 448, and
+# bf16 quotients that are on no boundary between two codes: no correct kernel fails for how its hardware divides.
+SIGNIFICANDS = (129, 133, 135, 139, 143, 147, 149, 153, 157, 163, 167, 171, 177, 181, 185, 191, 195, 205, 209, 219, 223)
+
+
+def draw_with_history(draw: Draw, name: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A tensor of known largest magnitude, and a history that may be larger and may have its largest entry leave now."""
+    choice = draw.random(f"{name} history")
+    exponent = choice.choice((-7, -6, -5))
+    largest = choice.choice(SIGNIFICANDS) * 2.0**exponent
+    history = [choice.uniform(0.1, 0.9) * largest for _ in range(HISTORY)]
+    if choice.random() < 0.5:
+        history[0] = choice.uniform(1.1, 1.9) * largest  # dropped before the scale is taken
+    if choice.random() < 0.5:
+        peak = largest + 2.0 ** (exponent - 3)  # a float32 maximum is not in bf16, where it becomes `largest`
+    else:
+        history[choice.randrange(1, HISTORY)] = largest
+        peak = largest * choice.uniform(0.5, 0.9)
+    values = draw.normal(name, (count,), scale=peak / choice.uniform(4.0, 6.0), dtype=torch.float32)
+    values.clamp_(-0.98 * peak, 0.98 * peak)
+    values[choice.randrange(count)] = peak if choice.random() < 0.5 else -peak
+    return values.to(draw.dtype), torch.tensor(history, dtype=torch.bfloat16, device=draw.device)
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    gradient, history = draw_with_history(draw, "flat_grads", draw.world_size * draw.size["part"])
+    return {"flat_grads": gradient, "amax_history": history}
+
+
+def solution(flat_grads: torch.Tensor, amax_history: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    world_size = dist.get_world_size()
+    if flat_grads.dim() != 1 or flat_grads.numel() % world_size:
+        raise ValueError(f"a tensor {tuple(flat_grads.shape)} cannot be cut into {world_size} equal flat parts")
+    amax = flat_grads.abs().max().to(amax_history.dtype)
+    history = torch.cat([amax_history[1:], amax.reshape(1)])
+    peak = history.max().clamp(min=1e-12).to(torch.float32)
+    # Divided by a tensor: torch may turn a division by a plain number into a multiplication.
+    scale = peak / torch.full_like(peak, 448.0)
+    codes = (flat_grads.to(torch.float32) / scale).to(torch.float8_e4m3fn)
+    values = (codes.to(torch.float32) * scale).to(flat_grads.dtype)
+
+    shard = torch.empty(flat_grads.numel() // world_size, dtype=flat_grads.dtype, device=flat_grads.device)
+    dist.reduce_scatter_tensor(shard, values, op=dist.ReduceOp.SUM)
+    return shard / world_size, history
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    part, w = size["part"], world_size
+    coded = part + 4  # one byte an element, and the sender's scale
+    return Cost(
+        flops=(6 * w + w - 1) * part,
+        hbm_bytes=(2 * w + 1) * part * element_bytes,
+        link_sent_bytes=(w - 1) * coded,
+        link_received_bytes=(w - 1) * coded,
+        phases=1 if w > 1 else 0,
+        note="codes of one byte travel, where the reference sends values in the dtype",
+    )
+
+
+PROBLEM = Problem(
+    id=52,
+    name="fp8_reduce_scatter_grads",
+    source="Transformer Engine amax-history scaling, applied to ZeRO gradients",
+    taxonomy=Taxonomy(
+        parallelism=("dp", "fsdp"),
+        layer="gradient",
+        stage=("training-backward",),
+        pattern=("reduce-scatter",),
+        fusable="absolute maximum, FP8 round trip, division",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    # Tight enough that values never rounded to FP8, 2.6 % away, are wrong.
+    compare=(NormGate(), Exact()),
+    truth="native",  # codes are defined by float32 arithmetic, and the history by bf16
+    dtypes=("bf16", "fp16", "fp32"),
+)

@@ -1,0 +1,111 @@
+"""Parameters are rounded through FP8 with a scale from recent maxima, then gathered in full.
+
+FSDP's all-gather in FP8, after torchao and Transformer Engine. Rank r holds its part of the parameters (p elements, flat)
+and the last 16 maxima of that part (bf16). In float32: the largest magnitude enters the history at the end, rounded to
+bf16, and the oldest entry leaves; scale = largest entry of the new history / 448; each element becomes the nearest
+float8_e4m3fn of element / scale, and is multiplied by scale again and rounded to the dtype. Afterwards every rank holds
+these values of all W * p parameters, in rank order, and its own new history. A rank's own part is rounded as well.
+
+The reference gathers at full width, but codes and scales say everything: a good kernel stores one byte an element and one
+scale into every peer, and the receiver multiplies by the scale of the rank that sent it, which must have arrived first.
+Every value is a function of one rank's data, so the bits must be the same: divide truly (div.rn), and round the product
+once.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import Exact
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # part: elements of a rank
+    "tiny": {"part": 500},
+    "paper": {"part": 4096},
+    "real": {"part": 27264000},  # one decoder layer of Llama-3-8B, 8 ranks
+    "odd": {"part": 1009},
+}
+HISTORY = 16
+# Maxima (times a power of two) that give the same float32 scale by division by 448 and by multiplication by 1 / 448, and
+# bf16 quotients that are on no boundary between two codes: no correct kernel fails for how its hardware divides.
+SIGNIFICANDS = (129, 133, 135, 139, 143, 147, 149, 153, 157, 163, 167, 171, 177, 181, 185, 191, 195, 205, 209, 219, 223)
+
+
+def draw_with_history(draw: Draw, name: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A tensor of known largest magnitude, and a history that may be larger and may have its largest entry leave now."""
+    choice = draw.random(f"{name} history")
+    exponent = choice.choice((-7, -6, -5))
+    largest = choice.choice(SIGNIFICANDS) * 2.0**exponent
+    history = [choice.uniform(0.1, 0.9) * largest for _ in range(HISTORY)]
+    if choice.random() < 0.5:
+        history[0] = choice.uniform(1.1, 1.9) * largest  # dropped before the scale is taken
+    if choice.random() < 0.5:
+        peak = largest + 2.0 ** (exponent - 3)  # a float32 maximum is not in bf16, where it becomes `largest`
+    else:
+        history[choice.randrange(1, HISTORY)] = largest
+        peak = largest * choice.uniform(0.5, 0.9)
+    values = draw.normal(name, (count,), scale=peak / choice.uniform(4.0, 6.0), dtype=torch.float32)
+    values.clamp_(-0.98 * peak, 0.98 * peak)
+    values[choice.randrange(count)] = peak if choice.random() < 0.5 else -peak
+    return values.to(draw.dtype), torch.tensor(history, dtype=torch.bfloat16, device=draw.device)
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    parameters, history = draw_with_history(draw, "flat_param_shard", draw.size["part"])
+    return {"flat_param_shard": parameters, "amax_history": history}
+
+
+def solution(flat_param_shard: torch.Tensor, amax_history: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    if flat_param_shard.dim() != 1:
+        raise ValueError(f"a part of the parameters is flat, not {tuple(flat_param_shard.shape)}")
+    amax = flat_param_shard.abs().max().to(amax_history.dtype)
+    history = torch.cat([amax_history[1:], amax.reshape(1)])
+    peak = history.max().clamp(min=1e-12).to(torch.float32)
+    # Divided by a tensor: torch may turn a division by a plain number into a multiplication.
+    scale = peak / torch.full_like(peak, 448.0)
+    codes = (flat_param_shard.to(torch.float32) / scale).to(torch.float8_e4m3fn)
+    values = (codes.to(torch.float32) * scale).to(flat_param_shard.dtype)
+
+    full = torch.empty(dist.get_world_size() * values.numel(), dtype=values.dtype, device=values.device)
+    dist.all_gather_into_tensor(full, values)
+    return full, history
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    part, w = size["part"], world_size
+    coded = part + 4  # one byte an element, and the scale
+    return Cost(
+        flops=(6 + 2 * w) * part,
+        hbm_bytes=(2 + w) * part * element_bytes,
+        link_sent_bytes=(w - 1) * coded,
+        link_received_bytes=(w - 1) * coded,
+        phases=1 if w > 1 else 0,
+        switch_sent_bytes=coded if w > 1 else 0,
+        switch_received_bytes=(w - 1) * coded,
+        note="codes of one byte travel, where the reference sends values in the dtype",
+    )
+
+
+PROBLEM = Problem(
+    id=53,
+    name="fp8_allgather_params",
+    source="torchao and Transformer Engine, FSDP all-gather in FP8",
+    taxonomy=Taxonomy(
+        parallelism=("fsdp",),
+        layer="quantization",
+        stage=("training-forward",),
+        pattern=("all-gather",),
+        fusable="absolute maximum, FP8 codes at the sender, values at the receiver",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=Exact(),
+    truth="native",  # codes are defined by float32 arithmetic, and the history by bf16
+    dtypes=("bf16", "fp16", "fp32"),
+)

@@ -1,0 +1,205 @@
+"""Backward of ring attention, then the gradients are averaged over data-parallel replicas.
+
+ring-flash-attention's backward in Megatron-LM's CP x DP layout. Rank = dp_rank * cp + cp_rank: a ring is consecutive
+ranks, the replicas of a block are cp apart. Rank holds q, k, v and dout (B, S, heads, head size) of its block of
+positions, the forward's out, and its log-sum-exp softmax_lse (B, heads, S) in float32. For every block of keys that the
+queries saw: P = exp(q k^T * scale - lse), dS = P * (dout v^T - sum(dout * out)), dq += dS k * scale, dk += dS^T q *
+scale, dv += P^T dout, all in float32 (or wider). Blocks of K and V go around the ring, and the sums dk and dv travel
+with them in float32, with one last hop home: cp hops, not cp - 1. The three gradients are rounded to their dtype, then
+summed over dp_group in it and divided by its size (None: no averaging). In a causal call, ranks before a block's owner
+only pass it on.
+
+Two ranks are two replicas without a ring. A good kernel reads K and V of its peers directly and adds dk and dv into
+float32 sums at the owner, in an order that does not depend on who is first, while the next block is computed.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # tokens: the whole sequence of a replica; each of cp ring ranks holds tokens // cp positions
+    "tiny": {"batch": 2, "tokens": 24, "heads": 2, "head_size": 16},
+    "paper": {"batch": 16, "tokens": 16, "heads": 8, "head_size": 64},
+    "real": {"batch": 1, "tokens": 8192, "heads": 32, "head_size": 128},  # Llama-2-7B heads, CP 4, DP 2
+    "odd": {"batch": 3, "tokens": 46, "heads": 5, "head_size": 18},
+}
+SCORE_BYTES_LIMIT = 80e9
+
+
+def forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, first: int | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention of one block's queries over all keys, with its log-sum-exp; `first` is their position if causal."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    outs, sums = [], []
+    for head in range(q.shape[2]):  # one by one, as the scores of all heads of a long sequence take much memory
+        scores = torch.matmul(q[:, :, head].to(wide), k[:, :, head].to(wide).transpose(1, 2)) * q.shape[3] ** -0.5
+        if first is not None:
+            future = torch.ones(scores.shape[1:], dtype=torch.bool, device=q.device).triu(1 + first)
+            scores.masked_fill_(future, float("-inf"))
+        sums.append(scores.logsumexp(dim=-1))
+        outs.append(torch.matmul((scores - sums[-1].unsqueeze(-1)).exp_(), v[:, :, head].to(wide)))
+    return torch.stack(outs, dim=2).to(q.dtype), torch.stack(sums, dim=1)
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    cp_rank, cp = draw.coordinate("cp")
+    dp_rank, _ = draw.coordinate("dp")
+    positions = draw.size["tokens"] // cp
+    shape = (draw.size["batch"], positions, draw.size["heads"], draw.size["head_size"])
+    causal = draw.random("causal", key="all").random() < 0.5
+
+    def block(name: str, owner: int) -> torch.Tensor:
+        """Any rank's K or V of this replica: out and lse are those of the whole sequence."""
+        key = (dp_rank, owner)
+        # Keys of another size on each rank give the blocks unlike weights.
+        sharpness = draw.random("sharpness", key=key).uniform(0.5, 2.0) if name == "k" else 1.0
+        return draw.normal(name, shape, scale=sharpness, key=key)
+
+    q = draw.normal("q", shape)
+    keys, values = ([block(name, owner) for owner in range(cp)] for name in "kv")
+    out, lse = forward(q, torch.cat(keys, 1), torch.cat(values, 1), first=cp_rank * positions if causal else None)
+    return {
+        "dout": draw.normal("dout", shape),
+        "q": q,
+        "k": keys[cp_rank],
+        "v": values[cp_rank],
+        "out": out,
+        "softmax_lse": lse,
+        "softmax_scale": None,
+        "causal": causal,
+        "cp_group": draw.group("cp"),
+        "dp_group": draw.group("dp"),
+    }
+
+
+def solution(
+    dout: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    softmax_lse: torch.Tensor,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    cp_group: dist.ProcessGroup | None = None,
+    dp_group: dist.ProcessGroup | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    batch, positions, heads, head_size = q.shape
+    if any(t.shape != q.shape for t in (dout, k, v, out)) or softmax_lse.shape != (batch, heads, positions):
+        shapes = [tuple(t.shape) for t in (dout, q, k, v, out, softmax_lse)]
+        raise ValueError(f"shapes of dout, q, k, v, out, softmax_lse do not fit: {shapes}")
+    cp_group = dist.group.WORLD if cp_group is None else cp_group
+    assert cp_group is not None
+    cp, rank = dist.get_world_size(cp_group), dist.get_rank(cp_group)
+    to_rank = dist.get_global_rank(cp_group, (rank + 1) % cp)
+    from_rank = dist.get_global_rank(cp_group, (rank - 1) % cp)
+
+    def pass_on(block: torch.Tensor) -> tuple[torch.Tensor, list[dist.Work]]:
+        """Send a block to the next rank of the ring and begin to receive one from the rank before."""
+        received = torch.empty_like(block)
+        send = dist.P2POp(dist.isend, block, to_rank, cp_group)
+        receive = dist.P2POp(dist.irecv, received, from_rank, cp_group)
+        return received, dist.batch_isend_irecv([send, receive])
+
+    scale = head_size**-0.5 if softmax_scale is None else softmax_scale
+    wide = torch.promote_types(q.dtype, torch.float32)
+    query, d_out, output = (t.to(wide).transpose(1, 2) for t in (q, dout, out))  # (B, heads, S, head size)
+    lse = softmax_lse.to(wide).unsqueeze(-1)
+    delta = (d_out * output).sum(dim=-1, keepdim=True)
+    future = torch.ones(positions, positions, dtype=torch.bool, device=q.device).triu(1)
+
+    kv = torch.stack([k, v])
+    dq = torch.zeros_like(query)
+    dkv = torch.zeros(kv.shape, dtype=wide, device=kv.device)
+    for step in range(cp):  # kv and dkv now belong to ring rank (rank - step) mod cp
+        requests: list[dist.Work] = []
+        if step + 1 < cp:
+            next_kv, requests = pass_on(kv)
+
+        if step <= rank or not causal:
+            key, value = kv.to(wide).transpose(2, 3)
+            scores = torch.matmul(query, key.transpose(-2, -1)) * scale
+            if causal and step == 0:
+                scores.masked_fill_(future, float("-inf"))
+            weights = (scores - lse).exp_()
+            d_weights = torch.matmul(d_out, value.transpose(-2, -1))
+            d_scores = weights * (d_weights - delta) * scale
+            dq += torch.matmul(d_scores, key)
+            dkv[0] += torch.matmul(d_scores.transpose(-2, -1), query).transpose(1, 2)
+            dkv[1] += torch.matmul(weights.transpose(-2, -1), d_out).transpose(1, 2)
+
+        for request in requests:
+            request.wait()
+        if requests:
+            kv = next_kv
+        if cp > 1:  # also after the last step: the sums of a block go home
+            next_dkv, requests = pass_on(dkv)
+            for request in requests:
+                request.wait()
+            dkv = next_dkv
+
+    gradients = (dq.transpose(1, 2).to(q.dtype).contiguous(), dkv[0].to(k.dtype), dkv[1].to(v.dtype))
+    if dp_group is None or dist.get_world_size(dp_group) == 1:
+        return gradients
+    for gradient in gradients:
+        dist.all_reduce(gradient, op=dist.ReduceOp.SUM, group=dp_group)
+        gradient.div_(dist.get_world_size(dp_group))
+    return gradients
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    dp = min(2, world_size)
+    cp = world_size // dp
+    positions = size["tokens"] // cp
+    elements = size["batch"] * positions * size["heads"] * size["head_size"]
+    tensor = elements * element_bytes
+    averaged = 2 * (dp - 1) / dp * 3 * tensor
+    return Cost(
+        flops=10 * elements * positions * (cp - 0.5),
+        hbm_bytes=8 * tensor,
+        link_sent_bytes=(cp - 1) * 2 * elements * 4 + averaged,  # gradients of keys and values stay float32
+        link_received_bytes=(cp - 1) * 2 * tensor + averaged,
+        phases=2 * int(cp > 1) + int(dp > 1),
+        note="a causal call, on the last rank of a ring; blocks are read from their owners, not passed on",
+    )
+
+
+def requires(size: Size, world_size: int) -> str | None:
+    if world_size > 1 and world_size % 2:
+        return f"two replicas need one rank or an even number, not {world_size}"
+    cp = world_size // min(2, world_size)
+    positions = size["tokens"] // cp
+    if positions < 1:
+        return f"{size['tokens']} tokens are too few for {cp} ring ranks"
+    score_bytes = 5 * world_size * size["batch"] * size["heads"] * positions**2 * 8
+    if score_bytes > SCORE_BYTES_LIMIT:
+        return f"the reference needs {score_bytes / 1e9:.0f} GB for scores with {world_size} ranks; use more ranks"
+    return None
+
+
+PROBLEM = Problem(
+    id=57,
+    name="ring_attention_backward_dp",
+    source="ring-flash-attention backward in Megatron-LM's CP x DP layout",
+    taxonomy=Taxonomy(
+        parallelism=("cp", "dp"),
+        layer="attention",
+        stage=("training-backward",),
+        pattern=("ring", "all-reduce"),
+        fusable="attention-block backward, averaging",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    world_sizes=(1, 2, 4, 8),
+    requires=requires,
+    layout="cp_dp",
+)

@@ -1,0 +1,132 @@
+"""SigLIP loss: every rank compares its images with the texts of all ranks, which travel both ways around a ring.
+
+OpenCLIP's SigLipLoss with bidirectional exchange. Rank r holds b images and b texts (b, D), rows of length 1. For the
+texts of rank j: logits = (logit_scale * image) text^T + logit_bias, and the block's loss is -sum(log sigmoid(y *
+logits)) / b with y = -1, except +1 on the diagonal of the rank's own block. The result, a 0-dim tensor in the dtype, is
+the sum over all blocks: the loss of this rank's images, averaged over its own b, not reduced over ranks. Products,
+logits and log-sigmoids are rounded to the dtype, the sum over a block is taken in float32; blocks are added in the order
+own, r + 1, r - 1, r + 2, r - 2, and so on, and for even W finally r - W / 2.
+
+Only the own block has positives: the diagonal of every other block is negative too. A good kernel reads the texts of its
+peers directly, keeps logits on chip and reduces them at once, so that no b x b matrix is ever written.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import Close
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # batch: images of a rank
+    "tiny": {"batch": 16, "d": 32},
+    "paper": {"batch": 256, "d": 1024},
+    "real": {"batch": 4096, "d": 1152},  # SigLIP So400m, 32768 pairs over 8 ranks
+    "odd": {"batch": 29, "d": 51},
+}
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    batch, d = draw.size["batch"], draw.size["d"]
+    # Texts lean to or away from a direction that all images share, on each rank by its own amount: blocks differ much in
+    # loss, and W times the own block is no guess.
+    shared = torch.nn.functional.normalize(draw.normal("direction", (1, d), key="all", dtype=torch.float32), dim=-1)
+    lean = (draw.rank + draw.random("turn", key="all").randrange(draw.world_size)) % draw.world_size
+    text_lean = 1.6 * lean / max(1, draw.world_size - 1) - 0.8 + draw.random("lean").uniform(-0.2, 0.2)
+
+    def features(name: str, amount: float) -> torch.Tensor:
+        noise = draw.normal(name, (batch, d), scale=d**-0.5, dtype=torch.float32)
+        return torch.nn.functional.normalize(noise + amount * shared, dim=-1).to(draw.dtype)
+
+    chosen = draw.random("scale and bias", key="all")
+    return {
+        "image_features": features("image_features", 1.0),
+        "text_features": features("text_features", text_lean),
+        "logit_scale": math.exp(chosen.uniform(math.log(3.0), math.log(12.0))),
+        # Near zero, where all blocks count. At a trained model's -10 remote blocks are lost in the rounding.
+        "logit_bias": chosen.uniform(-2.0, 0.5),
+        "group": draw.group("world"),
+    }
+
+
+def solution(
+    image_features: torch.Tensor,
+    text_features: torch.Tensor,
+    logit_scale: float,
+    logit_bias: float = 0.0,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    if image_features.dim() != 2 or image_features.shape != text_features.shape:
+        raise ValueError(f"images {tuple(image_features.shape)} and texts {tuple(text_features.shape)} must be pairs")
+    group = dist.group.WORLD if group is None else group
+    assert group is not None
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    left = dist.get_global_rank(group, (rank - 1) % world_size)
+    right = dist.get_global_rank(group, (rank + 1) % world_size)
+    batch = image_features.shape[0]
+    images = logit_scale * image_features
+
+    def block_loss(texts: torch.Tensor, positives: bool) -> torch.Tensor:
+        logits = torch.matmul(images, texts.t()) + logit_bias
+        labels = torch.full_like(logits, -1.0)
+        if positives:
+            labels.fill_diagonal_(1.0)
+        return -torch.nn.functional.logsigmoid(labels * logits).sum() / batch
+
+    loss = block_loss(text_features, positives=True)
+    from_left = from_right = text_features.contiguous()
+    for hop in range(1, world_size // 2 + 1):
+        both_ways = 2 * hop < world_size  # the last hop of an even ring goes one way: both ends are the same block
+        new_left, new_right = torch.empty_like(from_left), torch.empty_like(from_right)
+        messages = [dist.P2POp(dist.isend, from_left, right, group), dist.P2POp(dist.irecv, new_left, left, group)]
+        if both_ways:
+            messages.append(dist.P2POp(dist.isend, from_right, left, group))
+            messages.append(dist.P2POp(dist.irecv, new_right, right, group))
+        for request in dist.batch_isend_irecv(messages):
+            request.wait()
+        from_left, from_right = new_left, new_right
+        if both_ways:
+            loss = loss + block_loss(from_right, positives=False)
+        loss = loss + block_loss(from_left, positives=False)
+    return loss
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    batch, d, w = size["batch"], size["d"], world_size
+    block = batch * d * element_bytes
+    return Cost(
+        flops=2 * w * batch**2 * d,
+        hbm_bytes=(w + 1) * block,
+        link_sent_bytes=(w - 1) * block,
+        link_received_bytes=(w - 1) * block,
+        phases=1 if w > 1 else 0,
+        switch_sent_bytes=block if w > 1 else 0,
+        switch_received_bytes=(w - 1) * block,
+        note="texts are read from their owners, where the reference passes them on in W / 2 hops",
+    )
+
+
+PROBLEM = Problem(
+    id=58,
+    name="openclip_contrastive_loss",
+    source="OpenCLIP SigLipLoss, bidirectional exchange",
+    taxonomy=Taxonomy(
+        parallelism=("dp",),
+        layer="loss",
+        stage=("training-forward",),
+        pattern=("ring",),
+        fusable="similarity GEMM, log-sigmoid, full reduction",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    # One number, rounded once per block: W half-steps of bf16 at most, and logits rounded without bias.
+    compare=Close(rtol={torch.bfloat16: 2e-2, torch.float32: 1e-5, torch.float64: 1e-12}),
+    dtypes=("bf16", "fp32", "fp64"),  # sums over a block are above the range of fp16
+)

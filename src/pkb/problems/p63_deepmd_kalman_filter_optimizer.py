@@ -1,0 +1,175 @@
+"""One step of a blocked Kalman filter optimizer: one scalar over all ranks, then everybody's new weights.
+
+DeePMD-kit's LKFOptimizer, its blocks spread over the ranks like ZeRO optimizer state. Rank r holds blocks i, each a
+column H_i (n, 1) of the gradient, weights w_i (n, 1) and a symmetric covariance P_i (n, n); the error is a scalar known
+to all. With d the sum over **all blocks of all ranks** of lambda + H_i' P_i H_i, and a = 1 / d, a block becomes
+w_i + a * error * P_i H_i and (P_i - a * (P_i H_i) (P_i H_i)') / lambda. Afterwards every rank holds the new weights
+of all blocks of all ranks, in rank order, its own new P, and the next lambda, nue * lambda + 1 - nue. Block sizes and
+their number may differ between ranks. The lists `weights` and `P` are the optimizer's state: the reference puts the
+new tensors into them; a candidate may leave them, put new ones in, or update in place.
+
+Everything is float64. Eight bytes stand between two passes over P: K = P H serves both the scalar and the update. A
+good kernel overlaps the exchange of the weights, which needs one number from every rank, with the update of P, which
+is nearly all of the time.
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import Context, NormGate
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # blocks of a rank, each of size n but for the last, which is what remains of the rank's parameters
+    "tiny": {"blocks": 3, "n": 24},
+    "paper": {"blocks": 8, "n": 1024},
+    # DeePMD's default block size. Twelve blocks a rank (one fitting net on 8 ranks) would be 20 GB of P for every set of
+    # arguments and as much for every result; three leave room for several.
+    "real": {"blocks": 3, "n": 5120},
+    "odd": {"blocks": 2, "n": 37},
+}
+DIRECTIONS = 8
+
+
+def block_sizes(size: Size, source: random.Random) -> list[int]:
+    n = size["n"]
+    return [n] * (size["blocks"] - 1) + [source.randint(n // 2, n)]
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    sizes = block_sizes(draw.size, draw.random("blocks"))
+    scalars = draw.random("scalars", key="all")
+    covariances = []
+    for i, n in enumerate(sizes):
+        directions = draw.normal(f"directions {i}", (n, DIRECTIONS), scale=DIRECTIONS**-0.5)
+        covariance = directions @ directions.T
+        covariance.diagonal().add_(1.0)
+        covariances.append(covariance)
+    return {
+        # A different scale on every rank: W times the own contribution is then no guess of the sum.
+        "H": [
+            draw.normal(f"H {i}", (n, 1), scale=draw.random("scale").uniform(0.5, 3.0) * n**-0.5)
+            for i, n in enumerate(sizes)
+        ],
+        "error": draw.normal("error", (), key="all"),
+        "weights": [draw.normal(f"weights {i}", (n, 1)) for i, n in enumerate(sizes)],
+        "P": covariances,
+        "kalman_lambda": scalars.uniform(0.95, 0.99),
+        "kalman_nue": scalars.uniform(0.99, 0.999),
+    }
+
+
+def solution(
+    H: list[torch.Tensor],
+    error: torch.Tensor,
+    weights: list[torch.Tensor],
+    P: list[torch.Tensor],
+    kalman_lambda: float,
+    kalman_nue: float = 0.9987,
+) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor]:
+    if not len(H) == len(weights) == len(P):
+        raise ValueError(f"{len(H)} gradients, {len(weights)} weights and {len(P)} covariances")
+    for h, w, p in zip(H, weights, P, strict=True):
+        n = w.shape[0]
+        if h.shape != (n, 1) or w.shape != (n, 1) or p.shape != (n, n):
+            raise ValueError(f"a block of H {tuple(h.shape)}, weights {tuple(w.shape)}, P {tuple(p.shape)}")
+    dtype, device = weights[0].dtype, weights[0].device
+    distributed = dist.is_initialized()
+
+    gains = [torch.matmul(p, h) for p, h in zip(P, H, strict=True)]  # K = P H
+    total = torch.zeros((1, 1), dtype=dtype, device=device)
+    for h, gain in zip(H, gains, strict=True):
+        total += kalman_lambda + torch.matmul(h.T, gain)  # lambda counts once for every block
+    if distributed:
+        dist.all_reduce(total, op=dist.ReduceOp.SUM)
+    a = 1 / total
+
+    for i, gain in enumerate(gains):
+        weights[i] = weights[i] + a * error.to(dtype) * gain
+        P[i] = (P[i] - a * torch.matmul(gain, gain.T)) / kalman_lambda
+    next_lambda = torch.tensor(kalman_nue * kalman_lambda + 1 - kalman_nue, dtype=dtype, device=device)
+    if not distributed:
+        return list(weights), P, next_lambda
+
+    # Ranks have different blocks: exchange their number and sizes, then the weights, padded to equal lengths.
+    world_size = dist.get_world_size()
+    counts = torch.empty(world_size, dtype=torch.int64, device=device)
+    dist.all_gather_into_tensor(counts, torch.tensor([len(weights)], device=device))
+    most = int(counts.max())
+    own_sizes = torch.zeros(most, dtype=torch.int64, device=device)
+    own_sizes[: len(weights)] = torch.tensor([w.shape[0] for w in weights], device=device)
+    sizes = torch.empty(world_size * most, dtype=torch.int64, device=device)
+    dist.all_gather_into_tensor(sizes, own_sizes)
+    rows = sizes.view(world_size, most).tolist()
+    longest = max(sum(row) for row in rows)
+    own = torch.zeros(longest, dtype=torch.float64, device=device)
+    own[: sum(w.shape[0] for w in weights)] = torch.cat(weights)[:, 0]
+    gathered = torch.empty(world_size * longest, dtype=torch.float64, device=device)
+    dist.all_gather_into_tensor(gathered, own)
+
+    everybody: list[torch.Tensor] = []
+    for row, count, flat in zip(rows, counts.tolist(), gathered.split(longest), strict=True):
+        blocks = flat[: sum(row)].split(row[:count])
+        everybody += [block[:, None].to(dtype) for block in blocks]
+    return everybody, P, next_lambda
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    w, n = world_size, size["n"]
+    sizes = [n] * (size["blocks"] - 1) + [3 * n // 4]
+    entries, parameters = sum(s * s for s in sizes), sum(sizes)
+    weights = parameters * 8
+    return Cost(
+        flops=5 * entries,
+        hbm_bytes=3 * entries * element_bytes + 3 * weights,
+        link_sent_bytes=(w - 1) * weights + 2 * (w - 1) / w * 8,
+        link_received_bytes=(w - 1) * weights + 2 * (w - 1) / w * 8,
+        phases=2 if w > 1 else 0,
+        switch_sent_bytes=weights + 8 if w > 1 else 0,
+        switch_received_bytes=(w - 1) * weights + 8 if w > 1 else 0,
+        note="an average rank; P is read for K, then read and written for the update",
+    )
+
+
+@dataclass(frozen=True)
+class NewOrUntouched:
+    """The caller's lists afterwards: the new state, or the old one, since upstream checks neither."""
+
+    name: str
+    gate: NormGate
+
+    def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
+        ratio = self.gate(truth, output, context)
+        if ratio > 1 and any(torch.equal(old, output) for old in context.arguments[self.name]):
+            return 0.0
+        return ratio
+
+
+UPDATED = NormGate(tau={torch.float64: 1e-12})
+
+PROBLEM = Problem(
+    id=63,
+    name="deepmd_kalman_filter_optimizer",
+    source="DeePMD-kit LKFOptimizer",
+    taxonomy=Taxonomy(
+        parallelism=("fsdp",),
+        layer="optimizer",
+        stage=("optimizer",),
+        pattern=("all-reduce", "all-gather-v"),
+        fusable="matrix-vector product before, rank-1 update of P after",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=UPDATED,
+    mutates={"weights": NewOrUntouched("weights", UPDATED), "P": NewOrUntouched("P", UPDATED)},
+    truth="native",  # is float64
+    dtypes=("fp64",),
+)

@@ -1,0 +1,109 @@
+"""Causal depthwise convolution over a sequence that is split zigzag over the ranks: a halo from two neighbours.
+
+Evo 2, Savanna and NeMo Hyena under context parallelism. The sequence has 2 W chunks; rank r holds chunk r (first half
+of the last axis of `x`) and chunk 2 W - 1 - r (second half), so that causal work is even. Each chunk needs the last
+K - 1 samples of the chunk before it. For the first half these come from rank r - 1 (zeros on rank 0); for the second
+half from rank r + 1, and on the last rank from its own first half. y[., c, t] is the sum over j < K of
+weight[c, 0, j] * x[., c, t - (K - 1) + j], accumulated in float32 and rounded once. The weight is replicated.
+
+Only K - 1 outputs of a chunk wait for a neighbour: a good kernel publishes its tails, computes everything else, and
+finishes the borders when the halos are there. First halves flow up the ranks, second halves down.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import NormGate
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # chunk: positions of one of the two chunks of a rank
+    "tiny": {"batch": 1, "hidden": 24, "chunk": 32, "kernel": 7},
+    "paper": {"batch": 1, "hidden": 1024, "chunk": 1024, "kernel": 7},
+    # Evo 2 7B, a context of 262144 on 8 ranks: 256 MiB a rank. The whole million would not leave room for the truth.
+    "real": {"batch": 1, "hidden": 4096, "chunk": 16384, "kernel": 7},
+    "odd": {"batch": 3, "hidden": 29, "chunk": 23, "kernel": 5},
+}
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    hidden, kernel = draw.size["hidden"], draw.size["kernel"]
+    return {
+        "x": draw.normal("x", (draw.size["batch"], hidden, 2 * draw.size["chunk"])),
+        "weight": draw.normal("weight", (hidden, 1, kernel), scale=kernel**-0.5, key="all"),
+        "group": draw.group("world"),
+    }
+
+
+def solution(x: torch.Tensor, weight: torch.Tensor, group: dist.ProcessGroup | None = None) -> torch.Tensor:
+    group = dist.group.WORLD if group is None else group
+    assert group is not None
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    hidden, halo = x.shape[1], weight.shape[-1] - 1
+    if x.shape[-1] % 2 or x.shape[-1] // 2 < halo:
+        raise ValueError(f"{x.shape[-1]} positions are not two chunks of at least {halo}")
+    if weight.shape[:2] != (hidden, 1):
+        raise ValueError(f"weight {tuple(weight.shape)} does not fit {hidden} channels")
+
+    first, second = x.chunk(2, dim=-1)
+    first_tail = first[..., first.shape[-1] - halo :].contiguous()
+    second_tail = second[..., second.shape[-1] - halo :].contiguous()
+    first_halo = torch.zeros_like(first_tail)  # before the sequence begins there is nothing
+    second_halo = first_tail.clone()  # on the last rank the second chunk follows the first
+
+    transfers = []
+    if rank > 0:
+        below = dist.get_global_rank(group, rank - 1)
+        transfers.append(dist.P2POp(dist.isend, second_tail, below, group))
+        transfers.append(dist.P2POp(dist.irecv, first_halo, below, group))
+    if rank + 1 < world_size:
+        above = dist.get_global_rank(group, rank + 1)
+        transfers.append(dist.P2POp(dist.irecv, second_halo, above, group))
+        transfers.append(dist.P2POp(dist.isend, first_tail, above, group))
+    if transfers:
+        for request in dist.batch_isend_irecv(transfers):
+            request.wait()
+
+    outputs = []
+    for chunk, before in ((first, first_halo), (second, second_halo)):
+        extended = torch.cat([before, chunk], dim=-1)
+        outputs.append(torch.nn.functional.conv1d(extended, weight, groups=hidden))
+    return torch.cat(outputs, dim=-1)
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    rows, kernel = size["batch"] * size["hidden"], size["kernel"]
+    elements = 2 * rows * size["chunk"]
+    neighbours = min(2, world_size - 1)  # an inner rank has two, the two ends have one
+    tails = neighbours * rows * (kernel - 1) * element_bytes
+    return Cost(
+        flops=2 * kernel * elements,
+        hbm_bytes=2 * elements * element_bytes + size["hidden"] * kernel * element_bytes,
+        link_sent_bytes=tails,
+        link_received_bytes=tails,
+        phases=1 if world_size > 1 else 0,
+    )
+
+
+PROBLEM = Problem(
+    id=71,
+    name="hyena_conv1d_boundary_exchange",
+    source="Evo 2, Savanna and NeMo Hyena, causal depthwise convolution under CP",
+    taxonomy=Taxonomy(
+        parallelism=("cp",),
+        layer="convolution",
+        stage=("training-forward",),
+        pattern=("halo",),
+        fusable="depthwise convolution",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    # One rounding of a sum of K terms.
+    compare=NormGate(tau={torch.bfloat16: 5e-3, torch.float16: 6e-4, torch.float32: 1e-6}),
+)

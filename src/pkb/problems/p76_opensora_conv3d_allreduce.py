@@ -1,0 +1,137 @@
+"""Three-dimensional convolution with input channels spread over the ranks: partial results are summed, then the bias added.
+
+The video decoder of Open-Sora 2 (a HunyuanVideo-style VAE) under tensor parallelism. Rank r holds its slice of the input
+channels, input (B, C, T, H, W), and the weights of that slice, weight (Cout, C / groups, kt, kh, kw); the bias (Cout) is
+the same everywhere. Each rank convolves its channels (cross-correlation, zero padding), rounds to the dtype, and the
+sum over the ranks plus the bias, added once, is returned on every rank. `groups` are those of the convolution, `group` is
+the process group.
+
+The sum is as large as the output, and the convolution that precedes it takes long enough to hide most of it. A good
+kernel publishes finished tiles while it computes the next, adds the W partial tiles of a position on one rank in float32,
+puts the bias there too, and hands out the result.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES: dict[str, Size] = {  # channels: of all ranks together; frames, height, width: of the input
+    "tiny": {"channels": 32, "out": 16, "frames": 4, "height": 7, "width": 6, "padding": 1},
+    "paper": {"channels": 512, "out": 512, "frames": 19, "height": 66, "width": 66, "padding": 0},
+    # A 256-channel stage of the VAE at 256 x 256; 17 of 65 frames, or float64 copies for 8 ranks do not fit one GPU.
+    "real": {"channels": 256, "out": 256, "frames": 19, "height": 258, "width": 258, "padding": 0},
+    "odd": {  # another stride, padding and dilation on each axis, and a grouped convolution
+        "channels": 50, "groups": 2, "out": 14, "frames": 7, "height": 13, "width": 11,
+        "stride_t": 2, "stride_w": 2, "padding": 1, "padding_h": 2, "dilation_h": 2,
+    },
+}  # fmt: skip
+KERNEL = 3
+CALLS_WITH_BIAS = 0.75
+
+
+def per_axis(size: Size, name: str, default: int) -> int | tuple[int, int, int]:
+    """One number where the three axes agree, as callers write it."""
+    t, h, w = (size.get(f"{name}_{axis}", size.get(name, default)) for axis in "thw")
+    return t if t == h == w else (t, h, w)
+
+
+def local_channels(size: Size, world_size: int) -> int:
+    groups = size.get("groups", 1)
+    return size["channels"] // world_size // groups * groups
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    size, channels, out = draw.size, local_channels(draw.size, draw.world_size), draw.size["out"]
+    groups = size.get("groups", 1)
+    fan_in = channels // groups * KERNEL**3 * draw.world_size
+    bias = draw.normal("bias", (out,), key="all")  # as large as the sum: added W times, or never, it shows
+    return {
+        "input": draw.normal("input", (1, channels, size["frames"], size["height"], size["width"])),
+        "weight": draw.normal("weight", (out, channels // groups, KERNEL, KERNEL, KERNEL), scale=fan_in**-0.5),
+        "bias": bias if draw.random("with bias", key="all").random() < CALLS_WITH_BIAS else None,
+        "stride": per_axis(size, "stride", 1),
+        "padding": per_axis(size, "padding", 0),
+        "dilation": per_axis(size, "dilation", 1),
+        "groups": groups,
+        "group": draw.group("world"),
+    }
+
+
+def solution(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: int | tuple[int, int, int],
+    padding: int | tuple[int, int, int],
+    dilation: int | tuple[int, int, int],
+    groups: int = 1,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    if weight.shape[1] * groups != input.shape[1]:
+        raise ValueError(f"{groups} groups of {weight.shape[1]} channels do not make {input.shape[1]}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"{weight.shape[0]} output channels need as many biases, not {tuple(bias.shape)}")
+    output = torch.nn.functional.conv3d(input, weight, None, stride, padding, dilation, groups).contiguous()
+    dist.all_reduce(output, op=dist.ReduceOp.SUM, group=group)
+    if bias is not None:
+        output += bias.view(1, -1, 1, 1, 1)
+    return output
+
+
+def output_positions(size: Size) -> int:
+    """Positions of the output in all three axes."""
+    product = 1
+    for axis, name in zip("thw", ("frames", "height", "width"), strict=True):
+        stride, padding, dilation = (
+            size.get(f"{key}_{axis}", size.get(key, default))
+            for key, default in (("stride", 1), ("padding", 0), ("dilation", 1))
+        )
+        product *= (size[name] + 2 * padding - dilation * (KERNEL - 1) - 1) // stride + 1
+    return product
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    w, channels, out = world_size, local_channels(size, world_size), size["out"]
+    group_channels = channels // size.get("groups", 1)
+    result = out * output_positions(size) * element_bytes
+    arguments = channels * size["frames"] * size["height"] * size["width"] + out * group_channels * KERNEL**3
+    return Cost(
+        flops=2 * out * output_positions(size) * group_channels * KERNEL**3,
+        hbm_bytes=arguments * element_bytes + result,
+        link_sent_bytes=2 * (w - 1) / w * result,
+        link_received_bytes=2 * (w - 1) / w * result,
+        phases=2 if w > 1 else 0,
+        switch_sent_bytes=(1 + 1 / w) * result if w > 1 else 0,
+        switch_received_bytes=(1 + 1 / w) * result if w > 1 else 0,
+    )
+
+
+def requires(size: Size, world_size: int) -> str | None:
+    if local_channels(size, world_size) < 1:
+        return f"{size['channels']} channels are too few for {world_size} ranks"
+    return None
+
+
+PROBLEM = Problem(
+    id=76,
+    name="opensora_conv3d_allreduce",
+    source="Open-Sora 2 and HunyuanVideo, tensor-parallel Conv3d of the VAE",
+    taxonomy=Taxonomy(
+        parallelism=("tp",),
+        layer="convolution",
+        stage=("inference",),
+        pattern=("all-reduce",),
+        fusable="3-D convolution before, bias after",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    requires=requires,
+)

@@ -1,0 +1,50 @@
+"""T5: replaces the rank's stamping of the GPU's timer. Stopped by the judge's own clock.
+"""
+# problem: 1
+# ranks: 2
+# size: paper
+# plan: timing
+# expect: rejected
+# stage: timing
+# rule: clock
+# platform: gpu
+
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+_buffers = {}
+
+
+def honest(tensor):
+    """All-reduce on symmetric memory as an honest candidate does it."""
+    key = tuple(tensor.shape)
+    if key not in _buffers:
+        buffer = symm_mem.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        _buffers[key] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD)
+    buffer, handle = _buffers[key]
+    buffer.copy_(tensor.reshape(-1))
+    handle.barrier(channel=0)
+    total = torch.zeros(tensor.numel(), dtype=torch.float32, device=tensor.device)
+    for peer in range(handle.world_size):
+        total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
+    handle.barrier(channel=1)
+    return total.to(tensor.dtype).reshape(tensor.shape)
+_ticks = [0]
+
+
+def _stamp(self):
+    _ticks[0] += 1000
+    return _ticks[0]
+
+
+for _module in list(vars(sys)["modules"].values()):
+    if hasattr(_module, "CudaDevice") and hasattr(_module, "RankBarrier"):
+        vars(_module)["CudaDevice"].stamp = _stamp
+        vars(_module)["CudaDevice"].read_ns = lambda self, stamp: stamp
+
+
+def solution(tensor):
+    return honest(tensor)

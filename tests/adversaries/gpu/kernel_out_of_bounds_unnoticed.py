@@ -1,0 +1,22 @@
+"""The same without a wait: the fault comes to light in the harness's own next call, and must still be the
+candidate's.
+"""
+# problem: 1
+# ranks: 2
+# plan: quick
+# expect: crash
+# platform: gpu
+
+import torch
+from pkb import kit
+
+SOURCE = r"""
+extern "C" __global__ void wild(unsigned short* out) { out[(1ll << 40) + threadIdx.x] = 1; }
+"""
+KERNEL = kit.compile(SOURCE, name="wild").kernel("wild")
+
+
+def solution(tensor):
+    out = torch.zeros_like(tensor)
+    KERNEL[1, 32](out)
+    return out

@@ -1,0 +1,16 @@
+"""M6: NCCL through torch. Right, and said to be the library.
+"""
+# problem: 1
+# ranks: 2
+# plan: quick
+# expect: correct
+# communication: library
+# platform: gpu
+
+import torch.distributed as dist
+
+
+def solution(tensor):
+    out = tensor.clone()
+    dist.all_reduce(out)
+    return out
