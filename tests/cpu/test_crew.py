@@ -1,4 +1,7 @@
-"""A crew of ranks, well behaved and not: the failure says which ranks and how, and nothing is ever left behind."""
+"""A crew of ranks, well behaved and not: the failure says which ranks and how, and nothing is ever left behind.
+
+Starting a crew takes seconds, so ranks of one crew misbehave in different ways at the same time where that can be told apart.
+"""
 
 import os
 import signal
@@ -15,12 +18,14 @@ import psutil
 import pytest
 from leftovers import descriptors, processes_of, shared_memory, until
 
-from pkb.judge.crew import Crew, CrewFailure, CrewSpec, Limits
+from pkb.judge.crew import Crew
+from pkb.judge.failure import CrewFailure, CrewSpec
+from pkb.judge.limits import Limits
 from pkb.platforms.cpu import CpuPlatform
 
 GIB = 1 << 30
 HEAD = "import os, signal, sys, time\nrank = int(os.environ['RANK'])\n"
-LOAD_S = 60.0
+START_S = 180.0
 
 
 @pytest.fixture(autouse=True)
@@ -49,105 +54,107 @@ def crew_of(size: int, tmp_path: Path, *, memory_bytes: int = 64 * GIB, processe
     return Crew(CrewSpec("candidate", size, options=options), CpuPlatform(), limits)
 
 
-def load(crew: Crew, tmp_path: Path, source: str, *, timeout_s: float = LOAD_S) -> dict[int, dict[str, Any]]:
+def load(crew: Crew, tmp_path: Path, source: str, *, timeout_s: float = 120) -> dict[int, dict[str, Any]]:
     """Start the crew and import this text on every rank: what a candidate does there it could do anywhere."""
     path = tmp_path / "candidate.py"
     path.write_text(HEAD + textwrap.dedent(source) + "\ndef solution(): pass\n")
     crew.launch()
-    crew.await_ready(timeout_s=120)
-    crew.ask({"do": "open", "layout": {}, "mutates": [], "returns_input": False}, timeout_s=60)
+    crew.await_ready(timeout_s=START_S)
+    crew.ask({"do": "open", "layout": {}, "mutates": [], "returns_input": False}, timeout_s=START_S)
     return crew.ask({"do": "load", "path": str(path)}, timeout_s=timeout_s)
 
 
-def failure_of(tmp_path: Path, source: str, *, size: int = 2, timeout_s: float = LOAD_S, **limits: int) -> CrewFailure:
+def failure_of(tmp_path: Path, source: str, *, size: int = 2, timeout_s: float = 120, **limits: int) -> CrewFailure:
     with crew_of(size, tmp_path, **limits) as crew:
         with pytest.raises(CrewFailure) as caught:
             load(crew, tmp_path, source, timeout_s=timeout_s)
-        pids = list(crew._pids.values())
-        assert pids, "the kernel told the ranks' process ids"
+        assert len(crew.survivors()) <= size
     assert crew.survivors() == []
     assert caught.value.role == "candidate"
     return caught.value
 
 
-def test_ranks_answer_and_end(tmp_path: Path) -> None:
-    crew = crew_of(3, tmp_path)
+def test_ranks_answer_print_and_end(tmp_path: Path) -> None:
+    crew = crew_of(2, tmp_path)
     answers = load(crew, tmp_path, "print('hello from', rank, flush=True)")
-    assert sorted(answers) == [0, 1, 2]
-    assert crew.ask({"do": "drop"}, timeout_s=10) == crew.ask({"do": "drop"}, timeout_s=10) | {
-        rank: answer | {"at_ns": answer["at_ns"]} for rank, answer in crew.ask({"do": "drop"}, timeout_s=10).items()
-    } or True
-    assert len(processes_of(os.getpid())) >= 4
+    assert sorted(answers) == [0, 1]
+    assert all(answer["reply"] == "done" for answer in crew.ask({"do": "drop"}, timeout_s=60).values())
+    assert len(crew.survivors()) == 2, "both ranks live, known by the ids that the kernel gave"
+    # Known by the kernel's id from outside the namespace, a rank can be found, and killed by somebody else.
+    os.kill(crew._pids[0], signal.SIGKILL)
+    with pytest.raises(CrewFailure) as caught:
+        crew.ask({"do": "drop"}, timeout_s=60)
+    assert (caught.value.kind, caught.value.ranks) == ("gone", [0])
     crew.kill()
     crew.kill()  # safe to call twice
-    for rank in range(3):
-        assert f"hello from {rank}" in crew.output_tail()
-    assert crew.survivors() == []
+    assert "hello from 0" in crew.output_tail()
+    assert "hello from 1" in crew.output_tail()
 
 
 def test_an_exception_names_its_rank_and_line(tmp_path: Path) -> None:
-    failure = failure_of(tmp_path, "if rank == 1: raise ValueError('no such luck')")
-    assert (failure.kind, failure.ranks, failure.info["rank"]) == ("error", [1], 1)
+    """The first one is the cause; SystemExit is an answer like any other; rank 0 has done nothing wrong."""
+    source = """
+        if rank == 0: time.sleep(60)
+        if rank == 1: raise ValueError('no such luck')
+        if rank == 2:
+            time.sleep(0.5)
+            sys.exit(0)
+    """
+    failure = failure_of(tmp_path, source, size=3)
+    assert (failure.kind, failure.ranks, failure.info["rank"]) == ("error", [1, 2], 1)
     assert failure.info["type"] == "ValueError"
     assert "no such luck" in failure.detail
     assert "candidate.py" in failure.info["trace"]
+    assert [(state.rank, state.state) for state in failure.states] == [(0, "running")]
 
 
-def test_leaving_by_the_front_door_is_an_error_too(tmp_path: Path) -> None:
-    failure = failure_of(tmp_path, "if rank == 0: sys.exit(0)")
-    assert (failure.kind, failure.ranks) == ("error", [0])
-    assert failure.info["type"] == "SystemExit"
-
-
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ("os._exit(0)", "rank 1 left with status 0"),
-        ("os._exit(77)", "rank 1 left with status 77"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "rank 1 was ended by SIGKILL"),
-        ("import ctypes; ctypes.string_at(0)", "rank 1 was ended by SIGSEGV"),
-    ],
-)
-def test_a_rank_that_is_gone_is_told_with_its_end(tmp_path: Path, how: str, words: str) -> None:
-    failure = failure_of(tmp_path, f"if rank == 1:\n    {how}\ntime.sleep(30)")
-    assert (failure.kind, failure.ranks, failure.detail) == ("gone", [1], words)
+def test_a_rank_that_is_gone_is_told_with_its_end(tmp_path: Path) -> None:
+    source = """
+        if rank == 1: os._exit(77)
+        if rank == 2: os.kill(os.getpid(), signal.SIGKILL)
+        if rank == 3: import ctypes; ctypes.string_at(0)
+        time.sleep(60)
+    """
+    failure = failure_of(tmp_path, source, size=4)
+    assert failure.kind == "gone"
+    assert sorted(failure.detail.split("; ")) == [
+        "rank 1 left with status 77",
+        "rank 2 was ended by SIGKILL",
+        "rank 3 was ended by SIGSEGV",
+    ]
     assert [state.rank for state in failure.states] == [0], "the state of the rank that still waits is there"
 
 
 @pytest.mark.xfail(strict=True, raises=ValueError, reason="signal.Signals() does not know real-time signals")
 def test_a_real_time_signal_is_an_end_like_any_other(tmp_path: Path) -> None:
-    failure = failure_of(tmp_path, "if rank == 1: os.kill(os.getpid(), 40)")
-    assert (failure.kind, failure.ranks) == ("gone", [1])
+    failure = failure_of(tmp_path, "if rank == 0: os.kill(os.getpid(), 40)", size=1)
+    assert (failure.kind, failure.ranks) == ("gone", [0])
 
 
-def test_killed_from_outside(tmp_path: Path) -> None:
-    with crew_of(2, tmp_path) as crew:
-        load(crew, tmp_path, "")
-        os.kill(crew._pids[0], signal.SIGKILL)
-        with pytest.raises(CrewFailure) as caught:
-            crew.ask({"do": "drop"}, timeout_s=20)
-        assert (caught.value.kind, caught.value.ranks) == ("gone", [0])
-
-
-def test_a_hang_ends_in_time_and_says_where(tmp_path: Path) -> None:
-    """Rank 0 comes back; ranks 1 and 2 hang in different ways, and each is told."""
+def test_hanging_ranks_end_in_time_and_each_says_where(tmp_path: Path) -> None:
+    """Rank 0 comes back; the others wait, spin, are deaf to every signal, are stopped, and print for ever."""
     source = """
         import torch, torch.distributed as dist, torch.distributed._symmetric_memory as symm_mem
         buffer = symm_mem.empty(8, dtype=torch.float32, device="cpu")
         handle = symm_mem.rendezvous(buffer, dist.group.WORLD)
         def spin():
             while True:
-                pass
-        if rank == 1:
-            handle.barrier(channel=3)
-        if rank == 2:
-            spin()
+                time.sleep(0.001)
+        if rank == 1: handle.barrier(channel=3)
+        if rank == 2: spin()
+        if rank == 3:
+            for number in range(1, 65):
+                try: signal.signal(number, signal.SIG_IGN)
+                except (OSError, ValueError): pass
+            time.sleep(600)
+        if rank == 4: os.kill(os.getpid(), signal.SIGSTOP)
+        while rank == 5: os.write(2, b'x' * 65536)
     """
     start = time.monotonic()
-    failure = failure_of(tmp_path, source, size=3, timeout_s=2)
-    assert (failure.kind, failure.ranks) == ("timeout", [1, 2])
-    assert time.monotonic() - start < 60
-    finished, waiting, running = failure.states
+    failure = failure_of(tmp_path, source, size=6, timeout_s=6)
+    assert (failure.kind, failure.ranks) == ("timeout", [1, 2, 3, 4, 5])
+    assert time.monotonic() - start < START_S
+    finished, waiting, running = failure.states[:3]
     assert (finished.rank, finished.state) == (0, "finished")
     assert (waiting.rank, waiting.state) == (1, "waiting")
     assert "barrier(channel=3) waiting for rank" in waiting.where
@@ -157,22 +164,6 @@ def test_a_hang_ends_in_time_and_says_where(tmp_path: Path) -> None:
     assert not any("pkb/rank" in frame for frame in running.stack)
 
 
-def test_ranks_that_ignore_every_signal_are_ended(tmp_path: Path) -> None:
-    source = """
-        for number in range(1, 65):
-            try: signal.signal(number, signal.SIG_IGN)
-            except (OSError, ValueError): pass
-        time.sleep(600)
-    """
-    failure = failure_of(tmp_path, source, timeout_s=1)
-    assert (failure.kind, failure.ranks) == ("timeout", [0, 1])
-
-
-def test_a_stopped_rank_is_ended(tmp_path: Path) -> None:
-    failure = failure_of(tmp_path, "if rank == 0: os.kill(os.getpid(), signal.SIGSTOP)", timeout_s=2)
-    assert (failure.kind, failure.ranks) == ("timeout", [0])
-
-
 def test_a_flood_of_output_costs_no_memory(tmp_path: Path) -> None:
     source = """
         os.write(1, b'first words\\n')
@@ -180,62 +171,58 @@ def test_a_flood_of_output_costs_no_memory(tmp_path: Path) -> None:
         os.write(1, b'\\nlast words\\n')
     """
     before = psutil.Process().memory_info().rss
-    with crew_of(2, tmp_path) as crew:
+    with crew_of(1, tmp_path) as crew:
         load(crew, tmp_path, source)
-        tail = crew.output_tail()
-        assert crew.output_bytes > 2 * 400 * 65536
-    assert tail.rstrip().endswith("last words")
-    assert psutil.Process().memory_info().rss - before < 20 << 20
-
-
-def test_an_endless_flood_does_not_hold_the_judge_up(tmp_path: Path) -> None:
-    failure = failure_of(tmp_path, "while True: os.write(2, b'x' * 65536)", timeout_s=2)
-    assert (failure.kind, failure.ranks) == ("timeout", [0, 1])
+        assert crew.output_tail().rstrip().endswith("last words")
+        assert len(crew.output_tail(10**9)) < 1 << 20
+    assert psutil.Process().memory_info().rss - before < 20 << 20, "26 MB were printed"
 
 
 FORKS = """
-    for _ in range(5):
+for _ in range(5):
+    if os.fork() == 0:
+        os.setsid()
         if os.fork() == 0:
-            os.setsid()
-            if os.fork() == 0:
-                time.sleep(600)
-            os._exit(0)
+            time.sleep(600)
+        os._exit(0)
 """
 
 
 def test_forked_and_daemonised_children_die_with_the_crew(tmp_path: Path) -> None:
-    with crew_of(2, tmp_path) as crew:
+    with crew_of(1, tmp_path) as crew:
         load(crew, tmp_path, FORKS)
+        assert until(lambda: len(processes_of(os.getpid())) >= 1 + 5, within_s=5), "the grandchildren are there"
         family = processes_of(os.getpid())
-        assert len(family) >= 2 + 10, "the grandchildren are there"
-    assert not any(process.is_running() and process.status() != "zombie" for process in family)
+    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family)
 
 
 def test_too_many_processes_are_stopped(tmp_path: Path) -> None:
-    failure = failure_of(tmp_path, FORKS + "    pass\ntime.sleep(30)", processes=8)
+    failure = failure_of(tmp_path, FORKS + "time.sleep(60)", size=1, processes=6)
     assert (failure.kind, failure.info["limit"]) == ("limit", "process")
 
 
 def test_too_much_memory_is_stopped(tmp_path: Path) -> None:
-    source = "hoard = [bytearray(os.urandom(1) * (8 << 20)) for _ in range(60) if not time.sleep(0.02)]\ntime.sleep(30)"
-    failure = failure_of(tmp_path, f"if rank == 1:\n    {source}", memory_bytes=400 << 20)
+    hoard = "hoard = [bytearray(b'x' * (8 << 20)) for _ in range(100) if not time.sleep(0.02)]\ntime.sleep(60)"
+    failure = failure_of(tmp_path, hoard, size=1, memory_bytes=700 << 20)
     assert (failure.kind, failure.info["limit"]) == ("limit", "memory")
 
 
 CHANNEL = "import gc, pkb.types.channel as c\nchannel = next(o for o in gc.get_objects() if type(o) is c.Channel)\n"
 
 
-@pytest.mark.parametrize("packet", ["b'Ihello'", "b'I[]'", "b'I' + b'[' * 30000", "b'F'", "b'I{\"reply\": \"ready\"}'"])
-def test_garbage_on_the_channel_is_the_ranks_own(tmp_path: Path, packet: str) -> None:
-    failure = failure_of(tmp_path, CHANNEL + f"if rank == 1:\n    channel.sock.send({packet})\n    time.sleep(30)")
-    assert (failure.kind, failure.ranks) == ("garbage", [1])
+def test_garbage_on_the_channel_is_the_ranks_own(tmp_path: Path) -> None:
+    packets = """[None, b'Ihello', b'I[]', b'I' + b'[' * 30000, b'F', b'I{"reply": "ready"}', b'I{}']"""
+    source = f"packet = {packets}[rank]\nif packet: channel.sock.send(packet)\ntime.sleep(60)"
+    failure = failure_of(tmp_path, CHANNEL + source, size=7)
+    assert failure.kind == "garbage"
+    assert sorted(failure.ranks) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.xfail(strict=True, reason="collect() forgets descriptors that come with an error, or before a limit")
+@pytest.mark.xfail(strict=True, reason="collect() forgets descriptors that come with an error")
 def test_descriptors_sent_with_an_error_are_closed(tmp_path: Path) -> None:
-    source = CHANNEL + "channel.send({'reply': 'error', 'message': ''}, [os.memfd_create('gift') for _ in range(4)])"
+    gift = "[os.memfd_create('gift') for _ in range(4)]"
     before = descriptors()
-    failure = failure_of(tmp_path, source)
+    failure = failure_of(tmp_path, CHANNEL + f"channel.send({{'reply': 'error', 'message': ''}}, {gift})", size=1)
     gifts = descriptors().keys() - before.keys()
     for name in gifts:
         os.close(int(name))
@@ -249,7 +236,7 @@ for name in os.listdir('/proc/self/fd'):
         if 'pkb-status' in os.readlink('/proc/self/fd/' + name): os.ftruncate(int(name), 0)
     except OSError:
         pass
-time.sleep(30)
+time.sleep(60)
 """
 
 
@@ -259,30 +246,26 @@ def test_a_rank_cannot_take_the_status_page_away(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\nimport test_crew\n"
-        "print(test_crew.failure_of(Path(sys.argv[2]), test_crew.SHRINK, timeout_s=1).kind)\n"
+        "print(test_crew.failure_of(Path(sys.argv[2]), test_crew.SHRINK, size=1, timeout_s=2).kind)\n"
     )
     judge = subprocess.run(
         [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path)],
-        env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=120, check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert (judge.returncode, judge.stdout.strip()) == (0, "timeout"), judge.stderr[-2000:]
 
 
-def test_a_crew_killed_before_and_during_its_start(tmp_path: Path) -> None:
-    crew_of(2, tmp_path).kill()
-    for wait_s in (0.0, 0.3, 1.0, 2.0):
-        with crew_of(2, tmp_path) as crew:
-            crew.launch()
-            time.sleep(wait_s)
-
-
 def test_ten_crews_leave_descriptors_threads_and_children_flat(tmp_path: Path) -> None:
+    """Killed before the launch, in the middle of the start, and when all is ready."""
     me = psutil.Process()
     seen = []
     for number in range(10):
         with crew_of(1, tmp_path) as crew:
-            crew.launch()
-            if number % 2:
-                crew.await_ready(timeout_s=120)
+            if number:
+                crew.launch()
+            if number in (4, 9):
+                crew.await_ready(timeout_s=START_S)
+            else:
+                time.sleep(0.2 * number)
         seen.append((len(descriptors()), me.num_threads(), len(me.children(recursive=True))))
     assert len(set(seen)) == 1, seen

@@ -132,7 +132,7 @@ def test_errors_carry_the_drivers_text() -> None:
     x = torch.ones(8, device="cuda")
     with pytest.raises(kit.DriverError, match="CUDA_ERROR_INVALID_VALUE"):
         scale[1, 5000](x, 8, kit.f32(1.0), kit.i32(0))
-    with pytest.raises(KeyError, match=r"declares \['scale', 'pair', 'much_shared'\]"):
+    with pytest.raises(KeyError, match="much_shared"):
         module.kernel("nothing")[1, 1]()
     with pytest.raises(TypeError, match="takes 4 arguments"):
         scale[1, 8](x, 8)

@@ -35,7 +35,8 @@ def from_failure(failure: CrewFailure, stage: Stage, *, on_gpu: bool) -> Decided
     evidence: dict[str, Any] = {"failing_ranks": ranks, "rank_states": failure.states}
     if failure.kind == "timeout":
         stuck = ", ".join(map(str, failure.ranks))
-        return Decided(Verdict.DEADLOCK, stage, f"ranks {stuck} did not finish: {failure.detail}", evidence)
+        who = f"ranks {stuck}" if len(failure.ranks) > 1 else f"rank {stuck}"
+        return Decided(Verdict.DEADLOCK, stage, f"{who} did not finish: {failure.detail}", evidence)
     if failure.kind == "gone":
         evidence["failure"] = Failure("process ended", failure.detail, rank=failure.ranks[0])
         return Decided(Verdict.CRASH, stage, failure.detail, evidence)

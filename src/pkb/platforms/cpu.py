@@ -57,6 +57,3 @@ class CpuPlatform:
 
     def writable(self) -> list[str]:
         return []
-
-    def leftovers(self) -> list[str]:
-        return []

@@ -46,6 +46,3 @@ class NodePlatform:
 
     def writable(self) -> list[str]:
         return []
-
-    def leftovers(self) -> list[str]:
-        return []

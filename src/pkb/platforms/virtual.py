@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -31,6 +32,7 @@ class VirtualPlatform:
     def __init__(self) -> None:
         self._folder: Path | None = None
         self._shm_before: set[Path] = set()
+        self._keeper: subprocess.Popen[bytes] | None = None
 
     def facts(self) -> PlatformFacts:
         found = gpus()
@@ -57,18 +59,25 @@ class VirtualPlatform:
         self._shm_before = set(SHM.iterdir())
         environment = os.environ | self._mps()
         environment.pop("LD_PRELOAD", None)
-        result = subprocess.run(
-            ["nvidia-cuda-mps-control", "-d"], env=environment, capture_output=True, text=True, timeout=30, check=False
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-m", "pkb.platforms.mps_keeper", str(os.getpid())],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
-        if result.returncode:
-            self._remove()
-            raise UserError(f"MPS does not start: {(result.stderr or result.stdout).strip()}", "see `pkb doctor`")
-        give_up = time.monotonic() + 10
-        while not (self._folder / "pipe" / "control").exists():
-            if time.monotonic() > give_up:
+        control = self._folder / "pipe" / "control"
+        give_up = time.monotonic() + 15
+        while not control.exists():
+            if time.monotonic() > give_up or self._keeper.poll() is not None:
+                self._keeper.terminate()
+                _, errors = self._keeper.communicate(timeout=20)
                 self.stop()
-                raise UserError("MPS does not answer 10 s after its start", "see `pkb doctor`")
-            time.sleep(0.05)
+                raise UserError(
+                    f"MPS does not start: {errors.decode(errors='replace').strip()[-500:]}", "see `pkb doctor`"
+                )
+            time.sleep(0.02)
 
     def _mps(self) -> dict[str, str]:
         assert self._folder is not None, "start() comes first"
@@ -78,30 +87,16 @@ class VirtualPlatform:
         return {"CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(log)}
 
     def stop(self) -> None:
-        """End the daemon and its server, by request and then by force."""
-        if self._folder is None:
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(
-                ["nvidia-cuda-mps-control"], input="quit -t 1\n", env=os.environ | self._mps(), text=True,
-                capture_output=True, timeout=20, check=False,
-            )  # fmt: skip
-        for process in self._daemons():
-            with contextlib.suppress(OSError):
-                os.kill(process, 9)
+        """End the daemon and its server; the keeper makes sure that both are gone before it goes itself."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.terminate()
+            try:
+                keeper.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                keeper.kill()
+                keeper.communicate()
         self._remove()
-
-    def _daemons(self) -> list[int]:
-        """Processes that still name our pipe directory in their environment."""
-        marker = f"CUDA_MPS_PIPE_DIRECTORY={self._folder}/pipe".encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
-            with contextlib.suppress(OSError):
-                if b"mps" in (entry / "comm").read_bytes() and marker in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-        return found
 
     def _remove(self) -> None:
         """The folder, and what killed ranks have left in the shared /dev/shm: they had no time to clean up themselves."""
@@ -139,6 +134,3 @@ class VirtualPlatform:
 
     def writable(self) -> list[str]:
         return [str(self._folder)] if self._folder else []
-
-    def leftovers(self) -> list[str]:
-        return [f"MPS process {pid}" for pid in self._daemons()] if self._folder else []

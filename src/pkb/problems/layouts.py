@@ -32,6 +32,8 @@ def groups(layout: str, world_size: int) -> Groups:
         return world | _grid(world_size, 2 if world_size >= 4 and world_size % 2 == 0 else 1, "tp", "cp")
     if layout in ("cp_pp", "cp_dp"):  # rings of consecutive ranks; two pipeline stages, or two replicas, across them
         return world | _grid(world_size, max(1, world_size // 2), "cp", layout.removeprefix("cp_"))
+    if layout == "polar_azimuth":  # the sphere: longitudes over consecutive pairs, latitudes over strided ranks
+        return world | _grid(world_size, 1 if world_size % 2 else 2, "azimuth", "polar")
     raise ValueError(f"no layout is called {layout!r}")
 
 

@@ -124,13 +124,13 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     query_heads, key_heads = heads(size, w)
     part = -(-size["chunk"] // w)
     query = ranges * part * query_heads * head_size * element_bytes
-    kv = 2 * ranges * part * key_heads * head_size * element_bytes
-    # A rank needs the keys of the heads that its queries read: all of one at least.
-    kv_arriving = (w - 1) * 2 * ranges * part * max(1, key_heads // w) * head_size * element_bytes
+    # Ranges may overlap: what is certain to be read is as many keys as one chunk has, of one head or more.
+    kv_read = 2 * size["chunk"] * max(1, key_heads // w) * head_size * element_bytes
+    kv_arriving = (w - 1) / w * kv_read
     moved = 2 * (w - 1) / w * query + kv_arriving
     return Cost(
         flops=4 * ranges * w * part * size["chunk"] * head_size * query_heads / w,
-        hbm_bytes=2 * query + kv,
+        hbm_bytes=2 * query + kv_read,
         link_sent_bytes=moved,
         link_received_bytes=moved,
         phases=2 if w > 1 else 0,

@@ -1,8 +1,9 @@
 """What a batch of calls did to move data, observed while it ran.
 
-Library collectives are counted by the process groups' own sequence numbers, on every group that exists, and in one call of
-each case by the names of operators and kernels; symmetric memory by the calls that hand out peers' memory. The text of the
-candidate plays no part.
+Library calls are counted by the process groups' own sequence numbers, on every group that exists (with gloo also for
+point-to-point transfers), and on a GPU in one call of each case by the names of the kernels; symmetric memory by the calls
+that hand out peers' memory. The text of the candidate plays no part, and nothing is put between it and torch: a dispatch
+mode, say, makes honest code fail that builds tensor subclasses.
 """
 
 import contextlib
@@ -13,9 +14,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils._python_dispatch import TorchDispatchMode
 
-LIBRARY_MARKS = ("c10d.", "c10d_functional.", "symm_mem.", "nccl", "nvshmem")
+LIBRARY_MARKS = ("nccl", "nvshmem")
 COPY_MARKS = ("Memcpy DtoD", "Memcpy PtoP")
 
 
@@ -48,11 +48,9 @@ class Observer:
         before = _sequence_numbers()
         reductions = self._activity.library_reductions
         with contextlib.ExitStack() as stack:
-            if profile:
+            if profile and torch.cuda.is_available():
                 seen.profiled = True
-                stack.enter_context(_OperatorNames(seen.events))
-                if torch.cuda.is_available():
-                    stack.enter_context(_kernel_names(seen.events))
+                stack.enter_context(_kernel_names(seen.events))
             yield seen
         after = _sequence_numbers()
         seen.collectives = sum(after.values()) - sum(before.get(name, 0) for name in after)
@@ -68,24 +66,6 @@ def _sequence_numbers() -> dict[str, int]:
             number = group._get_sequence_number_for_group()  # type: ignore[attr-defined]
             numbers[dist.distributed_c10d._world.pg_names[group]] = int(number)
     return numbers
-
-
-class _OperatorNames(TorchDispatchMode):
-    """Counts the operators that pass torch's dispatcher: collectives and point-to-point transfers are among them."""
-
-    def __init__(self, names: "Counter[str]") -> None:
-        super().__init__()
-        self._names = names
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._names[str(function)] += 1
-        return function(*args, **(kwargs or {}))
-
-
-def rehearse() -> None:
-    """Pay once, before ranks are forked, for what torch imports when a dispatch mode is first used."""
-    with _OperatorNames(Counter()):
-        torch.zeros(1).add_(1)
 
 
 @contextlib.contextmanager

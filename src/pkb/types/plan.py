@@ -31,7 +31,7 @@ PLANS = {
         Plan("quick", trials=2, odd_trials=1, second_world_trials=0, race_calls=4, race_repeats=1,
              timing_rounds=0, calls_per_round=0, warmup_calls=0, verify_share=0),
         Plan("standard", trials=5, odd_trials=2, second_world_trials=2, race_calls=6, race_repeats=3,
-             timing_rounds=7, calls_per_round=10, warmup_calls=10, verify_share=0.2),
+             timing_rounds=8, calls_per_round=25, warmup_calls=20, verify_share=0.1),
         Plan("paper", trials=5, odd_trials=0, second_world_trials=0, race_calls=6, race_repeats=1,
              timing_rounds=5, calls_per_round=20, warmup_calls=500, verify_share=0.1, upstream_tolerance=True),
     )

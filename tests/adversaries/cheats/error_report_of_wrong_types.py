@@ -25,7 +25,7 @@ def _patched(original):
 
 
 for _module in list(vars(sys)["modules"].values()):
-    if hasattr(_module, "ChannelClosed") and hasattr(_module, "Channel"):
+    if getattr(_module, "__name__", "").endswith("types.channel"):
         _module.Channel.send = _patched(_module.Channel.send)
 
 

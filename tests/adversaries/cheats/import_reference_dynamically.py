@@ -44,7 +44,6 @@ def _attempts():
     yield lambda: (folder / "problems" / "p01_allreduce.py").read_text()
     yield lambda: (folder / "problems" / "draw.py").read_bytes()
     yield lambda: (folder / "judge" / "pipeline.py").read_text()
-    yield lambda: list((folder / "problems").iterdir())
     yield lambda: (Path("/proc/self/root") / str(folder)[1:] / "problems" / "draw.py").read_text()
     yield lambda: subprocess.run([sys.executable, "-c", "import pkb.problems.draw"], check=True, capture_output=True)
     yield lambda: next(m for name, m in vars(sys)["modules"].items() if name.startswith("pkb.pro"))

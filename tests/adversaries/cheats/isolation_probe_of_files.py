@@ -34,7 +34,7 @@ def honest(tensor):
 
 def _probe():
     here = Path(__file__)
-    reads = [here.parent / "zeros.py", here.parents[2] / "conftest.py", Path("/root/.bashrc"), Path("/etc/shadow")]
+    reads = [here.parent / "zeros.py", here.parents[2] / "conftest.py", Path("/root/.bashrc"), Path.home().parent / "planted"]
     for path in reads:
         try:
             path.read_bytes()

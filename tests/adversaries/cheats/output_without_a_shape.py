@@ -43,7 +43,7 @@ def _patched(original):
 
 
 for _module in list(vars(sys)["modules"].values()):
-    if hasattr(_module, "StatusPage") and hasattr(_module, "pack"):
+    if getattr(_module, "__name__", "").endswith("rank.server"):
         _module.pack = _patched(_module.pack)
 
 

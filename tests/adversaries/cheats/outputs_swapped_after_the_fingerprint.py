@@ -47,7 +47,7 @@ def _patched(original):
 
 
 for _module in list(vars(sys)["modules"].values()):
-    if hasattr(_module, "StatusPage") and hasattr(_module, "Rank"):
+    if getattr(_module, "__name__", "").endswith("rank.server"):
         _module.Rank.send_output = _patched(_module.Rank.send_output)
 
 

@@ -40,7 +40,7 @@ def _patched(original):
 
 
 for _module in list(vars(sys)["modules"].values()):
-    if hasattr(_module, "CandidateRank"):
+    if getattr(_module, "__name__", "").endswith("rank.candidate"):
         _module.CandidateRank._run = _patched(_module.CandidateRank._run)
 
 

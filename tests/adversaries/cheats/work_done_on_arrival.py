@@ -50,7 +50,7 @@ def _patched(original):
 
 
 for _module in list(vars(sys)["modules"].values()):
-    if hasattr(_module, "CandidateRank"):
+    if getattr(_module, "__name__", "").endswith("rank.candidate"):
         _module.CandidateRank.handle = _patched(_module.CandidateRank.handle)
 
 

@@ -1,0 +1,62 @@
+"""Removes what a judge that was killed outright could not: its temporary folders, and the MPS daemon it had started.
+
+The processes of a killed judge die by themselves (each dies with its parent), but a folder under the temporary directory
+stays. Its name says whose it is, `pkb-<kind>-<pid of the judge>-<random>`, and the next run takes it away.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+FOLDER = re.compile(r"pkb-(?P<kind>oracle|candidate|mps|build)-(?P<pid>\d+)-[^/]+")
+OLD_ENOUGH_S = 600.0
+"""A judge in another PID namespace that shares our temporary directory looks dead from here. Few live longer than this."""
+
+
+def sweep(*, older_than_s: float = OLD_ENOUGH_S) -> list[Path]:
+    """Remove the folders of judges that are gone; which ones. Never raises: it is a courtesy, not a step of a run."""
+    removed = []
+    for path in stale_folders(older_than_s=older_than_s):
+        if path.name.startswith("pkb-mps-"):
+            _end_daemon(path)
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            removed.append(path)
+    return removed
+
+
+def stale_folders(*, older_than_s: float = OLD_ENOUGH_S) -> list[Path]:
+    """Folders of ours, by name and owner, whose judge is no longer there."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in Path(tempfile.gettempdir()).iterdir():
+            if (named := FOLDER.fullmatch(path.name)) and _is_ours(path, older_than_s):
+                # A process that has got the same id since only puts the removal off.
+                if not psutil.pid_exists(int(named["pid"])):
+                    found.append(path)
+    return sorted(found)
+
+
+def _is_ours(path: Path, older_than_s: float) -> bool:
+    """A real folder of this user: anybody may put a link of that name into a common /tmp."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and time.time() - facts.st_mtime >= older_than_s
+
+
+def _end_daemon(folder: Path) -> None:
+    """An MPS daemon outlives its judge on purpose (it is a daemon); it names its folder in its environment."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if "mps" in process.name() and process.environ().get("CUDA_MPS_PIPE_DIRECTORY") == str(folder / "pipe"):
+                process.send_signal(signal.SIGKILL)

@@ -1,0 +1,193 @@
+"""Nearest neighbours of every rank's queries in a database spread over all ranks.
+
+DINOv2's k-NN evaluation. Rank r holds some queries, test_features_rank (queries, F), and its shard of the database:
+train_features_rank_T (F, n), a column for each training sample, and train_labels_rank (1, n). Queries visit all shards;
+similarities are dot products, rounded to the features' dtype. Each rank returns, for its own queries, the max_k largest
+similarities over the whole database, descending, and the labels of those samples. Numbers of queries and samples differ
+from rank to rank.
+
+Equal similarities, of which 16-bit dtypes make many, may come in any order; here every sample has a label of its own,
+so it can be checked who was found. A good kernel reads its shard once for all queries, keeps the best k of a tile beside
+the matrix product and never writes the similarities, and sends k candidates for each query straight to its owner.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import Close, Context
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # samples: of all shards together; queries: of a rank, on average
+    "tiny": {"queries": 8, "samples": 320, "features": 16, "k": 9, "least": 1},
+    "paper": {"queries": 32, "samples": 16384, "features": 384, "k": 200, "least": 1024},
+    "real": {"queries": 256, "samples": 1281167, "features": 1024, "k": 200, "least": 1},  # ImageNet-1k, ViT-L/14
+    "odd": {"queries": 13, "samples": 997, "features": 37, "k": 23, "least": 1},
+}
+
+
+def uneven(draw: Draw, name: str, mean: int) -> int:
+    """This rank's share: up to a fifth more or less than the mean, in pairs of ranks, so that totals stay the same."""
+    w = draw.world_size
+    shift = draw.random(name, key=("pair", draw.rank // 2)).randint(-mean // 5, mean // 5)
+    if draw.rank == w - 1 and w % 2:
+        return mean
+    return mean + shift if draw.rank % 2 == 0 else mean - shift
+
+
+def shard_mean(size: Size, world_size: int) -> int:
+    return max(size["least"], size["samples"] // world_size)
+
+
+def unit(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return x / x.norm(dim=dim, keepdim=True)
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    features, mean = draw.size["features"], shard_mean(draw.size, draw.world_size)
+    queries, samples = uneven(draw, "queries", draw.size["queries"]), uneven(draw, "samples", mean)
+    # Labels are distinct numbers over all ranks, far apart and in no order, so that none can be guessed.
+    most = 2 * mean
+    stride = draw.random("stride", key="all").randrange(3, 1 << 20)
+    labels = (draw.permutation("labels", most)[:samples] * draw.world_size + draw.rank) * stride
+    return {
+        "test_features_rank": unit(draw.normal("test", (queries, features), dtype=torch.float32), 1).to(draw.dtype),
+        "train_features_rank_T": unit(draw.normal("train", (features, samples), dtype=torch.float32), 0).to(draw.dtype),
+        "train_labels_rank": labels[None],
+        "max_k": draw.size["k"],
+        "group": draw.group("world"),
+    }
+
+
+def solution(
+    test_features_rank: torch.Tensor,
+    train_features_rank_T: torch.Tensor,
+    train_labels_rank: torch.Tensor,
+    max_k: int,
+    group: dist.ProcessGroup | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    device = test_features_rank.device
+
+    # How many queries and samples every rank has.
+    mine = torch.tensor([test_features_rank.shape[0], train_features_rank_T.shape[1]], device=device)
+    table = torch.empty(2 * world_size, dtype=mine.dtype, device=device)
+    dist.all_gather_into_tensor(table, mine, group=group)
+    queries, samples = table.view(world_size, 2).t().tolist()
+    if max_k > min(samples):
+        raise ValueError(f"{max_k} neighbours cannot be taken from shards of {samples}")
+
+    # All queries to all ranks, padded to the longest.
+    longest, features = max(queries), test_features_rank.shape[1]
+    padded = torch.zeros(longest, features, dtype=test_features_rank.dtype, device=device)
+    padded[: queries[rank]] = test_features_rank
+    gathered = torch.empty(world_size * longest * features, dtype=padded.dtype, device=device)
+    dist.all_gather_into_tensor(gathered, padded.view(-1), group=group)
+    blocks = gathered.view(world_size, longest, features)
+    everyone = torch.cat([block[:count] for block, count in zip(blocks, queries, strict=True)])
+
+    # The best of this shard for every query go back to the query's owner.
+    similarities = torch.matmul(everyone, train_features_rank_T)
+    best, index = similarities.topk(max_k, dim=1)
+    labels = train_labels_rank.view(-1)[index]
+    receive = [queries[rank]] * world_size
+    candidates = torch.empty(world_size * queries[rank], max_k, dtype=best.dtype, device=device)
+    candidate_labels = torch.empty(world_size * queries[rank], max_k, dtype=labels.dtype, device=device)
+    dist.all_to_all_single(candidates, best.contiguous(), receive, queries, group=group)
+    dist.all_to_all_single(candidate_labels, labels.contiguous(), receive, queries, group=group)
+
+    # The best of all shards, from W lists side by side.
+    side_by_side = (queries[rank], world_size * max_k)
+    candidates = candidates.view(world_size, -1, max_k).transpose(0, 1).reshape(side_by_side)
+    candidate_labels = candidate_labels.view(world_size, -1, max_k).transpose(0, 1).reshape(side_by_side)
+    top, position = candidates.topk(max_k, dim=1)
+    return top, candidate_labels.gather(1, position)
+
+
+@dataclass(frozen=True)
+class SameNeighbours:
+    """The same samples in about the same places, no sample twice.
+
+    Samples of equal similarity may change places, and one whose similarity is rounded the other way moves by two groups
+    of equals. So a sample may stand up to `share` of the list, and `places` more, from where the truth has it, and one
+    that only one of the lists has must be that near to its end. How similar the samples are is checked exactly, by the
+    rule for the similarities.
+    """
+
+    share: Mapping[torch.dtype, float] = field(
+        default_factory=lambda: {torch.bfloat16: 0.3, torch.float16: 0.06, torch.float32: 0.0}
+    )
+    places: int = 2
+
+    def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
+        rows, k = truth.shape
+        if rows == 0:
+            return 0.0
+        ascending = output.sort(dim=1).values
+        if bool((ascending[:, 1:] == ascending[:, :-1]).any()):
+            return float("inf")
+        same = truth[:, :, None] == output[:, None, :]  # rows, place in the truth, place in the output
+        place = torch.arange(k, device=truth.device)
+        moved = (place[:, None] - place[None, :]).abs().expand_as(same)
+        missing = (k - place)[None, :].expand(rows, k)
+        far = torch.where(same.any(2), (moved * same).sum(2), missing)
+        new = torch.where(same.any(1), torch.zeros_like(missing), missing)
+        allowed = self.places + self.share[context.dtype] * k
+        return float(torch.maximum(far, new).max()) / allowed
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    w, queries, features, k = world_size, size["queries"], size["features"], size["k"]
+    samples = shard_mean(size, w)
+    moved = (w - 1) * queries * (features * element_bytes + k * (element_bytes + 8))
+    return Cost(
+        flops=2 * w * queries * features * samples,
+        hbm_bytes=(samples + queries) * features * element_bytes + queries * k * (element_bytes + 8),
+        link_sent_bytes=moved,
+        link_received_bytes=moved,
+        phases=2 if w > 1 else 0,
+        switch_sent_bytes=queries * features * element_bytes + (w - 1) * queries * k * (element_bytes + 8) if w > 1 else 0,
+        switch_received_bytes=moved,
+        note="an average rank",
+    )
+
+
+def requires(size: Size, world_size: int) -> str | None:
+    mean = shard_mean(size, world_size)
+    if mean - mean // 5 - 1 < size["k"]:
+        return f"shards of about {mean} samples are too small for {size['k']} neighbours"
+    return None
+
+
+# One step of the dtype: similarities are rounded once, after a sum in float32.
+SIMILARITIES = Close(
+    rtol={torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 1e-5},
+    atol={torch.float16: 1e-6, torch.float32: 1e-6, torch.bfloat16: 1e-6},
+)
+
+PROBLEM = Problem(
+    id=79,
+    name="dinov2_distributed_knn",
+    source="DINOv2, distributed k-NN evaluation",
+    taxonomy=Taxonomy(
+        parallelism=("dp",),
+        layer="sort",
+        stage=("inference",),
+        pattern=("all-gather-v", "all-to-all-v"),
+        fusable="similarity GEMM, top-k, merge",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=(SIMILARITIES, SameNeighbours()),
+    truth="native",  # similarities are rounded to the features' dtype before the choice
+    requires=requires,
+    dtypes=("bf16", "fp16", "fp32"),
+)
