@@ -211,12 +211,13 @@ def quantise(values: np.ndarray, block: int) -> np.ndarray:
 def quantised_mean(ranks: list[Arguments], *, how: str = "") -> list[Outputs]:
     block = ranks[0]["block_size"]
     own = [a["flat_grad"].double().numpy() for a in ranks]
-    mean = sum(own if how == "plain" else [quantise(values, block) for values in own]) / len(ranks)
+    terms = own if how == "plain" else [quantise(values, block) for values in own]
+    mean = np.stack(terms).mean(axis=0)
     if how == "again":  # as ZeRO++ does before the second exchange
         padded = np.resize(mean, (len(mean) // block, block))
         scale = np.abs(padded).max(axis=1, keepdims=True).clip(1e-8) / 127
         mean[: padded.size] = (np.rint(padded / scale) * scale).flatten()
-    return [[torch.from_numpy(np.asarray(mean))]] * len(ranks)
+    return [[torch.from_numpy(mean)]] * len(ranks)
 
 
 def mean_rmsnorm(ranks: list[Arguments], *, divide: bool = True, eps: bool = True) -> list[Outputs]:

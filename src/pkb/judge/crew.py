@@ -119,7 +119,6 @@ class Crew:
             | {
                 "HOME": str(self._folder),
                 "TMPDIR": str(self._folder),
-                "PYTHONDONTWRITEBYTECODE": "1",
                 "PYTHONUNBUFFERED": "1",
                 "TRITON_CACHE_DIR": str(self._folder / "triton"),
                 "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "inductor"),

@@ -103,9 +103,11 @@ class Problem:
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """All tensors of nested lists, tuples and dicts, in order."""
+    """All tensors of nested lists, tuples, dicts and modules, in order."""
     if isinstance(tree, torch.Tensor):
         return [tree]
+    if isinstance(tree, torch.nn.Module):
+        tree = list(tree.parameters())
     if isinstance(tree, dict):
         tree = list(tree.values())
     if isinstance(tree, list | tuple):

@@ -33,11 +33,12 @@ SIZES = {  # batch: images of a rank
 
 def inputs(draw: Draw) -> dict[str, Any]:
     batch, d = draw.size["batch"], draw.size["d"]
-    # Texts lean to or away from a direction that all images share, on each rank by its own amount: blocks differ much in
-    # loss, and W times the own block is no guess.
+    # All features lean along one direction: images of a rank by one amount, its texts by another, to either side. Blocks
+    # then differ much in loss, and W times the own block is no guess.
     shared = torch.nn.functional.normalize(draw.normal("direction", (1, d), key="all", dtype=torch.float32), dim=-1)
-    lean = (draw.rank + draw.random("turn", key="all").randrange(draw.world_size)) % draw.world_size
-    text_lean = 1.6 * lean / max(1, draw.world_size - 1) - 0.8 + draw.random("lean").uniform(-0.2, 0.2)
+    place = (draw.rank + draw.random("turn", key="all").randrange(draw.world_size)) % draw.world_size
+    text_lean = 1.6 * place / max(1, draw.world_size - 1) - 0.8 + draw.random("text lean").uniform(-0.2, 0.2)
+    image_lean = draw.random("image lean").uniform(0.5, 2.0)
 
     def features(name: str, amount: float) -> torch.Tensor:
         noise = draw.normal(name, (batch, d), scale=d**-0.5, dtype=torch.float32)
@@ -45,7 +46,7 @@ def inputs(draw: Draw) -> dict[str, Any]:
 
     chosen = draw.random("scale and bias", key="all")
     return {
-        "image_features": features("image_features", 1.0),
+        "image_features": features("image_features", image_lean),
         "text_features": features("text_features", text_lean),
         "logit_scale": math.exp(chosen.uniform(math.log(3.0), math.log(12.0))),
         # Near zero, where all blocks count. At a trained model's -10 remote blocks are lost in the rounding.

@@ -37,7 +37,7 @@ def lint_case(rank: Any, case: dict[str, Any]) -> list[dict[str, Any]]:
     )  # fmt: skip
     makers: dict[str, Callable[[], Any]] = {
         "zeros": lambda: _map(truth, torch.zeros_like),
-        "constant": lambda: _map(truth, _constant),
+        "constant": lambda: _constants(truth, previous),
         "own_input": lambda: _own_input(truth, context.arguments, sharded=False, rank=0, world_size=1),
         "own_shard": lambda: _own_input(
             truth, context.arguments, sharded=True, rank=rank.config.rank, world_size=rank.config.world_size
@@ -83,6 +83,12 @@ def _native(tree: Any, dtypes: list[torch.dtype]) -> list[torch.Tensor]:
 
 def _map(truth: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
     return [function(tensor) for tensor in _native(truth.tree, truth.dtypes)]
+
+
+def _constants(truth: Any, previous: Any) -> list[torch.Tensor]:
+    """One number for all elements. For an output of one element that would be the answer: one number for two calls."""
+    now, before = _native(truth.tree, truth.dtypes), _native(previous.tree, previous.dtypes)
+    return [_constant(torch.stack([a, b]))[0] if a.numel() == 1 else _constant(a) for a, b in zip(now, before, strict=True)]
 
 
 def _constant(tensor: torch.Tensor) -> torch.Tensor:

@@ -60,6 +60,8 @@ def _describe(node: Tree, tensors: list[torch.Tensor], offset: list[int]) -> Des
         return {"is": "dict", "keys": [str(key) for key in node], "items": items}
     if type(node) is torch.Size:
         return {"is": "tuple", "items": [{"is": "value", "value": int(item)} for item in node]}
+    if type(node) is torch.nn.Linear:  # an argument of some problems; as an output it is refused like any other module
+        return {"is": "linear", "items": [_describe(item, tensors, offset) for item in (node.weight, node.bias)]}
     if type(node).__name__ == "GroupRef":
         return {"is": "group", "axis": str(node.axis)}
     if isinstance(node, torch.distributed.ProcessGroup):
@@ -117,11 +119,21 @@ def unpack(
             if kind == "dict":
                 return dict(zip(node.get("keys", []), items, strict=True))
             return items if kind == "list" else tuple(items)
+        if kind == "linear":
+            return _linear(*(build(item) for item in node.get("items", [])))
         if kind == "group" and group is not None:
             return group(str(node.get("axis")))
         raise BadTree(f"a node of kind {kind!r}")
 
     return build(description)
+
+
+def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
+    layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        layer.bias = torch.nn.Parameter(bias, requires_grad=False)
+    return layer
 
 
 def _read_tensor(node: Description, fd: int, file_size: int, device: torch.device) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Compares what a candidate returned with the truth, on the oracle's ranks: structure, dtype, shape, then every element."""
 
+import copy
 import math
 from typing import Any
 
@@ -15,6 +16,8 @@ def widen(tree: Any) -> Any:
     """Floating tensors as float64, everything else as it is."""
     if isinstance(tree, torch.Tensor):
         return tree.double() if tree.is_floating_point() else tree
+    if isinstance(tree, torch.nn.Module):
+        return copy.deepcopy(tree).double()
     if isinstance(tree, dict):
         return {key: widen(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -88,13 +91,14 @@ def compare_trees(
                 "what": f"output {index} has the wrong shape or dtype",
                 "output": str(index),
             }
+        want = want.to(have.device)  # some problems return host tensors; what a candidate returned was read to the device
         ratio = rule(want, have, context)
         if ratio <= 1 and (worst["ratio"] is not None and ratio <= worst["ratio"]):
             continue
         if ratio <= 1:
             worst["ratio"] = ratio
             continue
-        stale = {slot: describe(other)[1][index] for slot, other in others.items()}
+        stale = {slot: describe(other)[1][index].to(have.device) for slot, other in others.items()}
         return {
             "ok": False,
             "ratio": ratio if math.isfinite(ratio) else None,

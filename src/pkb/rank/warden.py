@@ -7,6 +7,7 @@ candidate has forked. Runs as `python -m pkb.rank.warden CONFIG JUDGE_PID`.
 """
 
 import gc
+import importlib
 import json
 import mmap
 import os
@@ -66,19 +67,12 @@ def _middle(config: dict[str, Any]) -> None:
 
 def _preload(config: dict[str, Any]) -> None:
     """Import what all ranks need before they are forked: it costs seconds, once instead of once per rank."""
-    import torch
-    import torch.distributed
-
-    if config["role"] == "oracle":
-        pass
-    else:
-        from pkb.rank.observe import rehearse
-
-        rehearse()
-        if config["preload_triton"]:
-            import triton
-            import triton.language  # noqa: F401
-    torch.set_num_threads(1)
+    modules = ["torch", "torch.distributed", "torch.distributed._symmetric_memory", f"pkb.rank.{config['role']}"]
+    if config["preload_triton"]:
+        modules += ["triton", "triton.language"]
+    for module in modules:
+        importlib.import_module(module)
+    importlib.import_module("torch").set_num_threads(1)
     gc.collect()
     gc.freeze()
 

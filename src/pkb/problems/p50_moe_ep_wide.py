@@ -1,0 +1,175 @@
+"""Mixture-of-experts layer with two experts on every rank that share one MLP: route, dispatch, apply, combine.
+
+VeOmni's expert-parallel layer with E = 2 W experts. Rank r holds its tokens (T, H), the router (gate_weight, gate_bias),
+equal on all ranks, and one SwiGLU MLP (three linear layers with bias). The router's softmax over the E experts, rounded
+to the dtype, gives each token its top_k experts and their weights, which are not normalised again. Expert x is on rank
+x // L, with L = E / W = 2, and all experts of a rank are its one MLP: out[t] = sum over the chosen experts x of
+weight[t, x] * MLP of rank x // L (hidden[t]). Every rank returns the result for its own tokens, always as (T, H).
+Every intermediate result is rounded to the dtype. Ranks may have different numbers of tokens.
+
+As experts of a rank share their weights, one matrix product over all received rows serves, in any order of rows, and a
+token with both experts on one rank can be sent and computed once, with the sum of its two weights. The reference sends
+it twice. How many rows arrive is known only when all have routed: a good kernel writes rows to places it reserves on
+the peer (room for the worst case), and starts the matrix products when a tile of rows is there.
+"""
+
+from math import comb
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import NormGate
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # tokens of rank 0; each next rank has `fewer` less. With `batch`, hidden states are (batch, T / batch, H)
+    "tiny": {"tokens": 24, "hidden": 32, "ffn": 24, "batch": 2},
+    "paper": {"tokens": 1024, "hidden": 1024, "ffn": 128},
+    # Phi-3.5-MoE, EP 8, two of its experts being one
+    "real": {"tokens": 4096, "hidden": 4096, "ffn": 6400},
+    "odd": {"tokens": 43, "hidden": 67, "ffn": 29, "fewer": 5},
+}
+TOP_K = 2
+GAP = 0.25
+"""How far a token's chosen experts stand above the others in the router's logits: rounding must not decide the route."""
+SKEW = 0.5
+CALLS_WITHOUT_ROUTER_BIAS = 0.25
+
+
+def experts_of(world_size: int) -> int:
+    return 2 * world_size
+
+
+def tokens_of(size: Size, rank: int) -> int:
+    return max(0, size["tokens"] - rank * size.get("fewer", 0))
+
+
+def draw_hidden_states(draw: Draw, router: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Random tokens, corrected within the space of the router's rows so that their logits are the wanted ones."""
+    tokens, (experts, hidden) = tokens_of(draw.size, draw.rank), router.shape
+    leading = (draw.size["batch"], tokens // draw.size["batch"]) if "batch" in draw.size else (tokens,)
+    wide = torch.float32
+    states = draw.normal("hidden_states", (tokens, hidden), dtype=wide)
+    if draw.device.type != "meta":
+        logits = draw.normal("logits", (tokens, experts), dtype=wide)
+        logits += draw.normal("popularity", (experts,), scale=SKEW, key="all", dtype=wide)
+        chosen = logits.topk(min(TOP_K, experts), dim=1).indices
+        logits.scatter_add_(1, chosen, torch.full_like(logits, GAP))
+        if bias is not None:
+            logits -= bias.to(wide)
+        rows = router.to(wide)
+        states += (logits - states @ rows.t()) @ torch.linalg.solve(rows @ rows.t(), rows)
+    return states.to(draw.dtype).view(*leading, hidden)
+
+
+def draw_linear(draw: Draw, name: str, *, inner: int, outer: int) -> torch.nn.Linear:
+    """A layer with torch's usual weights, and a bias that is large enough to be missed."""
+    layer = torch.nn.Linear(inner, outer, device="meta")
+    weight = draw.uniform(f"{name} weight", (outer, inner), -(inner**-0.5), inner**-0.5)
+    bias = draw.uniform(f"{name} bias", (outer,), -0.5, 0.5)
+    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
+    layer.bias = torch.nn.Parameter(bias, requires_grad=False)
+    return layer
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    hidden, ffn, experts = draw.size["hidden"], draw.size["ffn"], experts_of(draw.world_size)
+    router = draw.normal("gate_weight", (experts, hidden), scale=hidden**-0.5, key="all")
+    bias: torch.Tensor | None = draw.normal("gate_bias", (experts,), key="all")
+    if draw.random("router bias", key="all").random() < CALLS_WITHOUT_ROUTER_BIAS:
+        bias = None
+    return {
+        "hidden_states": draw_hidden_states(draw, router, bias),
+        "gate_weight": router,
+        "gate_bias": bias,
+        "gate_proj": draw_linear(draw, "gate_proj", inner=hidden, outer=ffn),
+        "up_proj": draw_linear(draw, "up_proj", inner=hidden, outer=ffn),
+        "down_proj": draw_linear(draw, "down_proj", inner=ffn, outer=hidden),
+        "num_experts": experts,
+        "top_k": min(TOP_K, experts),
+        "group": draw.group("world"),
+    }
+
+
+def solution(
+    hidden_states: torch.Tensor,
+    gate_weight: torch.Tensor,
+    gate_bias: torch.Tensor | None,
+    gate_proj: torch.nn.Linear,
+    up_proj: torch.nn.Linear,
+    down_proj: torch.nn.Linear,
+    num_experts: int,
+    top_k: int,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    world_size, rank = dist.get_world_size(group), dist.get_rank(group)
+    if num_experts % world_size or not 1 <= top_k <= num_experts:
+        raise ValueError(f"the top {top_k} of {num_experts} experts on {world_size} ranks")
+    local_experts = num_experts // world_size
+    linear, silu = torch.nn.functional.linear, torch.nn.functional.silu
+
+    # Route: the rows to send, ordered by expert, then by token.
+    hidden = hidden_states.reshape(-1, hidden_states.shape[-1])
+    probabilities = linear(hidden, gate_weight, gate_bias).softmax(dim=-1)  # float32 inside, rounded to the dtype
+    weights, experts = probabilities.topk(top_k, dim=-1)
+    order = experts.reshape(-1).argsort(stable=True)
+    token_of_row = order // top_k
+    row_weights = weights.reshape(-1)[order]
+
+    # Exchange counts, so that every rank knows how many rows come from where.
+    counts = torch.bincount(experts.reshape(-1), minlength=num_experts)
+    all_counts = torch.empty(world_size * num_experts, dtype=counts.dtype, device=counts.device)
+    dist.all_gather_into_tensor(all_counts, counts, group=group)
+    matrix = all_counts.view(world_size, world_size, local_experts).sum(dim=2).tolist()  # [source][destination]
+    send, receive = matrix[rank], [row[rank] for row in matrix]
+
+    # Dispatch. One MLP serves all experts of a rank, so rows need not be sorted by expert.
+    received = torch.empty((sum(receive), hidden.shape[1]), dtype=hidden.dtype, device=hidden.device)
+    dist.all_to_all_single(received, hidden[token_of_row], receive, send, group=group)
+    gate = silu(linear(received, gate_proj.weight, gate_proj.bias))
+    up = linear(received, up_proj.weight, up_proj.bias)
+    result = linear(gate * up, down_proj.weight, down_proj.bias)
+
+    # Combine: results come back in the order in which the rows left.
+    returned = torch.empty((sum(send), hidden.shape[1]), dtype=result.dtype, device=result.device)
+    dist.all_to_all_single(returned, result, send, receive, group=group)
+    out = torch.zeros_like(hidden)
+    return out.index_add_(0, token_of_row, returned * row_weights[:, None])
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    w, hidden, ffn, experts = world_size, size["hidden"], size["ffn"], experts_of(world_size)
+    tokens = sum(tokens_of(size, rank) for rank in range(w)) / w
+    # Ranks on which a token has an expert, if all were equally popular; popular ones lie together a little more often.
+    rows = 0.9 * w * (1 - comb(experts - experts // w, TOP_K) / comb(experts, TOP_K)) * tokens
+    sent = 2 * (w - 1) / w * rows * hidden * element_bytes
+    return Cost(
+        flops=2 * tokens * hidden * experts + 6 * rows * hidden * ffn,
+        hbm_bytes=(2 * tokens * hidden + experts * hidden + 3 * hidden * ffn) * element_bytes,
+        link_sent_bytes=sent,
+        link_received_bytes=sent,
+        phases=3 if w > 1 else 0,
+        note="an average rank; a token is sent, computed and returned once for both its experts on one rank",
+    )
+
+
+PROBLEM = Problem(
+    id=50,
+    name="moe_ep_wide",
+    source="VeOmni, expert-parallel MoE layer with several experts a rank",
+    taxonomy=Taxonomy(
+        parallelism=("ep",),
+        layer="moe",
+        stage=("training-forward",),
+        pattern=("all-gather", "all-to-all-v"),
+        fusable="router GEMM with softmax and top-k, permutation, three expert GEMMs, weighted sum",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=NormGate(tau={torch.bfloat16: 1.5e-2, torch.float16: 2e-3}),  # seven roundings one after another
+)

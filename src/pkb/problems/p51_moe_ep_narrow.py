@@ -1,0 +1,182 @@
+"""Mixture-of-experts layer with fewer experts than ranks: blocks of ranks hold all experts and exchange tokens inside.
+
+VeOmni's expert-parallel layer, replicated over data-parallel blocks. There are E = W / 2 experts, and ranks
+[i * E, (i + 1) * E) are block i, its rank i * E + x holding expert x: one SwiGLU MLP (three linear layers with bias), the
+same in every block. Each rank holds its tokens (T, H) and the router (gate_weight, gate_bias), equal on all ranks. The
+router's softmax over the experts, rounded to the dtype, gives each token its top_k experts and their weights, which are
+not normalised again: out[t] = sum over the chosen experts x of weight[t, x] * MLP of expert x (hidden[t]), always as
+(T, H). Every intermediate result is rounded to the dtype. Tokens never leave their block. A given `group` is the block
+itself (with E / size experts a rank, all one MLP); without a group, blocks of E consecutive ranks are formed as above.
+
+With four ranks a block is a pair and every token goes to both (top_k = E); eight ranks have a choice of two in four. A
+good kernel writes rows to places it reserves on the peer, which is block * E + x of the world and not x, starts the
+matrix products when a tile of rows is there, and sends results back tile by tile.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pkb.problems.base import Problem, Size
+from pkb.problems.compare import NormGate
+from pkb.problems.draw import Draw
+from pkb.types.cost import Cost
+from pkb.types.taxonomy import Taxonomy
+
+SIZES = {  # tokens of rank 0; each next rank has `fewer` less. With `batch`, hidden states are (batch, T / batch, H)
+    "tiny": {"tokens": 24, "hidden": 32, "ffn": 24, "batch": 2},
+    "paper": {"tokens": 1024, "hidden": 1024, "ffn": 128},
+    # The layers of Mixtral-8x7B, with four experts in each of two blocks
+    "real": {"tokens": 4096, "hidden": 4096, "ffn": 14336},
+    "odd": {"tokens": 43, "hidden": 67, "ffn": 29, "fewer": 5},
+}
+TOP_K = 2
+GAP = 0.25
+"""How far a token's chosen experts stand above the others in the router's logits: rounding must not decide the route."""
+SKEW = 0.5
+CALLS_WITHOUT_ROUTER_BIAS = 0.25
+
+
+def experts_of(world_size: int) -> int:
+    """The largest number of experts, at least two, that makes two or more equal blocks; one if there is none."""
+    return next((e for e in range(world_size // 2, 1, -1) if world_size % e == 0), 1)
+
+
+def tokens_of(size: Size, rank: int) -> int:
+    return max(0, size["tokens"] - rank * size.get("fewer", 0))
+
+
+def draw_hidden_states(draw: Draw, router: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Random tokens, corrected within the space of the router's rows so that their logits are the wanted ones."""
+    tokens, (experts, hidden) = tokens_of(draw.size, draw.rank), router.shape
+    leading = (draw.size["batch"], tokens // draw.size["batch"]) if "batch" in draw.size else (tokens,)
+    wide = torch.float32
+    states = draw.normal("hidden_states", (tokens, hidden), dtype=wide)
+    if draw.device.type != "meta":
+        logits = draw.normal("logits", (tokens, experts), dtype=wide)
+        logits += draw.normal("popularity", (experts,), scale=SKEW, key="all", dtype=wide)
+        chosen = logits.topk(min(TOP_K, experts), dim=1).indices
+        logits.scatter_add_(1, chosen, torch.full_like(logits, GAP))
+        if bias is not None:
+            logits -= bias.to(wide)
+        rows = router.to(wide)
+        states += (logits - states @ rows.t()) @ torch.linalg.solve(rows @ rows.t(), rows)
+    return states.to(draw.dtype).view(*leading, hidden)
+
+
+def draw_linear(draw: Draw, name: str, *, inner: int, outer: int, owner: Hashable) -> torch.nn.Linear:
+    """A layer with torch's usual weights, and a bias that is large enough to be missed."""
+    layer = torch.nn.Linear(inner, outer, device="meta")
+    weight = draw.uniform(f"{name} weight", (outer, inner), -(inner**-0.5), inner**-0.5, key=owner)
+    bias = draw.uniform(f"{name} bias", (outer,), -0.5, 0.5, key=owner)
+    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
+    layer.bias = torch.nn.Parameter(bias, requires_grad=False)
+    return layer
+
+
+def inputs(draw: Draw) -> dict[str, Any]:
+    hidden, ffn, experts = draw.size["hidden"], draw.size["ffn"], experts_of(draw.world_size)
+    router = draw.normal("gate_weight", (experts, hidden), scale=hidden**-0.5, key="all")
+    bias: torch.Tensor | None = draw.normal("gate_bias", (experts,), key="all")
+    if draw.random("router bias", key="all").random() < CALLS_WITHOUT_ROUTER_BIAS:
+        bias = None
+    owner = ("expert", draw.rank % experts)  # blocks hold copies of the same experts
+    return {
+        "hidden_states": draw_hidden_states(draw, router, bias),
+        "gate_weight": router,
+        "gate_bias": bias,
+        "gate_proj": draw_linear(draw, "gate_proj", inner=hidden, outer=ffn, owner=owner),
+        "up_proj": draw_linear(draw, "up_proj", inner=hidden, outer=ffn, owner=owner),
+        "down_proj": draw_linear(draw, "down_proj", inner=ffn, outer=hidden, owner=owner),
+        "num_experts": experts,
+        "top_k": min(TOP_K, experts),
+        "group": None,
+    }
+
+
+def solution(
+    hidden_states: torch.Tensor,
+    gate_weight: torch.Tensor,
+    gate_bias: torch.Tensor | None,
+    gate_proj: torch.nn.Linear,
+    up_proj: torch.nn.Linear,
+    down_proj: torch.nn.Linear,
+    num_experts: int,
+    top_k: int,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    world_size, rank = dist.get_world_size(group), dist.get_rank(group)
+    # This rank's block of ranks: the whole group, or, without a group, as many consecutive ranks as there are experts.
+    block_size = num_experts if group is None and num_experts < world_size else world_size
+    if num_experts % block_size or world_size % block_size or not 1 <= top_k <= num_experts:
+        raise ValueError(f"the top {top_k} of {num_experts} experts on {world_size} ranks")
+    first = rank // block_size * block_size
+    local_experts = num_experts // block_size
+    linear, silu = torch.nn.functional.linear, torch.nn.functional.silu
+
+    # Route: the rows to send, ordered by expert, then by token.
+    hidden = hidden_states.reshape(-1, hidden_states.shape[-1])
+    probabilities = linear(hidden, gate_weight, gate_bias).softmax(dim=-1)  # float32 inside, rounded to the dtype
+    weights, experts = probabilities.topk(top_k, dim=-1)
+    order = experts.reshape(-1).argsort(stable=True)
+    token_of_row = order // top_k
+    row_weights = weights.reshape(-1)[order]
+
+    # Exchange counts, so that every rank knows how many rows come from where.
+    counts = torch.bincount(experts.reshape(-1), minlength=num_experts)
+    all_counts = torch.empty(world_size * num_experts, dtype=counts.dtype, device=counts.device)
+    dist.all_gather_into_tensor(all_counts, counts, group=group)
+    matrix = all_counts.view(world_size, block_size, local_experts).sum(dim=2).tolist()  # [source][place in its block]
+    send, receive = [0] * world_size, [0] * world_size  # no rows to or from other blocks
+    send[first : first + block_size] = matrix[rank]
+    receive[first : first + block_size] = [row[rank - first] for row in matrix[first : first + block_size]]
+
+    # Dispatch. One MLP serves all experts of a rank, so rows need not be sorted by expert.
+    received = torch.empty((sum(receive), hidden.shape[1]), dtype=hidden.dtype, device=hidden.device)
+    dist.all_to_all_single(received, hidden[token_of_row], receive, send, group=group)
+    gate = silu(linear(received, gate_proj.weight, gate_proj.bias))
+    up = linear(received, up_proj.weight, up_proj.bias)
+    result = linear(gate * up, down_proj.weight, down_proj.bias)
+
+    # Combine: results come back in the order in which the rows left.
+    returned = torch.empty((sum(send), hidden.shape[1]), dtype=result.dtype, device=result.device)
+    dist.all_to_all_single(returned, result, send, receive, group=group)
+    out = torch.zeros_like(hidden)
+    return out.index_add_(0, token_of_row, returned * row_weights[:, None])
+
+
+def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
+    w, hidden, ffn, experts = world_size, size["hidden"], size["ffn"], experts_of(world_size)
+    tokens = sum(tokens_of(size, rank) for rank in range(w)) / w
+    rows = min(TOP_K, experts) * tokens  # a token's experts are on different ranks
+    sent = 2 * (experts - 1) / experts * rows * hidden * element_bytes
+    return Cost(
+        flops=2 * tokens * hidden * experts + 6 * rows * hidden * ffn,
+        hbm_bytes=(2 * tokens * hidden + experts * hidden + 3 * hidden * ffn) * element_bytes,
+        link_sent_bytes=0.9 * sent,  # more than expected may stay at home when a rank's own expert is popular
+        link_received_bytes=0.9 * sent,
+        phases=3 if w > 1 else 0,
+        note="an average rank",
+    )
+
+
+PROBLEM = Problem(
+    id=51,
+    name="moe_ep_narrow",
+    source="VeOmni, expert-parallel MoE layer replicated over data-parallel blocks",
+    taxonomy=Taxonomy(
+        parallelism=("ep", "dp"),
+        layer="moe",
+        stage=("training-forward",),
+        pattern=("all-gather", "all-to-all-v"),
+        fusable="router GEMM with softmax and top-k, permutation, three expert GEMMs, weighted sum",
+    ),
+    sizes=SIZES,
+    inputs=inputs,
+    reference=solution,
+    cost=cost,
+    compare=NormGate(tau={torch.bfloat16: 1.5e-2, torch.float16: 2e-3}),  # seven roundings one after another
+    world_sizes=(4, 8),  # two or three ranks give one expert each, and nothing to exchange
+)
