@@ -17,6 +17,7 @@ DECISIONS = {
     "faster": "faster than the reference",
     "slower": "slower than the reference",
     "same": "no difference shown: the interval holds 1",
+    "unproven": "unproven: faster by the ranks' clocks, by too little for the judge's own to confirm",
 }
 
 

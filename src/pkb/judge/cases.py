@@ -139,9 +139,9 @@ class Exchange:
                 return outcome
         return outcome
 
-    def drop(self) -> None:
+    def drop(self, *, keep_memory: bool = False) -> None:
         for crew in (self.oracle, self.candidate):
-            crew.ask({"do": "drop"}, timeout_s=120)
+            crew.ask({"do": "drop", "keep_memory": keep_memory}, timeout_s=120)
 
 
 def describe_mismatch(wrong: dict[int, dict[str, Any]], world_size: int, case: str) -> Mismatch:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pkb.judge.cases import Case, Exchange
 from pkb.judge.decision import Decided
-from pkb.types.verdict import Communication, Mismatch, Stage, Verdict
+from pkb.types.verdict import Communication, Failure, Mismatch, Stage, Verdict
 
 Answers = dict[int, dict[str, Any]]
 
@@ -27,6 +27,7 @@ def check_calls(
     words: str,
     progress: Callable[[str], None],
     first_call_extra_s: float = 0.0,
+    observe: bool = False,
 ) -> Checked:
     """Run the trials one by one. What moves the data is observed in the last: set-up may happen in the first."""
     seen, worst, first_call_us = Communication.UNKNOWN, 0.0, 0.0
@@ -36,7 +37,7 @@ def check_calls(
         last = trial == trials - 1
         start = time.perf_counter()
         answers = exchange.run_candidate(
-            slots, inspect=True, profile=last, digests=True, extra_s=first_call_extra_s if trial == 0 else 0.0
+            slots, inspect=True, profile=last and observe, extra_s=first_call_extra_s if trial == 0 else 0.0
         )
         first_call_us = first_call_us or 1e6 * (time.perf_counter() - start)
         check_conduct(answers, Stage.CORRECTNESS)
@@ -66,7 +67,7 @@ def wrong(mismatch: Mismatch, stage: Stage) -> Decided:
 
 
 def check_conduct(answers: Answers, stage: Stage) -> None:
-    """Arguments must be left as they were."""
+    """Arguments must be left as they were, and results must have memory of their own."""
     for rank, answer in answers.items():
         changed = [slot for slot, yes in dict(answer.get("changed", {})).items() if yes]
         if changed:
@@ -74,7 +75,21 @@ def check_conduct(answers: Answers, stage: Stage) -> None:
                 Verdict.REJECTED,
                 stage,
                 f"rank {rank} changed its arguments in place; this problem forbids it",
-                {"failing_ranks": (rank,)},
+                {
+                    "failing_ranks": (rank,),
+                    "failure": Failure("changed_arguments", "an argument has other contents", rank),
+                },
+            )
+        shared = [name for names in dict(answer.get("aliases", {})).values() for name in names]
+        if shared:
+            raise Decided(
+                Verdict.REJECTED,
+                stage,
+                f"rank {rank} returns memory of its argument {shared[0]}; the result must be a tensor of its own",
+                {
+                    "failing_ranks": (rank,),
+                    "failure": Failure("aliased_output", f"shares memory with {shared[0]}", rank),
+                },
             )
 
 

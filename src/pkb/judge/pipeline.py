@@ -29,7 +29,7 @@ from pkb.problems.layouts import groups
 from pkb.problems.registry import default_registry, load_folder
 from pkb.roofline.floor import floor_us
 from pkb.types.job import Job
-from pkb.types.verdict import Evaluation, Failure, Stage, Timing, Verdict
+from pkb.types.verdict import Communication, Evaluation, Failure, Stage, Timing, Verdict
 
 START_LIMIT_S = 180.0
 Progress = Callable[[str], None]
@@ -205,6 +205,7 @@ class _Session:
                 words=f"size {job.size}, {job.ranks} ranks",
                 progress=self.progress,
                 first_call_extra_s=lazily_built,
+                observe=True,
             )
             self.evidence["communication"] = checked.communication
             where = f"{plan.trials} calls at {job.size} with {job.ranks} ranks"
@@ -223,7 +224,9 @@ class _Session:
                 self.checks.append(f"races: {', '.join(passed)} ({plan.race_repeats} x {plan.race_calls} calls each)")
         if plan.timing_rounds and job.timing:
             with self._in(Stage.TIMING), self._blame(Stage.TIMING):
-                self.evidence["timing"] = self._time(exchange, case, checked.first_call_us)
+                self.evidence["timing"], seen = self._time(exchange, case, checked.first_call_us)
+                if seen is Communication.LIBRARY:  # whatever it did while it was checked
+                    self.evidence["communication"] = seen
         else:
             self.checks.append("not timed")
 
@@ -270,7 +273,7 @@ class _Session:
             )
             self.checks.append(f"{plan.second_world_trials} calls at tiny with {other} ranks")
 
-    def _time(self, exchange: Exchange, case: Case, first_call_us: float) -> Timing:
+    def _time(self, exchange: Exchange, case: Case, first_call_us: float) -> tuple[Timing, Communication]:
         job, plan = self.job, self.job.plan
         argument_bytes = self.problem.argument_bytes(job.size, job.ranks, job.dtype)
         calls = calls_that_fit(argument_bytes, self.facts.memory_bytes, plan.calls_per_round, job.ranks)
@@ -287,7 +290,7 @@ class _Session:
             case,
             plan=plan,
             calls=calls,
-            common_clock=job.platform != "node",
+            on_gpu=self.platform.device == "cuda",
             floor_us=floor,
             note=self.platform.note,
             first_call_us=first_call_us,

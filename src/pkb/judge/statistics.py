@@ -7,6 +7,9 @@ from typing import NamedTuple
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 
+MIN_CLAIM_US = 100.0
+"""Per round: less cannot be told from the cost of a message."""
+
 Rounds = list[list[float]]
 
 
@@ -54,6 +57,8 @@ def speedup(reference: Rounds, candidate: Rounds, seed: int = 0) -> Ratio:
 
 class ClockCheck(NamedTuple):
     agrees: bool
+    resolved: bool
+    """Large enough against the wall clock's noise for the claim to be confirmed or refuted."""
     words: str
 
 
@@ -63,17 +68,18 @@ def clocks_agree(
     """Is the time that the candidate claims to save also saved on the judge's own clock?
 
     Both sides run the same batches with the same overhead, so wall-clock time saved per round must be about the sum of what
-    the calls saved. A rank that reports smaller times than it took saves nothing there. Half of the claim must be seen;
-    what lies within the noise of the wall clock cannot be told and is said to be so.
+    the calls saved. A rank that reports smaller times than it took saves nothing there. Half of the claim must be seen. A
+    claim within four standard errors of the wall clock can neither be confirmed nor refuted, and is said to be unproven.
     """
     claims = [sum(r) - sum(c) for r, c in zip(reference_us, candidate_us, strict=True)]
     seen = [r - c for r, c in zip(reference_wall_us, candidate_wall_us, strict=True)]
     claim, saved = statistics.median(claims), statistics.median(seen)
-    spread = statistics.median(abs(value - saved) for value in seen)
-    noise = max(500.0, 3 * spread)
-    if claim <= noise:
-        return ClockCheck(
-            True, f"claimed saving {claim / 1e3:.2f} ms a round, within the wall clock's noise of {noise / 1e3:.2f} ms"
-        )
+    missing = [c - s for c, s in zip(claims, seen, strict=True)]
+    lost = statistics.median(missing)
+    spread = statistics.median(abs(value - lost) for value in missing)
+    # Standard error of a median, from the median absolute deviation of normal values.
+    noise = 4 * 1.2533 * 1.4826 * spread / len(missing) ** 0.5
     words = f"claimed saving {claim / 1e3:.2f} ms a round, {saved / 1e3:.2f} ms seen on the judge's clock"
-    return ClockCheck(saved >= 0.5 * claim - noise, words)
+    if claim <= max(noise, MIN_CLAIM_US):
+        return ClockCheck(True, False, f"{words}; within its noise of {noise / 1e3:.2f} ms")
+    return ClockCheck(lost <= 0.5 * claim, True, words)

@@ -6,17 +6,21 @@ against them, verifies a share of the timed outputs chosen after the fact, and r
 
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pkb.judge.cases import Case, Exchange
+from pkb.judge.correctness import communication
 from pkb.judge.decision import Decided
 from pkb.judge.statistics import Rounds, clocks_agree, median, quantile, speedup
 from pkb.types.plan import Plan
-from pkb.types.verdict import Failure, Stage, Timing, Verdict
+from pkb.types.verdict import Communication, Failure, Stage, Timing, Verdict
 
+MAX_COVER_US = 5_000.0
 MEMORY_SHARE = 0.25
 """Of the platform's memory that the argument sets of one round may take."""
 
@@ -36,43 +40,60 @@ def measure(
     *,
     plan: Plan,
     calls: int,
-    common_clock: bool,
+    on_gpu: bool,
     floor_us: float | None,
     note: str,
     first_call_us: float | None,
     progress: Callable[[str], None],
-) -> Timing:
+) -> tuple[Timing, Communication]:
+    """The times, and what moved the data while they were taken."""
     reference, candidate = Side(), Side()
-    _warm_up(exchange, case, plan, calls, progress)
+    progress(f"timing: {plan.warmup_calls} warm-up calls")
+    needed_us = _warm_up(exchange, case, plan, calls)
+    cover_us = needed_us if on_gpu else 0.0  # a CPU has no queue to fill
     source = random.SystemRandom()
+    seen = Communication.NONE
     for number in range(plan.timing_rounds):
         progress(f"timing: round {number + 1} of {plan.timing_rounds}")
         slots = exchange.deliver(case, calls, keep=True)
-        run_candidate = lambda: exchange.run_candidate(slots, aligned=True, digests=True, extra_s=30)  # noqa: B023, E731
-        run_oracle = lambda: exchange.run_oracle(slots, aligned=True, digests=True)  # noqa: B023, E731
+        schedule: dict[str, Any] = {"aligned": True, "digests": True, "cover_us": cover_us}
+        run_candidate = partial(exchange.run_candidate, slots, extra_s=30, **schedule)
+        run_oracle = partial(exchange.run_oracle, slots, **schedule)
         if number % 2:  # ABBA: drift over a pair of rounds falls on both sides alike
-            answers = _timed(run_candidate, candidate, len(slots), common_clock)
-            _timed(run_oracle, reference, len(slots), common_clock)
+            answers = _timed(run_candidate, candidate, calls)
+            _timed(run_oracle, reference, calls)
         else:
-            _timed(run_oracle, reference, len(slots), common_clock)
-            answers = _timed(run_candidate, candidate, len(slots), common_clock)
+            _timed(run_oracle, reference, calls)
+            answers = _timed(run_candidate, candidate, calls)
+        now = communication(answers)
+        seen = now if seen is not Communication.LIBRARY else seen
         _verify(exchange, slots, answers, plan.verify_share, source)
-        exchange.drop()
-    return _conclude(reference, candidate, plan, calls, floor_us, note, first_call_us)
+        exchange.drop(keep_memory=True)
+    return _conclude(reference, candidate, plan, calls, floor_us, note, first_call_us), seen
 
 
-def _warm_up(exchange: Exchange, case: Case, plan: Plan, calls: int, progress: Callable[[str], None]) -> None:
-    progress(f"timing: {plan.warmup_calls} warm-up calls")
-    slots = exchange.deliver(case, min(calls, 4), keep=True)
+def _warm_up(exchange: Exchange, case: Case, plan: Plan, calls: int) -> float:
+    """Plain calls to warm clocks and caches of both sides, then one round like the timed ones, which leaves the allocator
+    with the memory that a round needs. Returns how long the device must be kept busy to cover the host's part of a call."""
+    slots = exchange.deliver(case, calls, keep=True)
     repeated = [slots[i % len(slots)] for i in range(plan.warmup_calls)]
     exchange.run_oracle(repeated)
     exchange.run_candidate(repeated, extra_s=60)
-    exchange.drop()
+    exchange.drop(keep_memory=True)
+    slots = exchange.deliver(case, calls, keep=True)
+    host_us = []
+    for answers in (
+        exchange.run_oracle(slots, aligned=True, digests=True),
+        exchange.run_candidate(slots, aligned=True, digests=True, extra_s=60),
+    ):
+        for answer in answers.values():
+            spent = [float(us) for us in answer.get("host_us", []) if isinstance(us, int | float)]
+            host_us.append(statistics.median(spent) if spent else 0.0)
+    exchange.drop(keep_memory=True)
+    return min(MAX_COVER_US, 1.5 * max(host_us) + 50.0)
 
 
-def _timed(
-    run: Callable[[], dict[int, dict[str, Any]]], side: Side, calls: int, common_clock: bool
-) -> dict[int, dict[str, Any]]:
+def _timed(run: Callable[[], dict[int, dict[str, Any]]], side: Side, calls: int) -> dict[int, dict[str, Any]]:
     start = time.perf_counter_ns()
     answers = run()
     wall_us = (time.perf_counter_ns() - start) / 1e3
@@ -80,11 +101,7 @@ def _timed(
     times, settled = [], []
     for call in range(calls):
         marks = [stamps[rank][call] for rank in stamps]
-        if common_clock:
-            first = min(start_ns for start_ns, _, _ in marks)
-            times.append((max(end for _, end, _ in marks) - first) / 1e3)
-        else:
-            times.append(max(end - begin for begin, end, _ in marks) / 1e3)
+        times.append((max(end for _, end, _ in marks) - min(begin for begin, _, _ in marks)) / 1e3)
         settled.append(max(quiet - end for _, end, quiet in marks) / 1e3)
     if sum(times) > wall_us * 1.05:
         raise Decided(
@@ -169,7 +186,7 @@ def _conclude(
         speedup=ratio.value,
         speedup_low=ratio.low,
         speedup_high=ratio.high,
-        decision=ratio.decision,
+        decision="unproven" if ratio.decision == "faster" and not clock.resolved else ratio.decision,
         calls=calls * plan.timing_rounds,
         rounds=plan.timing_rounds,
         reference_p10_us=quantile(reference.calls_us, 0.1),

@@ -79,7 +79,7 @@ def inputs(draw: Draw) -> dict[str, Any]:
         "lr": choice.uniform(0.2, 0.5) * hidden**-0.5,
         "beta1": beta1,
         "beta2": beta2,
-        "eps": choice.uniform(0.1, 0.3) * sizes[0],
+        "eps": choice.uniform(0.2, 0.5) * sizes[0],
         "step": step,
     }
 

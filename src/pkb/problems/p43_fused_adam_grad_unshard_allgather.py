@@ -49,7 +49,7 @@ def inputs(draw: Draw) -> dict[str, Any]:
         "lr": choice.uniform(0.2, 0.5),
         "beta1": beta1,
         "beta2": beta2,
-        "eps": choice.uniform(0.05, 0.3),
+        "eps": choice.uniform(0.2, 0.5),
         "step": step,
     }
 

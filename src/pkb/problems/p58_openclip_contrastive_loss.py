@@ -49,8 +49,9 @@ def inputs(draw: Draw) -> dict[str, Any]:
         "image_features": features("image_features", image_lean),
         "text_features": features("text_features", text_lean),
         "logit_scale": math.exp(chosen.uniform(math.log(3.0), math.log(12.0))),
-        # Near zero, where all blocks count. At a trained model's -10 remote blocks are lost in the rounding.
-        "logit_bias": chosen.uniform(-2.0, 0.5),
+        # Pairs that do not belong together weigh as much as those that do; at -10 for all sizes, as in a fresh model of
+        # the largest size, remote blocks would be lost in the rounding.
+        "logit_bias": -math.log(draw.world_size * batch / chosen.uniform(8.0, 40.0)),
         "group": draw.group("world"),
     }
 
@@ -127,7 +128,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
-    # One number, rounded once per block: W half-steps of bf16 at most, and logits rounded without bias.
-    compare=Close(rtol={torch.bfloat16: 2e-2, torch.float32: 1e-5, torch.float64: 1e-12}),
+    # One number, rounded up to three times for each of W blocks: 1.6 % in bf16 with 8 ranks.
+    compare=Close(rtol={torch.bfloat16: 4e-2, torch.float32: 1e-5, torch.float64: 1e-12}),
     dtypes=("bf16", "fp32", "fp64"),  # sums over a block are above the range of fp16
 )

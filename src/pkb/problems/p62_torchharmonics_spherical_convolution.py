@@ -162,7 +162,9 @@ def solution(
     grouped = y.reshape(batch, groups, channels // groups, *y.shape[2:])
     mixing = weight.reshape(groups, out_channels // groups, channels // groups, kernel)
     out = torch.einsum("bgckyx,gock->bgoyx", grouped, mixing).reshape(batch, out_channels, *y.shape[3:])
-    return out.contiguous() if bias is None else out + bias[:, None, None]
+    if bias is not None:
+        out = out + bias[:, None, None]
+    return out.contiguous()
 
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:

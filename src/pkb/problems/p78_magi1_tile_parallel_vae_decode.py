@@ -92,7 +92,9 @@ def solution(
     counts = [-(-size // stride) for size, stride in zip(z.shape[2:], strides, strict=True)]
     tiles = [(a, b, c) for a in range(counts[0]) for b in range(counts[1]) for c in range(counts[2])]
     covers = {
-        tile: [min(n, size - i * stride) for i, n, size, stride in zip(tile, lengths, z.shape[2:], strides, strict=True)]
+        tile: [
+            min(n, size - i * stride) for i, n, size, stride in zip(tile, lengths, z.shape[2:], strides, strict=True)
+        ]
         for tile in tiles
     }
     by_size = sorted(tiles, key=lambda tile: -covers[tile][0] * covers[tile][1] * covers[tile][2])
@@ -112,7 +114,9 @@ def solution(
         dist.all_gather_into_tensor(received, send, group=group)
         result = {}
         for owner, message in enumerate(received.view(world_size, longest)):
-            pieces = message.split([*(elements[t] for t in owned[owner]), longest - sum(elements[t] for t in owned[owner])])
+            pieces = message.split(
+                [*(elements[t] for t in owned[owner]), longest - sum(elements[t] for t in owned[owner])]
+            )
             result |= {t: piece.view(shapes[t]) for t, piece in zip(owned[owner], pieces, strict=False)}
         return result
 

@@ -152,7 +152,9 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         link_sent_bytes=moved,
         link_received_bytes=moved,
         phases=2 if w > 1 else 0,
-        switch_sent_bytes=queries * features * element_bytes + (w - 1) * queries * k * (element_bytes + 8) if w > 1 else 0,
+        switch_sent_bytes=queries * features * element_bytes + (w - 1) * queries * k * (element_bytes + 8)
+        if w > 1
+        else 0,
         switch_received_bytes=moved,
         note="an average rank",
     )

@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from pkb.rank import aliases, reach, symmetric, symmetric_watch
@@ -58,7 +57,7 @@ class CandidateRank(Rank):
                 self.device.synchronize()
                 return {}
             case "drop":
-                self.drop()
+                self.drop(keep_memory=bool(message.get("keep_memory")))
                 return {}
         raise ValueError(f"unknown command {message['do']!r}")
 
@@ -97,9 +96,6 @@ class CandidateRank(Rank):
         return {"isolation": self.isolation}
 
     def _run(self, message: dict[str, Any]) -> dict[str, Any]:
-        # Clear what an earlier call may have left behind: the caching allocator must not hand out old outputs.
-        if message.get("scrub"):
-            self._scrub()
         before = (
             {slot: digest(self._unchanged(slot)) for slot in message["schedule"]["slots"]} if message["inspect"] else {}
         )
@@ -109,9 +105,7 @@ class CandidateRank(Rank):
         answer["threads"] = threading.active_count()
         if message["inspect"]:
             answer["changed"] = {slot: self._changed(slot, was) for slot, was in before.items()}
-            answer["aliases"] = {
-                slot: output_aliases(self.batch.outputs[slot]["returned"], self.arguments[slot]) for slot in before
-            }
+            answer["aliases"] = {slot: self._aliases(slot) for slot in before}
         return answer
 
     def _unchanged(self, slot: int) -> dict[str, Any]:
@@ -120,10 +114,14 @@ class CandidateRank(Rank):
     def _changed(self, slot: int, before: list[str]) -> bool:
         return digest(self._unchanged(slot)) != before
 
-    def _scrub(self) -> None:
-        if self.config.device == "cuda":
-            self.device.synchronize()
-            torch.cuda.empty_cache()
+    def _aliases(self, slot: int) -> list[str]:
+        """Arguments whose memory the result shares; an odd result has none here and is refused when it is fetched."""
+        if self.returns_input:
+            return []
+        try:
+            return output_aliases(self.batch.outputs[slot]["returned"], self.arguments[slot])
+        except BadTree:
+            return []
 
     def _output(self, slot: int) -> dict[str, Any] | None:
         try:

@@ -29,6 +29,9 @@ class Schedule:
     """How long this rank's device is kept busy before each call."""
     overwrite: bool = False
     """Arguments are overwritten straight after each return, in stream order."""
+    cover_us: float = 0.0
+    """How long the device is kept busy before an aligned call, so that the host has queued all of it when it starts: the time
+    of a call is then the device's, not that of launching."""
     digests: bool = False
     barrier_timeout_s: float = 60.0
 
@@ -38,6 +41,8 @@ class CallRecord:
     start_ns: int
     end_ns: int
     """In the order of the current stream."""
+    host_us: float
+    """How long the call kept the host."""
     settled_ns: int
     """After the whole device is idle: far behind `end_ns` if work was put on a stream that the end mark does not see."""
     digest: list[str]
@@ -64,11 +69,13 @@ def run_batch(
 ) -> Batch:
     """Call the function once per slot. Outputs of all calls are held, so one that a later call overwrites is found out."""
     batch = Batch()
-    stamps: list[tuple[Any, Any, Any]] = []
+    stamps: list[tuple[Any, Any, Any, float]] = []
     device.synchronize()
     if not schedule.aligned:  # a common start of the batch; the calls then run as fast as each rank can
         on_step("waiting for the other ranks to begin the batch")
         barrier.wait(timeout_s=schedule.barrier_timeout_s)
+    else:
+        device.begin()
     for position, slot in enumerate(schedule.slots):
         values = arguments[slot]
         if schedule.late_host_us and schedule.late_host_us[position]:
@@ -80,17 +87,21 @@ def run_batch(
             device.synchronize()
             on_step(f"waiting for the other ranks to begin call {position}")
             barrier.wait(timeout_s=schedule.barrier_timeout_s)
+            if schedule.cover_us:
+                device.spin(schedule.cover_us)
             device.align()
         on_step(f"in solution(), call {position}")
         start = device.stamp() if schedule.aligned else None
+        host_start = time.perf_counter()
         returned = function(*values.values())
         if schedule.aligned:
             end = device.stamp()
+            host_us = 1e6 * (time.perf_counter() - host_start)
             on_step(f"waiting for the device to finish call {position}")
             device.synchronize()
             settled = device.stamp()
             device.synchronize()
-            stamps.append((start, end, settled))
+            stamps.append((start, end, settled, host_us))
         output = {"returned": returned, "mutated": {name: values[name] for name in mutates}}
         if schedule.overwrite:
             output["returned"] = _detach_from_arguments(returned, values, returns_input)
@@ -99,9 +110,10 @@ def run_batch(
     on_step("waiting for the device to finish the batch")
     device.synchronize()
     digests = [digest(batch.outputs[slot]) for slot in schedule.slots] if schedule.digests else []
-    for position, marks in enumerate(stamps):
+    for position, (*marks, host_us) in enumerate(stamps):
         start_ns, end_ns, settled_ns = (device.read_ns(mark) for mark in marks)
-        batch.records.append(CallRecord(start_ns, end_ns, settled_ns, digests[position] if digests else []))
+        fingerprint = digests[position] if digests else []
+        batch.records.append(CallRecord(start_ns, end_ns, host_us, settled_ns, fingerprint))
     on_step("idle")
     return batch
 

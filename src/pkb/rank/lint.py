@@ -88,7 +88,9 @@ def _map(truth: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> list[t
 def _constants(truth: Any, previous: Any) -> list[torch.Tensor]:
     """One number for all elements. For an output of one element that would be the answer: one number for two calls."""
     now, before = _native(truth.tree, truth.dtypes), _native(previous.tree, previous.dtypes)
-    return [_constant(torch.stack([a, b]))[0] if a.numel() == 1 else _constant(a) for a, b in zip(now, before, strict=True)]
+    return [
+        _constant(torch.stack([a, b]))[0] if a.numel() == 1 else _constant(a) for a, b in zip(now, before, strict=True)
+    ]
 
 
 def _constant(tensor: torch.Tensor) -> torch.Tensor:

@@ -60,7 +60,7 @@ class OracleRank(Rank):
             case "drop":
                 self.draws.clear()
                 self.truths.clear()
-                self.drop()
+                self.drop(keep_memory=bool(message.get("keep_memory")))
                 return {}
             case "lint":
                 return {"rows": lint_case(self, message)}

@@ -91,7 +91,9 @@ def compare_trees(
                 "what": f"output {index} has the wrong shape or dtype",
                 "output": str(index),
             }
-        want = want.to(have.device)  # some problems return host tensors; what a candidate returned was read to the device
+        want = want.to(
+            have.device
+        )  # some problems return host tensors; what a candidate returned was read to the device
         ratio = rule(want, have, context)
         if ratio <= 1 and (worst["ratio"] is not None and ratio <= worst["ratio"]):
             continue

@@ -104,7 +104,8 @@ class Timing:
     speedup_high: float
     """Bootstrap interval of the ratio of medians, 95 %."""
     decision: str
-    """`faster`, `slower` or `same` (the interval holds 1)."""
+    """`faster`, `slower`, `same` (the interval holds 1) or `unproven` (faster by the ranks' clocks, by too little for the
+    judge's own to confirm)."""
     calls: int
     rounds: int
     reference_p10_us: float

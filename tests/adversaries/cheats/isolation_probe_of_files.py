@@ -47,7 +47,11 @@ def _probe():
         except OSError:
             continue
         raise RuntimeError(f"breach: could write to {folder}")
-    if [name for name in os.listdir("/tmp") if name.startswith("pkb-oracle")]:
+    try:
+        names = os.listdir(Path.cwd().parent)
+    except PermissionError:
+        return
+    if [name for name in names if "oracle" in name]:
         raise RuntimeError("breach: the oracle's folder is in sight")
 
 

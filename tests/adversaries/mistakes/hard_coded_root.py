@@ -5,7 +5,7 @@ as well.)
 # problem: 3
 # ranks: 2
 # plan: quick
-# expect: wrong
+# expect: wrong|race
 # platform: cpu
 
 import torch

@@ -1,11 +1,10 @@
-"""M2: waits half a millisecond for its peers in place of a barrier: right whenever ranks run in step. A late
-rank shows it.
+"""M2: waits a millisecond and a half for its peers in place of a barrier: right whenever ranks run in step. A
+late rank shows it.
 """
 # problem: 1
 # ranks: 2
 # plan: quick
-# expect: race
-# stage: races
+# expect: race|wrong
 # platform: cpu
 
 import time
@@ -24,7 +23,7 @@ def solution(tensor):
         _buffers[key] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD)
     buffer, handle = _buffers[key]
     buffer.copy_(tensor.reshape(-1))
-    time.sleep(0.0015 if len(_buffers) == 1 else 0.03)
+    time.sleep(0.0015)
     total = sum(handle.get_buffer(peer, tensor.shape, tensor.dtype).float() for peer in range(handle.world_size))
     handle.barrier(channel=1)
     return total.to(tensor.dtype)
