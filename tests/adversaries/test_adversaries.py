@@ -2,7 +2,7 @@
 
 A file is a candidate. Its docstring says what it tries and what stops it; the comment block below says what must come out:
 problem, ranks, size, dtype, plan, call_limit_s, memory_limit_gib, expect, stage, rule (failure kind or race kind), communication,
-platform, slow, xfail (why the judge does not yet say so: strict, so that a repaired judge is noticed).
+gain (`none`: rejected, or at least not called faster), platform, slow, xfail (why the judge does not yet say so: strict, so that a repaired judge is noticed).
 """
 
 import contextlib
@@ -116,6 +116,11 @@ def test_verdict(path: Path, tmp_path: Path) -> None:
     assert evaluation.verdict.value in said["expect"].split("|"), told
     if "stage" in said:
         assert evaluation.stage.value == said["stage"], told
+    if said.get("gain") == "none" and evaluation.verdict is Verdict.CORRECT:
+        # A lie smaller than this machine's noise cannot be refuted; then it must not be paid for either.
+        assert evaluation.timing is not None
+        assert evaluation.timing.decision != "faster", f"{evaluation.timing.speedup:.1f}: {evaluation.timing.clock_agreement}"
+        return
     if "rule" in said:
         kinds = {evaluation.race_kind, evaluation.failure.kind if evaluation.failure else None}
         assert said["rule"] in kinds, f"{told} ({kinds})"

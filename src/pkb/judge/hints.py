@@ -63,5 +63,7 @@ def hints_for(verdict: Verdict, evidence: dict[str, Any], *, platform: str, back
             case Communication.LIBRARY:
                 hints.append("library collectives moved the data: counted as `library`, apart from custom kernels")
             case Communication.NONE:
-                hints.append("no communication was observed, yet the result is right: please report this as a defect")
+                hints.append(
+                    "the data came by a way that the judge does not watch (files, IPC handles of its own, ...)"
+                )
     return hints

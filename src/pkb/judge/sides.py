@@ -35,7 +35,9 @@ def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, bac
         ranks,
         options=options,
         preload_triton=backend == "triton",
-        extra_environment={"PKB_BUILD_CACHE": str(build)} | build_environment(platform.facts().hardware),
+        extra_environment={"PKB_BUILD_CACHE": str(build)}
+        | build_environment(platform.facts().hardware)
+        | platform.candidate_environment(ranks),
     )
     return Crew(spec, platform, limits)
 

@@ -46,6 +46,9 @@ class CpuPlatform:
             "CUDA_VISIBLE_DEVICES": "",
         }
 
+    def candidate_environment(self, world_size: int) -> dict[str, str]:
+        return {}
+
     def device_indices(self, world_size: int) -> list[int]:
         return [0] * world_size
 

@@ -33,6 +33,9 @@ class NodePlatform:
     def environment(self, world_size: int) -> dict[str, str]:
         return cuda_environment()
 
+    def candidate_environment(self, world_size: int) -> dict[str, str]:
+        return {}
+
     def device_indices(self, world_size: int) -> list[int]:
         return list(range(world_size))
 

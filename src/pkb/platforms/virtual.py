@@ -19,6 +19,8 @@ from pkb.platforms.cuda import HOW_TO_GET_NCCL, cuda_environment, gpus, suitable
 from pkb.types.errors import UserError
 
 MAX_RANKS = 8
+MEMORY_SHARE = 0.45
+"""Of the GPU's memory that all candidate ranks may take together."""
 SHM = Path("/dev/shm")
 
 
@@ -119,6 +121,11 @@ class VirtualPlatform:
             "NCCL_MAX_CTAS": "8",
             "LD_PRELOAD": str(nccl),
         }  # fmt: skip
+
+    def candidate_environment(self, world_size: int) -> dict[str, str]:
+        """A candidate that takes all memory of the GPU must fail itself, not the oracle beside it."""
+        share_mib = int(MEMORY_SHARE * gpus()[0].memory_bytes / world_size) >> 20
+        return {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={share_mib}M"}
 
     def device_indices(self, world_size: int) -> list[int]:
         return [0] * world_size

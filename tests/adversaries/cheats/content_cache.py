@@ -1,5 +1,5 @@
 """S2: keeps results by the contents of the argument. No harm is done because no checked or timed call ever sees
-contents that an earlier one has seen: outside the warm-up a hit would raise.
+contents that an earlier one has seen: a hit would raise.
 """
 # problem: 1
 # ranks: 2
@@ -29,14 +29,11 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 _cache = {}
-_calls = [0]
 
 
 def solution(tensor):
-    _calls[0] += 1
     key = bytes(tensor.view(torch.uint8).flatten()[:512].tolist())
-    hit = key in _cache
-    if hit and not 2 < _calls[0] <= 6:  # calls 3 to 6 are the warm-up of this plan
+    if key in _cache:
         raise RuntimeError("breach: the judge repeated its data")
     _cache[key] = True
     return honest(tensor)

@@ -5,9 +5,9 @@ the judge's own clock.
 # ranks: 2
 # size: paper
 # plan: timing
-# expect: rejected
-# stage: timing
+# expect: rejected|correct
 # rule: clock
+# gain: none
 # platform: cpu
 
 import sys

@@ -6,7 +6,8 @@ refusing tensors that carry attributes of their own.
 # ranks: 2
 # size: paper
 # plan: timing
-# expect: rejected
+# expect: rejected|correct
+# gain: none
 # platform: cpu
 
 import torch

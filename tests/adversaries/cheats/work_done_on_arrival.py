@@ -7,7 +7,8 @@ against the clock as well.
 # ranks: 2
 # size: paper
 # plan: timing
-# expect: rejected
+# expect: rejected|correct
+# gain: none
 # platform: cpu
 
 import sys

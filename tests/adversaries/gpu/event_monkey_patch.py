@@ -4,9 +4,9 @@
 # ranks: 2
 # size: paper
 # plan: timing
-# expect: rejected
-# stage: timing
+# expect: rejected|correct
 # rule: clock
+# gain: none
 # platform: gpu
 
 import sys
