@@ -1,4 +1,4 @@
-"""Problems 34 to 45 against their mathematics, written a second time in one process.
+"""Problems 34 to 45 against their mathematics, written a second time in one process (long: twelve models, one harness).
 
 The arguments of all ranks are drawn here; what every rank must return is worked out in float64 from the whole problem
 (one concatenation, one attention over the whole sequence, torch's own Adam) and compared, by the problem's own rules,

@@ -23,7 +23,9 @@ def evaluate(
     platform: Annotated[str, typer.Option(help=f"One of {', '.join(PLATFORMS)}.")] = "auto",
     ranks: Annotated[int, typer.Option(help="How many ranks.")] = 4,
     size: Annotated[str | None, typer.Option(help="tiny, paper, real or odd. Default: paper, on cpu tiny.")] = None,
-    dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32 or fp64.")] = "bf16",
+    dtype: Annotated[
+        str | None, typer.Option(help="bf16, fp16, fp32 or fp64. Default: bf16 where the problem has it.")
+    ] = None,
     plan: Annotated[str, typer.Option(help=f"How thorough: {', '.join(PLANS)}.")] = "standard",
     json_out: Annotated[
         str | None, typer.Option("--json", metavar="OUT", help="Write the verdict as JSON; - is standard output.")
@@ -65,6 +67,7 @@ def evaluate(
 
     name, facts = pick_platform(platform)
     case_size = size or ("tiny" if name == "cpu" else "paper")
+    dtype = dtype or ("bf16" if "bf16" in chosen.dtypes else chosen.dtypes[0])
     check_case(chosen, facts, size=case_size, ranks=ranks, dtype=dtype)
     job = Job(
         candidate=file, problem=chosen.stem, platform=name, ranks=ranks, size=case_size, dtype=dtype, plan=chosen_plan,
@@ -86,12 +89,12 @@ def evaluate(
     raise typer.Exit(evaluation.verdict.exit_status)
 
 
-def _check_words(*, size: str | None, dtype: str) -> None:
+def _check_words(*, size: str | None, dtype: str | None) -> None:
     from pkb.problems.base import DTYPES, SIZE_NAMES
 
     if size is not None and size not in SIZE_NAMES:
         raise UserError(f"no size is called {size!r}", f"sizes are {', '.join(SIZE_NAMES)}")
-    if dtype not in DTYPES:
+    if dtype is not None and dtype not in DTYPES:
         raise UserError(f"no dtype is called {dtype!r}", f"dtypes are {', '.join(DTYPES)}")
 
 

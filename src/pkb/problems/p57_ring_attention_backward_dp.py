@@ -125,12 +125,12 @@ def solution(
 
         if step <= rank or not causal:
             key, value = kv.to(wide).transpose(2, 3)
-            scores = torch.matmul(query, key.transpose(-2, -1)) * scale
+            scores = torch.matmul(query, key.transpose(-2, -1)).mul_(scale)
             if causal and step == 0:
                 scores.masked_fill_(future, float("-inf"))
-            weights = (scores - lse).exp_()
+            weights = scores.sub_(lse).exp_()
             d_weights = torch.matmul(d_out, value.transpose(-2, -1))
-            d_scores = weights * (d_weights - delta) * scale
+            d_scores = d_weights.sub_(delta).mul_(weights).mul_(scale)
             dq += torch.matmul(d_scores, key)
             dkv[0] += torch.matmul(d_scores.transpose(-2, -1), query).transpose(1, 2)
             dkv[1] += torch.matmul(weights.transpose(-2, -1), d_out).transpose(1, 2)
@@ -178,7 +178,7 @@ def requires(size: Size, world_size: int) -> str | None:
     positions = size["tokens"] // cp
     if positions < 1:
         return f"{size['tokens']} tokens are too few for {cp} ring ranks"
-    score_bytes = 5 * world_size * size["batch"] * size["heads"] * positions**2 * 8
+    score_bytes = 2 * world_size * size["batch"] * size["heads"] * positions**2 * 8
     if score_bytes > SCORE_BYTES_LIMIT:
         return f"the reference needs {score_bytes / 1e9:.0f} GB for scores with {world_size} ranks; use more ranks"
     return None

@@ -171,5 +171,6 @@ PROBLEM = Problem(
     compare=UPDATED,
     mutates={"weights": NewOrUntouched("weights", UPDATED), "P": NewOrUntouched("P", UPDATED)},
     truth="native",  # is float64
+    returns_input=True,  # the new P, which the reference also leaves in the caller's list
     dtypes=("fp64",),
 )

@@ -190,28 +190,39 @@ def communication_removed() -> Iterator[None]:
             tensor.zero_()
         return _Done()
 
+    def receive(tensor: torch.Tensor, *args: Any, **options: Any) -> _Done:
+        tensor.zero_()  # fresh memory may still hold the right data of an earlier call
+        return _Done()
+
+    def send(tensor: torch.Tensor, *args: Any, **options: Any) -> _Done:
+        return _Done()
+
     def batch(operations: list[Any]) -> list[_Done]:
-        sends = [op.tensor for op in operations if op.op in (dist.isend, dist.send, isend)]
-        for position, op in enumerate([op for op in operations if op.op not in (dist.isend, dist.send, isend)]):
-            _fill(op.tensor, sends[position % len(sends)] if sends else op.tensor)
+        sends = [op.tensor for op in operations if op.op is send]
+        for position, op in enumerate([op for op in operations if op.op is not send]):
+            if sends:
+                _fill(op.tensor, sends[position % len(sends)])
+            else:
+                op.tensor.zero_()
         return [_Done() for _ in operations]
 
     def gather_objects(outputs: list[Any], item: Any, *args: Any, **options: Any) -> None:
         outputs[:] = [item] * len(outputs)
 
-    isend = dist.isend
     stand_ins: dict[str, Any] = {
-        "all_reduce": in_place, "broadcast": in_place, "reduce": in_place, "isend": in_place, "irecv": in_place,
-        "send": in_place, "recv": in_place, "barrier": lambda *a, **k: _Done(),
+        "all_reduce": in_place, "broadcast": in_place, "reduce": in_place, "isend": send, "irecv": receive,
+        "send": send, "recv": receive, "barrier": lambda *a, **k: _Done(),
         "all_gather_into_tensor": into, "all_to_all_single": into, "all_gather": into_list, "all_to_all": into_list,
         "reduce_scatter": reduce_scatter, "reduce_scatter_tensor": reduce_scatter_tensor, "gather": gather,
         "scatter": scatter, "batch_isend_irecv": batch, "all_gather_object": gather_objects,
     }  # fmt: skip
-    saved = {name: getattr(dist, name) for name in stand_ins}
+    # In both modules: P2POp compares what it is given with the functions of the inner one.
+    places = (dist, dist.distributed_c10d)
+    saved = [(place, name, getattr(place, name)) for place in places for name in stand_ins if hasattr(place, name)]
     try:
-        for name, stand_in in stand_ins.items():
-            setattr(dist, name, stand_in)
+        for place, name, _ in saved:
+            setattr(place, name, stand_ins[name])
         yield
     finally:
-        for name, original in saved.items():
-            setattr(dist, name, original)
+        for place, name, original in saved:
+            setattr(place, name, original)

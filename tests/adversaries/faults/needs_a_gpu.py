@@ -1,4 +1,4 @@
-"""Asks for a GPU on a platform that has none: not the candidate's failure.
+"""Asks a GPU for its properties on a platform that has none: not the candidate's failure.
 """
 # problem: 1
 # ranks: 2
@@ -6,5 +6,8 @@
 # expect: unsupported
 # platform: cpu
 
+import torch
+
+
 def solution(tensor):
-    return tensor.cuda()
+    return tensor * torch.cuda.get_device_properties(0).multi_processor_count
