@@ -1,8 +1,9 @@
 """Every file of this folder through the judge: cheats, faults and mistakes get the verdict they name, honest candidates stay correct.
 
-A file is a candidate. Its docstring says what it tries and what stops it; the comment block below says what must come out:
-problem, ranks, size, dtype, plan, call_limit_s, memory_limit_gib, expect, stage, rule (failure kind or race kind), communication,
-gain (`none`: rejected, or at least not called faster), platform, slow, xfail (why the judge does not yet say so: strict, so that a repaired judge is noticed).
+A file is a candidate. Its docstring says what it tries and what stops it; the comment block below says what must come
+out: problem, ranks, size, dtype, plan, call_limit_s, memory_limit_gib, expect, stage, rule (failure kind or race kind),
+communication, gain (`none`: rejected, or at least not called faster), platform, slow, and xfail (why the judge does not
+yet say so: strict, so that a repaired judge is noticed, unless it begins with `sometimes:`).
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import psutil
 import pytest
 
 from pkb.judge.pipeline import evaluate
+from pkb.judge.statistics import clocks_agree
 from pkb.types.errors import UserError
 from pkb.types.job import Job
 from pkb.types.plan import PLANS, Plan
@@ -52,7 +54,8 @@ def parameters() -> Iterator[object]:
             if "slow" in said:
                 marks.append(pytest.mark.slow)
             if "xfail" in said:
-                marks.append(pytest.mark.xfail(strict=True, reason=said["xfail"]))
+                strict = not said["xfail"].startswith("sometimes:")
+                marks.append(pytest.mark.xfail(strict=strict, reason=said["xfail"]))
             yield pytest.param(path, marks=marks, id=f"{folder}/{path.stem}")
 
 
@@ -119,7 +122,9 @@ def test_verdict(path: Path, tmp_path: Path) -> None:
     if said.get("gain") == "none" and evaluation.verdict is Verdict.CORRECT:
         # A lie smaller than this machine's noise cannot be refuted; then it must not be paid for either.
         assert evaluation.timing is not None
-        assert evaluation.timing.decision != "faster", f"{evaluation.timing.speedup:.1f}: {evaluation.timing.clock_agreement}"
+        assert evaluation.timing.decision != "faster", (
+            f"{evaluation.timing.speedup:.1f}: {evaluation.timing.clock_agreement}"
+        )
         return
     if "rule" in said:
         kinds = {evaluation.race_kind, evaluation.failure.kind if evaluation.failure else None}
@@ -133,14 +138,19 @@ def test_verdict(path: Path, tmp_path: Path) -> None:
 def _check_evidence(evaluation: Evaluation) -> None:
     """Whatever the candidate did, the document can be written and says who failed and how."""
     assert len(evaluation.to_json()) < 4 << 20
-    if evaluation.verdict in (Verdict.CRASH, Verdict.RUNTIME_ERROR, Verdict.LOAD_ERROR) and evaluation.stage != "inspect":
+    if (
+        evaluation.verdict in (Verdict.CRASH, Verdict.RUNTIME_ERROR, Verdict.LOAD_ERROR)
+        and evaluation.stage != "inspect"
+    ):
         assert evaluation.failure is not None
     if evaluation.verdict is Verdict.DEADLOCK:
         assert {state.rank for state in evaluation.rank_states} == set(range(evaluation.ranks))
         assert any(state.state != "finished" for state in evaluation.rank_states)
 
 
-@pytest.mark.parametrize("data", [b"", b"\n \n", "def solution(t): return 'ä'".encode("latin-1")], ids=["empty", "blank", "latin1"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\n \n", "def solution(t): return 'ä'".encode("latin-1")], ids=["empty", "blank", "latin1"]
+)
 def test_what_is_no_text_is_wrong_usage(tmp_path: Path, data: bytes) -> None:
     """These files cannot carry expectations of their own."""
     path = tmp_path / "candidate.py"
@@ -154,6 +164,22 @@ def test_nul_bytes_do_not_compile(tmp_path: Path) -> None:
     path.write_bytes(b"def solution(t):\n    return t\0\n")
     evaluation = evaluate(Job(path, "1", "cpu", 2, "tiny", "bf16", QUICK))
     assert evaluation.verdict is Verdict.COMPILE_ERROR
+
+
+@pytest.mark.xfail(
+    strict=True, reason="clocks_agree asks for half of the claimed saving, not for half of the claimed time"
+)
+def test_a_real_gain_does_not_hide_a_larger_claim() -> None:
+    """T5: a kernel truly 2.5 times faster claims to be 25 times faster. Most of the claimed saving is real, and still it is a lie."""
+    reference, truth, claim = [[1000.0] * 20] * 8, 400.0, 40.0
+    overhead = 5000.0
+    check = clocks_agree(
+        reference_us=reference,
+        candidate_us=[[claim] * 20] * 8,
+        reference_wall_us=[20 * 1000.0 + overhead] * 8,
+        candidate_wall_us=[20 * truth + overhead] * 8,
+    )
+    assert not check.agrees, check.words
 
 
 def test_the_suite_is_large_enough_and_every_file_is_described() -> None:

@@ -1,4 +1,4 @@
-"""A judge that is killed or interrupted in the middle: its processes die with it, and what it could not remove the next one does."""
+"""A judge killed or interrupted in the middle: its processes die with it, and what it leaves the next one removes."""
 
 import os
 import shutil

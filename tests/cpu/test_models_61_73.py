@@ -261,7 +261,7 @@ def kalman_filter(ranks: list[Arguments], mistake: bool) -> list[Outputs]:
     weights = [
         w + a["error"] / d * (p @ h) for a in ranks for h, w, p in zip(a["H"], a["weights"], a["P"], strict=True)
     ]
-    results = []
+    results: list[Outputs] = []
     for a in ranks:
         new_p = [(p - torch.outer((p @ h)[:, 0], (h.T @ p)[0]) / d) / lam for h, p in zip(a["H"], a["P"], strict=True)]
         next_lambda = torch.tensor(nue * lam + (1 - nue), dtype=torch.float64)

@@ -124,9 +124,9 @@ def jagged_exchange(ranks: list[Arguments], mistake: bool) -> list[Outputs]:
         strides = a["stride_per_key"] or [a["batch_size"]] * sum(splits)
         features, at, value = [], 0, 0
         for stride in strides:
-            lengths = a["lengths"][at : at + stride].tolist()
-            features.append((lengths, value))
-            at, value = at + stride, value + sum(lengths)
+            own = a["lengths"][at : at + stride].tolist()
+            features.append((own, value))
+            at, value = at + stride, value + sum(own)
         assert value == len(a["values"])
         jagged.append(features)
     results = []

@@ -13,7 +13,9 @@ NOTHING = Cost(flops=0, hbm_bytes=0, link_sent_bytes=0, link_received_bytes=0, p
 MIB = 2**20
 
 
-def floor(cost: Cost, *, hardware: str = "NVIDIA H100 80GB HBM3", dtype: str = "bf16", ranks: int = 4, **more: bool) -> float:
+def floor(
+    cost: Cost, *, hardware: str = "NVIDIA H100 80GB HBM3", dtype: str = "bf16", ranks: int = 4, **more: bool
+) -> float:
     found = floor_us(cost, hardware=hardware, dtype=dtype, world_size=ranks, shared_gpu=more.get("shared", False))
     assert found is not None
     return found

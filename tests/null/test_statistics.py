@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkb.judge.statistics import ClockCheck, Ratio, Rounds, clocks_agree, median, quantile, speedup
+from pkb.judge.statistics import Claim, ClockCheck, Ratio, Rounds, check_clock, median, quantile, speedup
 
-ROUNDS, CALLS = 7, 10
+ROUNDS, CALLS = 8, 10
 
 
 def samples(source: random.Random, *, typical_us: float, noise: float = 0.05, drift: list[float]) -> Rounds:
@@ -106,62 +106,79 @@ def test_median_and_quantiles_are_over_all_calls() -> None:
 # -- the judge's clock ------------------------------------------------------------------------------------------------
 
 
-def clock_case(
-    *, reference_us: float, claimed_us: float, true_us: float, jitter_us: float = 100.0, outlier_us: float = 0.0
+def walls(true_us: float, seed: int, *, jitter: float = 0.03, odd_round: float = 1.0) -> list[float]:
+    source = random.Random(seed)
+    times = [true_us * (1 + abs(source.gauss(0, jitter))) + 10 for _ in range(ROUNDS)]
+    times[3] *= odd_round
+    return times
+
+
+def clock(
+    *,
+    claimed_us: float,
+    true_us: float,
+    host_us: float = 5.0,
+    reference_us: float = 1000.0,
+    seed: int = 1,
+    **how: float,
 ) -> ClockCheck:
-    """Ten calls a round; the wall clock sees the true times, an overhead common to both sides, and jitter."""
-    source = random.Random(3)
-
-    def wall(call_us: float) -> list[float]:
-        return [5_000 + CALLS * call_us + source.gauss(0, jitter_us) for _ in range(ROUNDS)]
-
-    candidate_wall = wall(true_us)
-    candidate_wall[3] += outlier_us
-    return clocks_agree(
-        reference_us=[[reference_us] * CALLS for _ in range(ROUNDS)],
-        candidate_us=[[claimed_us] * CALLS for _ in range(ROUNDS)],
-        reference_wall_us=wall(reference_us),
-        candidate_wall_us=candidate_wall,
+    """A candidate that claims one time and takes another, beside an honest reference."""
+    return check_clock(
+        Claim(device_us=reference_us, host_us=5.0, wall_us=walls(reference_us, seed)),
+        Claim(device_us=claimed_us, host_us=host_us, wall_us=walls(true_us, seed + 10_000, **how)),
     )
 
 
-@pytest.mark.parametrize("true_us", [100.0, 500.0, 1000.0, 3000.0])
-def test_honest_times_are_accepted(true_us: float) -> None:
-    assert clock_case(reference_us=1000, claimed_us=true_us, true_us=true_us).agrees
+@pytest.mark.parametrize("true_us", [20.0, 500.0, 900.0])
+def test_an_honest_faster_candidate_is_confirmed(true_us: float) -> None:
+    assert clock(claimed_us=true_us, true_us=true_us)[:2] == (True, False)
 
 
-@pytest.mark.parametrize(("claimed_us", "true_us"), [(10.0, 1000.0), (500.0, 1000.0), (1.0, 5000.0), (100.0, 800.0)])
-def test_faked_times_are_rejected(claimed_us: float, true_us: float) -> None:
-    """Also from a candidate that is somewhat faster than the reference and claims to be much faster."""
-    check = clock_case(reference_us=1000, claimed_us=claimed_us, true_us=true_us)
-    assert not check.agrees
-    assert "seen on the judge's clock" in check.words
+@pytest.mark.parametrize("true_us", [1000.0, 1100.0, 30_000.0])
+def test_an_honest_slower_candidate_is_neither_confirmed_nor_contradicted(true_us: float) -> None:
+    assert clock(claimed_us=true_us, true_us=true_us)[:2] == (False, False)
 
 
-@pytest.mark.parametrize("outlier_us", [1e6, -4_000.0])
-def test_one_odd_round_changes_nothing(outlier_us: float) -> None:
-    """Neither does a hiccup convict an honest candidate, nor does one lucky round acquit a liar."""
-    assert clock_case(reference_us=1000, claimed_us=200, true_us=200, outlier_us=outlier_us).agrees
-    assert not clock_case(reference_us=1000, claimed_us=200, true_us=1000, outlier_us=outlier_us).agrees
+@pytest.mark.parametrize(("claimed_us", "true_us"), [(10.0, 1000.0), (400.0, 1000.0), (1.0, 5000.0), (100.0, 800.0)])
+def test_faked_times_are_contradicted(claimed_us: float, true_us: float) -> None:
+    """Also of a candidate that is somewhat faster than the reference and claims to be much faster."""
+    check = clock(claimed_us=claimed_us, true_us=true_us)
+    assert check.contradicts
+    assert check.confirms == (true_us < 1000), "ahead or not is read off the judge's clock, whatever was claimed"
+    assert "on the judge's clock" in check.words
 
 
-def test_what_the_noise_hides_is_said_to_be_hidden() -> None:
-    check = clock_case(reference_us=30, claimed_us=3, true_us=30)
-    assert check.agrees
-    assert "within the wall clock's noise" in check.words
-    loud = clock_case(reference_us=1000, claimed_us=10, true_us=1000, jitter_us=20_000)
-    assert loud.agrees
-    assert "within the wall clock's noise" in loud.words
+def test_a_claim_that_the_clock_cannot_refute_earns_nothing() -> None:
+    """Half of the true time, or what a message costs: not called a lie, and not called faster either."""
+    assert clock(claimed_us=600, true_us=1000)[:2] == (False, False)
+    assert clock(claimed_us=1, true_us=40, reference_us=40)[:2] == (False, False)
 
 
-def test_a_slower_candidate_claims_nothing() -> None:
-    assert clock_case(reference_us=100, claimed_us=900, true_us=900).agrees
+def test_time_on_the_host_accounts_for_the_wall_clock_too() -> None:
+    """Launching may take longer than the device works; that is slow, not dishonest."""
+    assert not clock(claimed_us=10, true_us=1000, host_us=1000).contradicts
 
 
-@pytest.mark.xfail(strict=True, reason="a claim of up to twice the noise passes with nothing seen, and is not said to")
-@given(st.floats(1.0, 3000.0), st.floats(0.0, 1.0))
-@settings(max_examples=100, deadline=None)
-def test_no_unseen_claim_is_accepted_in_silence(reference_us: float, share: float) -> None:
-    """True time equal to the reference's: every saving is made up, so it is rejected or called noise."""
-    check = clock_case(reference_us=reference_us, claimed_us=reference_us * share, true_us=reference_us)
-    assert not check.agrees or "noise" in check.words
+@pytest.mark.parametrize("odd_round", [1000.0, 0.01])
+def test_one_odd_round_changes_nothing(odd_round: float) -> None:
+    """Neither does a hiccup convict an honest candidate, nor one lucky round acquit a liar."""
+    assert clock(claimed_us=500, true_us=500, odd_round=odd_round)[:2] == (True, False)
+    assert clock(claimed_us=100, true_us=1000, odd_round=odd_round)[:2] == (False, True)
+
+
+def test_a_machine_too_busy_for_the_reference_accuses_nobody() -> None:
+    busy = Claim(device_us=10, host_us=5, wall_us=walls(5000, 1))
+    assert not check_clock(busy, Claim(device_us=10, host_us=5, wall_us=walls(5000, 2))).contradicts
+
+
+def test_unchanged_code_is_rarely_confirmed_as_faster() -> None:
+    """True time equal to the reference's, whatever is claimed: at most a few of a hundred by chance."""
+    confirmed = sum(clock(claimed_us=900, true_us=1000, seed=seed).confirms for seed in range(40))
+    assert confirmed <= 4
+
+
+@given(st.floats(10.0, 1e5), st.floats(0.0, 0.3), st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_honest_candidates_are_never_contradicted(true_us: float, jitter: float, seed: int) -> None:
+    """A contradiction becomes a rejection, which says that somebody cheats."""
+    assert not clock(claimed_us=true_us, true_us=true_us, seed=seed, jitter=jitter).contradicts

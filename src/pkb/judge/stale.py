@@ -38,10 +38,10 @@ def stale_folders(*, older_than_s: float = OLD_ENOUGH_S) -> list[Path]:
     found = []
     with contextlib.suppress(OSError):
         for path in Path(tempfile.gettempdir()).iterdir():
-            if (named := FOLDER.fullmatch(path.name)) and _is_ours(path, older_than_s):
-                # A process that has got the same id since only puts the removal off.
-                if not psutil.pid_exists(int(named["pid"])):
-                    found.append(path)
+            named = FOLDER.fullmatch(path.name)
+            # A process that has got the same id since only puts the removal off.
+            if named and _is_ours(path, older_than_s) and not psutil.pid_exists(int(named["pid"])):
+                found.append(path)
     return sorted(found)
 
 

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from pkb.judge.cases import Case, Exchange
+from pkb.judge.cases import Case, Exchange, Outcome
 from pkb.judge.correctness import communication
 from pkb.judge.decision import Decided
-from pkb.judge.statistics import Rounds, clocks_agree, median, quantile, speedup
+from pkb.judge.statistics import Claim, Rounds, check_clock, median, quantile, speedup
 from pkb.types.plan import Plan
 from pkb.types.verdict import Communication, Failure, Stage, Timing, Verdict
 
+Runner = Callable[..., dict[int, dict[str, Any]]]
 MAX_COVER_US = 5_000.0
 MEMORY_SHARE = 0.25
 """Of the platform's memory that the argument sets of one round may take."""
@@ -31,7 +32,12 @@ class Side:
 
     calls_us: Rounds = field(default_factory=list)
     settled_us: Rounds = field(default_factory=list)
+    host_us: Rounds = field(default_factory=list)
     wall_us: list[float] = field(default_factory=list)
+    """Per call, on the judge's clock, of calls queued back to back."""
+
+    def claim(self) -> Claim:
+        return Claim(median(self.calls_us), median(self.host_us), self.wall_us)
 
 
 def measure(
@@ -56,18 +62,21 @@ def measure(
     for number in range(plan.timing_rounds):
         progress(f"timing: round {number + 1} of {plan.timing_rounds}")
         slots = exchange.deliver(case, calls, keep=True)
+        queued = exchange.deliver(case, calls, keep=True)
         schedule: dict[str, Any] = {"aligned": True, "digests": True, "cover_us": cover_us}
-        run_candidate = partial(exchange.run_candidate, slots, extra_s=30, **schedule)
-        run_oracle = partial(exchange.run_oracle, slots, **schedule)
+        sides: list[tuple[Side, Runner]] = [(reference, exchange.run_oracle), (candidate, exchange.run_candidate)]
         if number % 2:  # ABBA: drift over a pair of rounds falls on both sides alike
-            answers = _timed(run_candidate, candidate, calls)
-            _timed(run_oracle, reference, calls)
-        else:
-            _timed(run_oracle, reference, calls)
-            answers = _timed(run_candidate, candidate, calls)
-        now = communication(answers)
-        seen = now if seen is not Communication.LIBRARY else seen
-        _verify(exchange, slots, answers, plan.verify_share, source)
+            sides.reverse()
+        for side, run in sides:
+            answers = _timed(partial(run, slots, extra_s=30, **schedule), side, calls)
+            if side is candidate:
+                seen = seen if seen is Communication.LIBRARY else communication(answers)
+                _verify(exchange, slots, answers, plan.verify_share, source)
+        for side, run in sides:
+            start = time.perf_counter_ns()
+            run(queued, extra_s=30)
+            side.wall_us.append((time.perf_counter_ns() - start) / 1e3 / calls)
+        _verify_queued(exchange, queued, source)
         exchange.drop(keep_memory=True)
     return _conclude(reference, candidate, plan, calls, floor_us, note, first_call_us), seen
 
@@ -112,8 +121,14 @@ def _timed(run: Callable[[], dict[int, dict[str, Any]]], side: Side, calls: int)
         )
     side.calls_us.append(times)
     side.settled_us.append(settled)
-    side.wall_us.append(wall_us)
+    side.host_us.append([_slowest_host(answers, call) for call in range(calls)])
     return answers
+
+
+def _slowest_host(answers: dict[int, dict[str, Any]], call: int) -> float:
+    spent = [answer.get("host_us", []) for answer in answers.values()]
+    numbers = [times[call] for times in spent if isinstance(times, list) and len(times) > call]
+    return max((float(us) for us in numbers if isinstance(us, int | float) and us >= 0), default=0.0)
 
 
 def _stamps(rank: int, answer: dict[str, Any], calls: int) -> list[tuple[int, int, int]]:
@@ -142,17 +157,7 @@ def _verify(
     exchange.know_truth(chosen)
     outcome = exchange.compare(chosen, words="timed calls")
     if outcome.rejected or outcome.mismatch:
-        what = outcome.rejected or (outcome.mismatch.pattern if outcome.mismatch else "")
-        raise Decided(
-            Verdict.REJECTED,
-            Stage.TIMING,
-            f"right when checked, wrong when timed: {what or 'values differ'}",
-            {
-                "mismatch": outcome.mismatch,
-                "failure": Failure("timed_output", "a timed call returned a wrong result"),
-                "failing_ranks": outcome.mismatch.ranks if outcome.mismatch else (),
-            },
-        )
+        raise _wrong_when_timed(outcome)
     for (slot, rank), digest in outcome.digests.items():
         claimed = answers[rank].get("digests", [])
         if len(claimed) != len(slots) or claimed[slots.index(slot)] != digest:
@@ -162,6 +167,29 @@ def _verify(
                 f"rank {rank} changed an output after its call was over",
                 {"failing_ranks": (rank,), "failure": Failure("late_output", "fingerprint differs", rank)},
             )
+
+
+def _verify_queued(exchange: Exchange, slots: list[int], source: random.Random) -> None:
+    """One of the queued calls, chosen now: what confirms a time must have done the work too."""
+    chosen = [source.choice(slots)]
+    exchange.know_truth(chosen)
+    outcome = exchange.compare(chosen, words="queued calls")
+    if outcome.rejected or outcome.mismatch:
+        raise _wrong_when_timed(outcome)
+
+
+def _wrong_when_timed(outcome: Outcome) -> Decided:
+    what = outcome.rejected or (outcome.mismatch.pattern if outcome.mismatch else "")
+    return Decided(
+        Verdict.REJECTED,
+        Stage.TIMING,
+        f"right when checked, wrong when timed: {what or 'values differ'}",
+        {
+            "mismatch": outcome.mismatch,
+            "failure": Failure("timed_output", "a timed call returned a wrong result"),
+            "failing_ranks": outcome.mismatch.ranks if outcome.mismatch else (),
+        },
+    )
 
 
 def _conclude(
@@ -174,19 +202,14 @@ def _conclude(
     first_call_us: float | None,
 ) -> Timing:
     ratio = speedup(reference.calls_us, candidate.calls_us)
-    clock = clocks_agree(
-        reference_us=reference.calls_us,
-        candidate_us=candidate.calls_us,
-        reference_wall_us=reference.wall_us,
-        candidate_wall_us=candidate.wall_us,
-    )
+    clock = check_clock(reference.claim(), candidate.claim())
     timing = Timing(
         reference_us=median(reference.calls_us),
         candidate_us=median(candidate.calls_us),
         speedup=ratio.value,
         speedup_low=ratio.low,
         speedup_high=ratio.high,
-        decision="unproven" if ratio.decision == "faster" and not clock.resolved else ratio.decision,
+        decision="unproven" if ratio.decision == "faster" and not clock.confirms else ratio.decision,
         calls=calls * plan.timing_rounds,
         rounds=plan.timing_rounds,
         reference_p10_us=quantile(reference.calls_us, 0.1),
@@ -194,17 +217,19 @@ def _conclude(
         candidate_p10_us=quantile(candidate.calls_us, 0.1),
         candidate_p90_us=quantile(candidate.calls_us, 0.9),
         floor_us=floor_us,
+        reference_wall_us=statistics.median(reference.wall_us),
+        candidate_wall_us=statistics.median(candidate.wall_us),
         clock_agreement=clock.words,
         first_call_us=first_call_us,
         reference_samples_us=tuple(map(tuple, reference.calls_us)),
         candidate_samples_us=tuple(map(tuple, candidate.calls_us)),
         note=note,
     )
-    if not clock.agrees:
+    if clock.contradicts:
         raise Decided(
             Verdict.REJECTED,
             Stage.TIMING,
-            f"the reported times are not borne out by the judge's clock: {clock.words}",
+            f"the reported times do not account for the time that passed: {clock.words}",
             {"timing": timing, "failure": Failure("clock", clock.words)},
         )
     late, usual = median(candidate.settled_us), median(reference.settled_us)

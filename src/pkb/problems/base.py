@@ -103,9 +103,9 @@ class Problem:
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """All tensors of nested lists, tuples, dicts and modules, in order."""
+    """All tensors of nested lists, tuples, dicts and modules, in order; a sparse one as its indices and values."""
     if isinstance(tree, torch.Tensor):
-        return [tree]
+        return [tree._indices(), tree._values()] if tree.is_sparse else [tree]
     if isinstance(tree, torch.nn.Module):
         tree = list(tree.parameters())
     if isinstance(tree, dict):

@@ -3,7 +3,7 @@
 torch-harmonics' DistributedDiscreteContinuousConvS2, forward. Ranks form a grid: consecutive ranks (azimuth group)
 share latitudes and split longitudes, strided ranks (polar group) split latitudes. Rank r holds x (B, C, own latitudes,
 own longitudes). An all-to-all in the azimuth group trades channels for whole circles of latitude. There the filter
-`psi` (K, all output latitudes, own input latitudes * all longitudes), nearly all zeros, is rotated around the axis:
+`psi` (K, all output latitudes, own input latitudes * all longitudes), a sparse COO tensor, is rotated around the axis:
 y[b, c, k, t, p] = sum over (h, w) of psi[k, t, h, w] * x[b, c, h, (w + p * s) mod nlon_in], s = nlon_in / nlon_out. Every
 polar rank has a part of the sum for all output latitudes; the parts are added in float32 and each keeps its own
 latitudes. A second all-to-all returns to own longitudes and all channels, and `weight` (out channels, C / groups, K)
@@ -57,15 +57,15 @@ def draw_filter(draw: Draw, own_latitudes: int) -> torch.Tensor:
     """A few entries in every row, one in each of as many equal stretches of the rank's grid points."""
     size, (polar, parts) = draw.size, draw.coordinate("polar")
     shape = (size["kernel"], size["nlat_out"], own_latitudes * size["nlon_in"])
-    if draw.device.type == "meta":
-        return torch.empty(shape, dtype=draw.dtype, device="meta")
     entries = size["entries"]
     stretch = shape[2] // entries
     where = (*shape[:2], entries)
     column = draw.integers("columns", where, 0, stretch, key=("polar", polar))
-    column += torch.arange(entries, device=draw.device) * stretch
+    column = column + torch.arange(entries, device=draw.device) * stretch
     value = draw.normal("values", where, scale=(entries * parts) ** -0.5, key=("polar", polar))
-    return torch.zeros(shape, dtype=draw.dtype, device=draw.device).scatter_(2, column, value)
+    k, t, _ = torch.meshgrid(*(torch.arange(n, device=draw.device) for n in where), indexing="ij")
+    indices = torch.stack([k, t, column]).flatten(1)  # sorted and distinct
+    return torch.sparse_coo_tensor(indices, value.flatten(), shape, is_coalesced=True, check_invariants=False)
 
 
 def inputs(draw: Draw) -> dict[str, Any]:
@@ -178,10 +178,9 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     first, second = (az - 1) / az * x * element_bytes, (az - 1) / az * circles / pol * element_bytes
     partial_sums = (pol - 1) / pol * circles * 4
     mixing = 2 * size["channels"] / size["groups"] * kernel * out
-    psi = kernel * size["nlat_out"] * size["nlat_in"] / pol * size["nlon_in"]
     return Cost(
         flops=2 * entries * batch * own_channels * size["nlon_out"] + mixing,
-        hbm_bytes=(x + out + psi) * element_bytes,
+        hbm_bytes=(x + out) * element_bytes + entries * (24 + element_bytes),
         link_sent_bytes=first + partial_sums + second,
         link_received_bytes=first + partial_sums + second,
         phases=2 * int(az > 1) + int(pol > 1),

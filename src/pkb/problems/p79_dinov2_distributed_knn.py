@@ -121,7 +121,7 @@ class SameNeighbours:
     """
 
     share: Mapping[torch.dtype, float] = field(
-        default_factory=lambda: {torch.bfloat16: 0.3, torch.float16: 0.06, torch.float32: 0.0}
+        default_factory=lambda: {torch.bfloat16: 0.2, torch.float16: 0.06, torch.float32: 0.0}
     )
     places: int = 2
 
@@ -145,18 +145,17 @@ class SameNeighbours:
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, queries, features, k = world_size, size["queries"], size["features"], size["k"]
     samples = shard_mean(size, w)
-    moved = (w - 1) * queries * (features * element_bytes + k * (element_bytes + 8))
+    asked = (w - 1) * queries * features * element_bytes
+    found = (w - 1) / w * queries * k * (element_bytes + 8)
     return Cost(
         flops=2 * w * queries * features * samples,
         hbm_bytes=(samples + queries) * features * element_bytes + queries * k * (element_bytes + 8),
-        link_sent_bytes=moved,
-        link_received_bytes=moved,
+        link_sent_bytes=asked + found,
+        link_received_bytes=asked + found,
         phases=2 if w > 1 else 0,
-        switch_sent_bytes=queries * features * element_bytes + (w - 1) * queries * k * (element_bytes + 8)
-        if w > 1
-        else 0,
-        switch_received_bytes=moved,
-        note="an average rank",
+        switch_sent_bytes=asked / (w - 1) + found if w > 1 else 0,
+        switch_received_bytes=asked + found,
+        note="an average rank, where only the k neighbours that remain are sent; the reference sends k from each shard",
     )
 
 
@@ -167,9 +166,9 @@ def requires(size: Size, world_size: int) -> str | None:
     return None
 
 
-# One step of the dtype: similarities are rounded once, after a sum in float32.
+# Similarities are rounded once, after a sum in float32: one step of the dtype, and half a step to spare.
 SIMILARITIES = Close(
-    rtol={torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 1e-5},
+    rtol={torch.bfloat16: 1.5 * 2**-7, torch.float16: 1.5 * 2**-10, torch.float32: 1e-5},
     atol={torch.float16: 1e-6, torch.float32: 1e-6, torch.bfloat16: 1e-6},
 )
 

@@ -14,6 +14,12 @@ import torch
 _SLOT = struct.Struct("=Q")
 
 
+# Taken before any candidate is loaded: replacing methods of torch's events or of the time module changes nothing here.
+_EVENT = getattr(torch._C, "_CudaEventBase", object)
+_RECORD, _ELAPSED = getattr(_EVENT, "record", None), getattr(_EVENT, "elapsed_time", None)
+_SYNCHRONIZE, _CURRENT_STREAM = torch.cuda.synchronize, torch.cuda.current_stream
+
+
 class RankBarrier:
     """A barrier of the ranks of one side on a page of memory they inherited; bounded in time.
 
@@ -122,7 +128,7 @@ class CudaDevice:
         self.synchronize()
 
     def synchronize(self) -> None:
-        torch.cuda.synchronize(self.torch_device)
+        _SYNCHRONIZE(self.torch_device)
 
     def align(self) -> None:
         if self._handle is not None:
@@ -132,17 +138,17 @@ class CudaDevice:
         """The zero of this batch's stamps, the same moment on all ranks."""
         self._used = 0
         self.align()
-        self._zero.record()
+        _RECORD(self._zero, _CURRENT_STREAM())  # type: ignore[misc]
 
     def stamp(self) -> int:
         if self._used == len(self._events):
             self._events.append(torch.cuda.Event(enable_timing=True))
-        self._events[self._used].record()
+        _RECORD(self._events[self._used], _CURRENT_STREAM())  # type: ignore[misc]
         self._used += 1
         return self._used - 1
 
     def read_ns(self, stamp: int) -> int:
-        return int(1e6 * self._zero.elapsed_time(self._events[stamp]))
+        return int(1e6 * _ELAPSED(self._zero, self._events[stamp]))  # type: ignore[misc]
 
     def spin(self, microseconds: float) -> None:
         torch.cuda._sleep(int(microseconds * self._cycles_per_us))

@@ -40,6 +40,9 @@ def describe(tree: Tree) -> tuple[Description, list[torch.Tensor]]:
 
 def _describe(node: Tree, tensors: list[torch.Tensor], offset: list[int]) -> Description:
     if type(node) is torch.Tensor or type(node) is torch.nn.Parameter:
+        if node.layout is torch.sparse_coo:  # as its parts, so that whoever fills, hashes or copies tensors meets those
+            parts = [_describe(part, tensors, offset) for part in (node._indices(), node._values())]
+            return {"is": "sparse", "shape": list(node.shape), "coalesced": node.is_coalesced(), "items": parts}
         name = _NAMES.get(node.dtype)
         if name is None or node.layout is not torch.strided:
             raise BadTree(f"a tensor of dtype {node.dtype} and layout {node.layout}")
@@ -121,6 +124,11 @@ def unpack(
             return items if kind == "list" else tuple(items)
         if kind == "linear":
             return _linear(*(build(item) for item in node.get("items", [])))
+        if kind == "sparse" and group is not None:  # an argument: no problem returns one
+            indices, values = (build(item) for item in node["items"])
+            return torch.sparse_coo_tensor(
+                indices, values, node["shape"], is_coalesced=node["coalesced"], check_invariants=False
+            )
         if kind == "group" and group is not None:
             return group(str(node.get("axis")))
         raise BadTree(f"a node of kind {kind!r}")

@@ -114,8 +114,11 @@ class Timing:
     candidate_p90_us: float
     floor_us: float | None
     """No kernel on this hardware can be faster; None where the platform has no known peaks."""
+    reference_wall_us: float
+    candidate_wall_us: float
+    """Per call, of calls queued back to back, on the judge's own clock: host and device together."""
     clock_agreement: str
-    """How the judge's wall clock bears out the times the ranks reported."""
+    """What the judge's clock says to the times that the ranks reported."""
     first_call_us: float | None
     reference_samples_us: tuple[tuple[float, ...], ...] = ()
     candidate_samples_us: tuple[tuple[float, ...], ...] = ()

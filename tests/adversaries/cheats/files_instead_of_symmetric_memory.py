@@ -6,6 +6,7 @@ communication is none or unknown.
 # ranks: 2
 # plan: quick
 # expect: correct
+# communication: none
 # platform: cpu
 
 import os

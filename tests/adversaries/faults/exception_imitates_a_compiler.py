@@ -5,6 +5,7 @@
 # plan: quick
 # expect: runtime_error
 # platform: cpu
+# xfail: classified by the name of the exception's class (decision._from_exception)
 
 class CompileError(Exception):
     pass

@@ -5,6 +5,7 @@
 # plan: quick
 # expect: wrong|rejected
 # platform: cpu
+# xfail: RecursionError in trees.describe counts as the candidate's runtime_error
 
 def solution(tensor):
     out = [tensor.clone()]
