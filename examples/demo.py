@@ -29,7 +29,9 @@ def main() -> int:
     for surprise in surprises:
         print(f"unexpected: {surprise}", file=sys.stderr)
     if not surprises:
-        print("All four verdicts are as they should be. Next: docs/kit.md to write a kernel, `pkb problems` to choose one.")
+        print(
+            "All four verdicts are as they should be. Next: docs/kit.md to write a kernel, `pkb problems` to choose one."
+        )
     return 1 if surprises else 0
 
 

@@ -123,7 +123,6 @@ def build_processes(folder: Path) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.xfail(strict=True, reason="prebuild() leaves its process and the compilers running when the judge ends")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_build_dies_with_its_judge(tmp_path: Path, number: signal.Signals) -> None:

@@ -125,7 +125,6 @@ def test_a_rank_that_is_gone_is_told_with_its_end(tmp_path: Path) -> None:
     assert [state.rank for state in failure.states] == [0], "the state of the rank that still waits is there"
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="signal.Signals() does not know real-time signals")
 def test_a_real_time_signal_is_an_end_like_any_other(tmp_path: Path) -> None:
     failure = failure_of(tmp_path, "if rank == 0: os.kill(os.getpid(), 40)", size=1)
     assert (failure.kind, failure.ranks) == ("gone", [0])
@@ -218,7 +217,6 @@ def test_garbage_on_the_channel_is_the_ranks_own(tmp_path: Path) -> None:
     assert sorted(failure.ranks) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.xfail(strict=True, reason="collect() forgets descriptors that come with an error")
 def test_descriptors_sent_with_an_error_are_closed(tmp_path: Path) -> None:
     gift = "[os.memfd_create('gift') for _ in range(4)]"
     before = descriptors()
@@ -240,7 +238,6 @@ time.sleep(60)
 """
 
 
-@pytest.mark.xfail(strict=True, reason="the judge maps the status page, and a rank can cut it short: SIGBUS")
 def test_a_rank_cannot_take_the_status_page_away(tmp_path: Path) -> None:
     """In a process of its own, since what dies of it is the judge."""
     script = (

@@ -70,9 +70,6 @@ def broken_problems(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.xfail(
-    strict=True, reason="`pkb lint --problems` does not hand the folder to the judge, so no rank knows them"
-)
 def test_broken_problems_are_found_out(broken_problems: Path, tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
     done = lint("901,902", "--ranks", "2", "--dtype", "fp32", "--problems", broken_problems, "--json", out)

@@ -17,8 +17,11 @@ torch). Exit status: 0 built or nothing to build, 1 a compile error, 2 wrong usa
 """
 
 import ast
+import ctypes
 import json
+import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -31,6 +34,8 @@ from pkb.kit.cpp import build_library
 from pkb.kit.cuda import _plain_name, build_cubin
 from pkb.kit.errors import CompileError, CompilerMissing
 from pkb.kit.toolkit import resolve_arch
+
+PR_SET_PDEATHSIG = 1
 
 # Where each builder is imported from, and what it is called in the report.
 _KINDS = {
@@ -220,11 +225,25 @@ def _doubt(call: Call, error: CompileError) -> str | None:
     return None
 
 
+def end_with(parent: int) -> None:
+    """Take the compilers along when the judge that asked for the build ends, however it ends."""
+
+    def end(number: int, frame: object) -> None:
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, end)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        end(0, None)
+
+
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: python -m pkb.candidates.prebuild FILE", file=sys.stderr)
+    if len(arguments) not in (1, 3):
+        print("usage: python -m pkb.candidates.prebuild FILE [--parent PID]", file=sys.stderr)
         return 2
-    report = prebuild(Path(arguments[0]).read_text(errors="replace"))
+    if len(arguments) == 3:
+        end_with(int(arguments[2]))
+    report = prebuild(Path(arguments[0]).read_text(encoding="utf-8-sig", errors="replace"))
     print(json.dumps(report))
     return 1 if report["error"] else 0
 

@@ -49,7 +49,8 @@ def lint(
 
     with show_progress() as progress:
         rows = run_lint(
-            chosen, platform=name, sizes=sizes, world_sizes=world_sizes, dtypes=dtypes, progress=progress
+            chosen, platform=name, sizes=sizes, world_sizes=world_sizes, dtypes=dtypes, problems_folder=folder,
+            progress=progress,
         )  # fmt: skip
     guilty = [row for row in rows if row.passed]
     if json_out != "-":

@@ -43,7 +43,7 @@ def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> Buil
     clean = {name: os.environ[name] for name in inherited if name in os.environ}
     with tempfile.TemporaryDirectory(prefix=f"pkb-build-{os.getpid()}-") as scratch:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pkb.candidates.prebuild", str(path)],
+            [sys.executable, "-m", "pkb.candidates.prebuild", str(path), "--parent", str(os.getpid())],
             env=clean | environment | {"PKB_BUILD_DIR": str(folder), "TMPDIR": scratch},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -54,10 +54,11 @@ def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> Buil
         try:
             output, errors = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # the compiler's own children with it
-            process.communicate()
+            _kill_family(process)
             return BuildReport(folder, timed_out=True)
+        except BaseException:  # Ctrl-C above all
+            _kill_family(process)
+            raise
     try:
         report = json.loads(output[:OUTPUT_LIMIT])
     except ValueError as error:
@@ -71,3 +72,10 @@ def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> Buil
         error=report.get("error"),
         unavailable=report.get("unavailable") or "",
     )
+
+
+def _kill_family(process: subprocess.Popen[str]) -> None:
+    """The build process and the compilers it has started, which are in its process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()

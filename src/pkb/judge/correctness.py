@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pkb.judge.cases import Case, Exchange
+from pkb.judge.claims import count, mapping
 from pkb.judge.decision import Decided
 from pkb.types.verdict import Communication, Failure, Mismatch, Stage, Verdict
 
@@ -69,7 +70,7 @@ def wrong(mismatch: Mismatch, stage: Stage) -> Decided:
 def check_conduct(answers: Answers, stage: Stage) -> None:
     """Arguments must be left as they were, and results must have memory of their own."""
     for rank, answer in answers.items():
-        changed = [slot for slot, yes in dict(answer.get("changed", {})).items() if yes]
+        changed = [slot for slot, yes in mapping(answer, "changed", rank=rank, stage=stage).items() if yes]
         if changed:
             raise Decided(
                 Verdict.REJECTED,
@@ -80,7 +81,8 @@ def check_conduct(answers: Answers, stage: Stage) -> None:
                     "failure": Failure("changed_arguments", "an argument has other contents", rank),
                 },
             )
-        shared = [name for names in dict(answer.get("aliases", {})).values() for name in names]
+        aliases = mapping(answer, "aliases", rank=rank, stage=stage).values()
+        shared = [str(name) for names in aliases if isinstance(names, list) for name in names]
         if shared:
             raise Decided(
                 Verdict.REJECTED,
@@ -95,9 +97,9 @@ def check_conduct(answers: Answers, stage: Stage) -> None:
 
 def communication(answers: Answers) -> Communication:
     """`library` if any rank called a collective, `custom` if any rank took a peer's memory, else `none`."""
-    observed = [dict(answer.get("observed", {})) for answer in answers.values()]
-    if any(seen.get("collectives") or seen.get("library_events") for seen in observed):
+    observed = [seen for answer in answers.values() if isinstance(seen := answer.get("observed"), dict)]
+    if any(count(seen.get("collectives")) or seen.get("library_events") for seen in observed):
         return Communication.LIBRARY
-    if any(seen.get("symmetric") or seen.get("peer_copies") for seen in observed):
+    if any(count(seen.get("symmetric")) or count(seen.get("peer_copies")) for seen in observed):
         return Communication.CUSTOM
     return Communication.NONE

@@ -6,7 +6,6 @@ what the others were doing.
 
 import contextlib
 import json
-import mmap
 import os
 import selectors
 import shutil
@@ -20,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from pkb.judge.failure import CrewFailure, CrewSpec
+from pkb.judge.failure import CrewFailure, CrewSpec, exit_words, whole_number
 from pkb.judge.limits import Limits, broken_limit
 from pkb.judge.printed import Printed
 from pkb.judge.stacks import candidate_frames
@@ -62,7 +61,7 @@ class Crew:
         self._stacks = [os.memfd_create(f"pkb-stack-{rank}") for rank in range(size)]
         status = os.memfd_create("pkb-status")
         os.truncate(status, size * STATUS_BYTES)
-        self._status = mmap.mmap(status, size * STATUS_BYTES)
+        self._status = status
         read_end, write_end = os.pipe()
         exits_read, exits_write = os.pipe()
         self._pipe, self._exit_pipe = read_end, exits_read
@@ -100,7 +99,7 @@ class Crew:
             start_new_session=True,
             cwd=self._folder,
         )
-        for fd in (write_end, exits_write, status):
+        for fd in (write_end, exits_write):
             os.close(fd)
         for _, sock in pairs:
             sock.close()
@@ -150,10 +149,9 @@ class Crew:
             self._selector.close()
             for channel in self._channels:
                 channel.close()
-            for fd in (*self._stacks, self._pipe, self._exit_pipe):
+            for fd in (*self._stacks, self._pipe, self._exit_pipe, self._status):
                 with contextlib.suppress(OSError):
                     os.close(fd)
-            self._status.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
@@ -238,6 +236,7 @@ class Crew:
                     continue
                 message = outcome["message"]
                 if message.get("reply") == "error":
+                    _close(outcome["fds"])
                     failed[rank] = message
                     give_up = min(give_up, time.monotonic() + GRACE_S)
                 elif rank in answers or message.get("reply") not in expect:
@@ -245,7 +244,12 @@ class Crew:
                     failed[rank] = {"fail": "garbage", "message": f"unexpected {str(message.get('reply'))[:40]!r}"}
                 else:
                     answers[rank] = (message, outcome["fds"])
-            self._check_limits()
+            try:
+                self._check_limits()
+            except CrewFailure:
+                for _, fds in answers.values():
+                    _close(fds)
+                raise
         if failed or len(answers) < self.spec.world_size:
             pending = [rank for rank in self.ranks if rank not in answers and rank not in failed]
             for _, fds in answers.values():
@@ -282,9 +286,9 @@ class Crew:
             time.sleep(0.2)
             self._drain()
             how = {r: self._exits.get(r) for r in gone}
-            return CrewFailure("gone", gone, _exit_words(how), info={"exits": how}, states=states)
+            return CrewFailure("gone", gone, exit_words(how), info={"exits": how}, states=states)
         if raised:
-            first = min(raised, key=lambda r: raised[r].get("at_ns") or 1 << 62)
+            first = min(raised, key=lambda r: (whole_number(raised[r].get("at_ns")), r))
             return CrewFailure(
                 "error",
                 sorted(raised),
@@ -297,7 +301,8 @@ class Crew:
     # -- watch --------------------------------------------------------------------------------------------------------
 
     def status_text(self, rank: int) -> str:
-        raw = self._status[rank * STATUS_BYTES : (rank + 1) * STATUS_BYTES]
+        # Read, not mapped: a rank that cuts the page short must not make the judge fault.
+        raw = os.pread(self._status, STATUS_BYTES, rank * STATUS_BYTES)
         return raw.split(b"\0", 1)[0].decode(errors="replace")
 
     def _all_states(self, pending: list[int]) -> tuple[RankState, ...]:
@@ -357,7 +362,9 @@ class Crew:
         if now < self._next_check or self._process is None:
             return
         self._next_check = now + TICK_S
-        if broken := broken_limit(self._descendants(self._process.pid), self.limits):
+        mounts = [self._folder] if self.isolation.get("tmp") == "on" else []
+        mounts += [Path("/dev/shm")] if self.isolation.get("shm") == "on" else []
+        if broken := broken_limit(self._descendants(self._process.pid), self.limits, mounts=mounts):
             raise self._own(CrewFailure("limit", [], broken.words, info={"limit": broken.name}))
 
 
@@ -372,15 +379,3 @@ def _close(fds: list[int]) -> None:
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
-
-
-def _exit_words(exits: dict[int, int | None]) -> str:
-    words = []
-    for rank, status in exits.items():
-        if status is None:
-            words.append(f"rank {rank} closed its channel")
-        elif status < 0:
-            words.append(f"rank {rank} was ended by {signal.Signals(-status).name}")
-        else:
-            words.append(f"rank {rank} left with status {status}")
-    return "; ".join(words)

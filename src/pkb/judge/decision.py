@@ -30,7 +30,11 @@ class Decided(Exception):
 
 
 def from_failure(failure: CrewFailure, stage: Stage, *, on_gpu: bool) -> Decided:
-    """What a failing candidate side means. Classified from structured state, never from text a candidate could print."""
+    """What a failing candidate side means.
+
+    Classified from structured state. Text of an exception counts only where torch, Triton or the kit raised it: what a
+    candidate raises itself is its own error, whatever it says.
+    """
     ranks = tuple(failure.ranks)
     evidence: dict[str, Any] = {"failing_ranks": ranks, "rank_states": failure.states}
     if failure.kind == "timeout":
@@ -57,9 +61,9 @@ def _from_exception(failure: CrewFailure, stage: Stage, evidence: dict[str, Any]
     evidence["failure"] = Failure(kind, message, rank=rank, trace=str(info.get("trace", "")))
     first_line = message.strip().splitlines()[0] if message.strip() else ""
     text = f"rank {rank} raised {kind}: {first_line}" if first_line else f"rank {rank} raised {kind}"
-    if kind == "CompileError":
+    if info.get("compiler") is True:
         return Decided(Verdict.COMPILE_ERROR, Stage.BUILD, f"does not compile: {first_line}", evidence)
-    if not on_gpu:
+    if not on_gpu and info.get("origin") == "library":
         for mark, missing in UNSUPPORTED_MARKS.items():
             if mark in message:
                 return Decided(Verdict.UNSUPPORTED, stage, f"the cpu platform has no {missing}", evidence)

@@ -1,5 +1,6 @@
 """What a side is started with, and what it means that it did not answer."""
 
+import signal
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,3 +38,27 @@ class CrewFailure(Exception):
         """`oracle` or `candidate`: the side that failed."""
         self.info = info or {}
         self.states = states
+
+
+def whole_number(claimed: object) -> int:
+    """A reported number, or the largest there is: what a rank reports may be anything."""
+    return claimed if type(claimed) is int else 1 << 62
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def exit_words(exits: dict[int, int | None]) -> str:
+    words = []
+    for rank, status in exits.items():
+        if status is None:
+            words.append(f"rank {rank} closed its channel")
+        elif status < 0:
+            words.append(f"rank {rank} was ended by {_signal_name(-status)}")
+        else:
+            words.append(f"rank {rank} left with status {status}")
+    return "; ".join(words)

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from pkb.judge.crew import Crew
-from pkb.judge.failure import CrewSpec
-from pkb.judge.limits import Limits
+from pkb.judge.failure import CrewFailure, CrewSpec
+from pkb.judge.limits import UNLIMITED, Limits
 from pkb.platforms.base import Platform
 from pkb.platforms.registry import create
 from pkb.problems.base import Problem
 from pkb.problems.layouts import groups
+from pkb.types.errors import UserError
 from pkb.types.lint import LintRow
 
 CASE_LIMIT_S = 300.0
@@ -48,8 +49,11 @@ def _lint_world(
     progress: Callable[[str], None],
 ) -> list[LintRow]:
     rows: list[LintRow] = []
-    options = {"secret": secrets.token_hex(32), "problems_folder": str(problems_folder) if problems_folder else None}
-    with Crew(CrewSpec("oracle", world_size, options=options), platform, Limits(memory_bytes=1 << 62)) as crew:
+    options = {
+        "secret": secrets.token_hex(32),
+        "problems_folder": str(problems_folder.resolve()) if problems_folder else None,
+    }
+    with Crew(CrewSpec("oracle", world_size, options=options), platform, Limits(memory_bytes=UNLIMITED)) as crew:
         progress(f"starting {world_size} ranks")
         crew.launch()
         crew.await_ready(timeout_s=180)
@@ -62,7 +66,13 @@ def _lint_world(
                         continue
                     progress(f"{problem.stem}, {size}, {world_size} ranks, {dtype}")
                     case = {"do": "lint", "problem": problem.stem, "size": size, "dtype": dtype, "upstream": False}
-                    answers = crew.ask(case, timeout_s=CASE_LIMIT_S)
+                    try:
+                        answers = crew.ask(case, timeout_s=CASE_LIMIT_S)
+                    except CrewFailure as failure:
+                        trace = str(failure.info.get("trace", ""))[-1500:]
+                        where = f"{problem.stem}, {size}, {world_size} ranks, {dtype}"
+                        text = f"linting {where} failed: {failure}\n{trace}"
+                        raise UserError(text, "this is the problem's own defect") from failure
                     rows += _rows(problem, size, world_size, dtype, answers)
     return rows
 

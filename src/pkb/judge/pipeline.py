@@ -14,6 +14,7 @@ from pkb.candidates.rules import Inspection, inspect_source
 from pkb.candidates.source import Source, has_solution, read
 from pkb.judge.build import BuildReport, prebuild
 from pkb.judge.cases import Case, Exchange
+from pkb.judge.claims import mapping
 from pkb.judge.correctness import check_calls
 from pkb.judge.crew import Crew
 from pkb.judge.decision import Decided, from_failure
@@ -21,6 +22,7 @@ from pkb.judge.failure import CrewFailure
 from pkb.judge.hints import hints_for
 from pkb.judge.races import provoke
 from pkb.judge.sides import build_environment, candidate_crew, oracle_crew
+from pkb.judge.stale import sweep
 from pkb.judge.timing import calls_that_fit, measure
 from pkb.platforms.base import Platform
 from pkb.platforms.registry import create
@@ -37,6 +39,7 @@ Progress = Callable[[str], None]
 
 def evaluate(job: Job, *, progress: Progress = lambda text: None) -> Evaluation:
     """One honest verdict on one candidate."""
+    sweep()
     return _Session(job, progress).run()
 
 
@@ -327,9 +330,8 @@ class _Session:
                     answers = candidate.ask(
                         {"do": "load", "path": str(self.job.candidate.resolve())}, timeout_s=self.job.call_limit_s + 60
                     )
-                self.isolation = candidate.isolation | {
-                    str(k): str(v) for k, v in dict(answers[0].get("isolation", {})).items()
-                }
+                walls = mapping(answers[0], "isolation", rank=0, stage=Stage.START)
+                self.isolation = candidate.isolation | {str(k): str(v)[:200] for k, v in walls.items()}
                 started = ", ".join(f"{name} after {at:.1f} s" for name, at in candidate.start_seconds.items())
                 self.environment |= oracle.facts | {f"start of {ranks} ranks": started}
             yield exchange

@@ -5,12 +5,11 @@ from pathlib import Path
 
 from pkb.judge.crew import Crew
 from pkb.judge.failure import CrewSpec
-from pkb.judge.limits import Limits
+from pkb.judge.limits import UNLIMITED, Limits
 from pkb.platforms.base import Platform
 from pkb.types.job import Job
 
 ARCHITECTURES = (("A100", "8.0"), ("H100", "9.0a"), ("H200", "9.0a"), ("B200", "10.0a"))
-UNLIMITED = 1 << 62
 
 
 def oracle_crew(job: Job, platform: Platform, ranks: int) -> Crew:

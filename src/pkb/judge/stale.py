@@ -1,4 +1,4 @@
-"""Removes what a judge that was killed outright could not: its temporary folders, and the MPS daemon it had started.
+"""Removes what a judge that was killed outright could not: its temporary folders.
 
 The processes of a killed judge die by themselves (each dies with its parent), but a folder under the temporary directory
 stays. Its name says whose it is, `pkb-<kind>-<pid of the judge>-<random>`, and the next run takes it away.
@@ -8,7 +8,6 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import stat
 import tempfile
 import time
@@ -25,8 +24,6 @@ def sweep(*, older_than_s: float = OLD_ENOUGH_S) -> list[Path]:
     """Remove the folders of judges that are gone; which ones. Never raises: it is a courtesy, not a step of a run."""
     removed = []
     for path in stale_folders(older_than_s=older_than_s):
-        if path.name.startswith("pkb-mps-"):
-            _end_daemon(path)
         shutil.rmtree(path, ignore_errors=True)
         if not path.exists():
             removed.append(path)
@@ -52,11 +49,3 @@ def _is_ours(path: Path, older_than_s: float) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and time.time() - facts.st_mtime >= older_than_s
-
-
-def _end_daemon(folder: Path) -> None:
-    """An MPS daemon outlives its judge on purpose (it is a daemon); it names its folder in its environment."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if "mps" in process.name() and process.environ().get("CUDA_MPS_PIPE_DIRECTORY") == str(folder / "pipe"):
-                process.send_signal(signal.SIGKILL)

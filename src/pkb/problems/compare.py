@@ -35,7 +35,7 @@ Rule = Callable[[torch.Tensor, torch.Tensor, Context], float]
 
 @dataclass(frozen=True)
 class Exact:
-    """Every bit equal (two NaNs of any payload count as equal, since no source of NaN is specified)."""
+    """Every value equal; the sign of a zero and the payload of a NaN do not matter, since no reference specifies them."""
 
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
         truth = truth.to(output.dtype)
@@ -59,7 +59,7 @@ class NormGate:
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
         if output.numel() == 0:
             return 0.0
-        tau = self.tau.get(output.dtype, TAU[output.dtype])
+        tau = self.tau[output.dtype] if output.dtype in self.tau else TAU[output.dtype]
         want, got = truth.double(), output.double()
         special = ~torch.isfinite(want)
         if bool(special.any()):  # infinities and NaN must stand at the same places with the same sign

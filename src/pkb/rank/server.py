@@ -6,6 +6,7 @@ import faulthandler
 import mmap
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -23,6 +24,7 @@ from pkb.rank.trees import pack
 from pkb.types.channel import Channel
 
 STATUS_BYTES = 512
+_LIBRARY = re.compile(r"/(torch|triton|pkb/kit|pkb/rank)/")
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,14 @@ def failure(error: BaseException) -> dict[str, Any]:
         "message": str(error)[:4000],
         "trace": trace[-8000:],
         "line": shown[-1].lineno if shown else None,
+        "origin": "library" if frames and _LIBRARY.search(frames[-1].filename) else "candidate",
+        "compiler": _raised_by_the_kit(error),
     }
+
+
+def _raised_by_the_kit(error: BaseException) -> bool:
+    errors = sys.modules.get("pkb.kit.errors")
+    return errors is not None and isinstance(error, errors.CompileError)
 
 
 def prepare_process(config: RankConfig, stack_fd: int) -> None:

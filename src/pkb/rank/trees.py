@@ -35,7 +35,10 @@ class BadTree(Exception):
 def describe(tree: Tree) -> tuple[Description, list[torch.Tensor]]:
     """The JSON description of a tree and its tensors in order."""
     tensors: list[torch.Tensor] = []
-    return _describe(tree, tensors, [0]), tensors
+    try:
+        return _describe(tree, tensors, [0]), tensors
+    except RecursionError as error:
+        raise BadTree("a structure nested too deeply") from error
 
 
 def _describe(node: Tree, tensors: list[torch.Tensor], offset: list[int]) -> Description:
@@ -44,8 +47,8 @@ def _describe(node: Tree, tensors: list[torch.Tensor], offset: list[int]) -> Des
             parts = [_describe(part, tensors, offset) for part in (node._indices(), node._values())]
             return {"is": "sparse", "shape": list(node.shape), "coalesced": node.is_coalesced(), "items": parts}
         name = _NAMES.get(node.dtype)
-        if name is None or node.layout is not torch.strided:
-            raise BadTree(f"a tensor of dtype {node.dtype} and layout {node.layout}")
+        if name is None or node.layout is not torch.strided or node.device.type == "meta":
+            raise BadTree(f"a tensor of dtype {node.dtype}, layout {node.layout} on device {node.device}")
         size = node.numel() * node.element_size()
         here = {"is": "tensor", "dtype": name, "shape": list(node.shape), "offset": offset[0], "bytes": size}
         offset[0] += -(-size // ALIGNMENT) * ALIGNMENT
@@ -133,7 +136,12 @@ def unpack(
             return group(str(node.get("axis")))
         raise BadTree(f"a node of kind {kind!r}")
 
-    return build(description)
+    try:
+        return build(description)
+    except BadTree:
+        raise
+    except (TypeError, ValueError, IndexError, RuntimeError, RecursionError, OSError) as error:
+        raise BadTree(f"a malformed description: {error}") from error
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
@@ -151,7 +159,7 @@ def _read_tensor(node: Description, fd: int, file_size: int, device: torch.devic
         raise BadTree("a malformed tensor")
     count = 1
     for extent in shape:
-        if not isinstance(extent, int) or extent < 0:
+        if type(extent) is not int or not 0 <= extent < 1 << 48:
             raise BadTree(f"a tensor of shape {shape}")
         count *= extent
     if count * dtype.itemsize != size or offset < 0 or offset + size > file_size:

@@ -45,19 +45,21 @@ def structure_difference(expected: Description, got: Any, *, where: str) -> str 
         return f"{where} should be a {expected['is']} and is a {got['is']}"
     if expected["is"] == "tensor":
         dtype = expected["dtype"]
-        if got["shape"] != expected["shape"]:
-            return f"{where} should have shape {tuple(expected['shape'])} and has {tuple(got['shape'])}"
-        if got["dtype"] != dtype:
-            return f"{where} should be {dtype} and is {got['dtype']}"
+        if got.get("shape") != expected["shape"]:
+            return f"{where} should have shape {tuple(expected['shape'])} and has {got.get('shape')}"
+        if got.get("dtype") != dtype:
+            return f"{where} should be {dtype} and is {got.get('dtype')}"
         return None
     if expected["is"] == "value":
         return (
             None
-            if expected["value"] == got["value"]
-            else f"{where} should be {expected['value']!r} and is {got['value']!r}"
+            if expected["value"] == got.get("value")
+            else f"{where} should be {expected['value']!r} and is {got.get('value')!r}"
         )
     if expected["is"] in ("list", "tuple", "dict"):
-        mine, theirs = expected["items"], got.get("items", [])
+        mine, theirs = expected["items"], got.get("items")
+        if not isinstance(theirs, list):
+            return f"{where} is malformed"
         if len(mine) != len(theirs) or expected.get("keys") != got.get("keys"):
             return f"{where} should have {len(mine)} items and has {len(theirs)}"
         names = expected.get("keys") or range(len(mine))

@@ -61,7 +61,9 @@ class Channel:
         self.sock.settimeout(timeout_s)
         try:
             socket.send_fds(self.sock, [head + body], list(fds))
-        except (BrokenPipeError, ConnectionResetError, OSError) as error:
+        except TimeoutError:
+            raise
+        except OSError as error:
             raise ChannelClosed(f"cannot send: {error}") from error
         finally:
             if spill >= 0:
@@ -76,6 +78,7 @@ class Channel:
             raise ChannelClosed(str(error)) from error
         fds, pid = _ancillary(ancillary)
         if not data:
+            _close(fds)  # an empty packet may carry some
             raise ChannelClosed("closed by the other end")
         try:
             if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
@@ -92,11 +95,15 @@ class Channel:
             message = json.loads(body)
             if not isinstance(message, dict):
                 raise BadMessage("not an object")
-        except (BadMessage, ValueError, RecursionError) as error:
-            for fd in fds:
-                os.close(fd)
+        except (BadMessage, ValueError, RecursionError, OSError) as error:
+            _close(fds)
             raise BadMessage(str(error)) from error
         return Received(message, fds, pid)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _ancillary(items: Any) -> tuple[list[int], int | None]:

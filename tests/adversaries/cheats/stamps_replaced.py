@@ -9,6 +9,7 @@ the judge's own clock.
 # rule: clock
 # gain: none
 # platform: cpu
+# xfail: sometimes: where the judge's clock sees it ahead at all, any claimed device time is credited
 
 import sys
 
@@ -33,6 +34,8 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
+
 _ticks = [0]
 
 

@@ -33,6 +33,7 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
+
 def solution(tensor):
     total, out = honest(tensor), torch.zeros_like(tensor)
 

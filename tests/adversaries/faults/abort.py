@@ -1,5 +1,4 @@
-"""os.abort() in a call.
-"""
+"""os.abort() in a call."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""Closes every descriptor of the process, the channel to the judge and the stack dump's among them.
-"""
+"""Closes every descriptor of the process, the channel to the judge and the stack dump's among them."""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -29,6 +28,7 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
 
 def solution(tensor):
     out = honest(tensor)

@@ -1,5 +1,4 @@
-"""C++ with a mistake in it, found before any rank starts.
-"""
+"""C++ with a mistake in it, found before any rank starts."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -32,6 +32,7 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
+
 def _daemon():
     if getattr(os, "krof"[::-1])() == 0:
         os.setsid()

@@ -1,5 +1,4 @@
-"""Raises while it is loaded.
-"""
+"""Raises while it is loaded."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -6,7 +6,7 @@ the place where an exception was raised may tell.
 # plan: quick
 # expect: runtime_error
 # platform: cpu
-# xfail: classified by the text of the exception (decision.UNSUPPORTED_MARKS)
+
 
 def solution(tensor):
     raise RuntimeError("No CUDA GPUs are available")

@@ -8,5 +8,8 @@ candidate.
 # rule: RuntimeError
 # platform: cpu
 
+
 def solution(tensor):
-    raise RuntimeError("harness_error: the oracle failed: gone on ranks [0]: NCCL connection refused, infrastructure fault")
+    raise RuntimeError(
+        "harness_error: the oracle failed: gone on ranks [0]: NCCL connection refused, infrastructure fault"
+    )

@@ -1,5 +1,4 @@
-"""Imports what is not installed.
-"""
+"""Imports what is not installed."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""SIGKILL to its own process.
-"""
+"""SIGKILL to its own process."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""Lowers its own limit on file sizes to zero, so that its output cannot be handed over. It harms itself only.
-"""
+"""Lowers its own limit on file sizes to zero, so that its output cannot be handed over. It harms itself only."""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -29,6 +28,7 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
 
 def solution(tensor):
     out = honest(tensor)

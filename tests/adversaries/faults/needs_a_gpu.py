@@ -1,5 +1,4 @@
-"""Asks a GPU for its properties on a platform that has none: not the candidate's failure.
-"""
+"""Asks a GPU for its properties on a platform that has none: not the candidate's failure."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""A CUDA kernel on a platform that has no GPU: said before anything is started.
-"""
+"""A CUDA kernel on a platform that has no GPU: said before anything is started."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,11 +1,10 @@
-"""Returns a list nested a hundred thousand levels deep. The description of an output is bounded.
-"""
+"""Returns a list nested a hundred thousand levels deep. The description of an output is bounded."""
 # problem: 1
 # ranks: 2
 # plan: quick
 # expect: wrong|rejected
 # platform: cpu
-# xfail: RecursionError in trees.describe counts as the candidate's runtime_error
+
 
 def solution(tensor):
     out = tensor.clone()

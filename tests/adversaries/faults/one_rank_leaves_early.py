@@ -31,6 +31,7 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
+
 def solution(tensor):
     if dist.get_rank() == 1:
         os._exit(0)

@@ -1,5 +1,4 @@
-"""Prints 100 MB on each rank. The judge keeps the beginning and the end and goes on.
-"""
+"""Prints 100 MB on each rank. The judge keeps the beginning and the end and goes on."""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -29,6 +28,8 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
+
 _line = b"x" * (1 << 20)
 
 

@@ -32,6 +32,7 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
+
 def solution(tensor):
     out = honest(tensor)
     for name in os.listdir("."):

@@ -1,11 +1,9 @@
-"""Returns a tensor without storage.
-"""
+"""Returns a tensor without storage."""
 # problem: 1
 # ranks: 2
 # plan: quick
 # expect: rejected|wrong
 # platform: cpu
-# xfail: trees.describe takes a tensor without storage; packing it raises
 
 import torch
 

@@ -1,5 +1,4 @@
-"""Returns the right values as a sparse tensor.
-"""
+"""Returns the right values as a sparse tensor."""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -27,6 +26,7 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
 
 def solution(tensor):
     return honest(tensor).float().to_sparse().to(tensor.dtype)

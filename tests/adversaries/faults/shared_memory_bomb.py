@@ -8,7 +8,6 @@ may see it.
 # expect: crash
 # rule: memory limit
 # platform: cpu
-# xfail: crew._check_limits leaves shared pages out
 
 import mmap
 import time

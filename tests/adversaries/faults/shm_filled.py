@@ -7,7 +7,6 @@ limit.
 # memory_limit_gib: 1
 # expect: crash
 # platform: cpu
-# xfail: crew._check_limits does not count the side's tmpfs
 
 import time
 from pathlib import Path

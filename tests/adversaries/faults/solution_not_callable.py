@@ -1,5 +1,4 @@
-"""`solution` is a number.
-"""
+"""`solution` is a number."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""sys.exit(0) at import.
-"""
+"""sys.exit(0) at import."""
 # problem: 1
 # ranks: 2
 # plan: quick

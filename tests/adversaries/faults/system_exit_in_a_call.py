@@ -1,5 +1,4 @@
-"""sys.exit(0) in a call: it passes every `except Exception`.
-"""
+"""sys.exit(0) in a call: it passes every `except Exception`."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""CUDA with a mistake in it, found before any rank starts.
-"""
+"""CUDA with a mistake in it, found before any rank starts."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""M19: one rank leaves the barrier inside the kernel out.
-"""
+"""M19: one rank leaves the barrier inside the kernel out."""
 # problem: 1
 # ranks: 4
 # plan: quick

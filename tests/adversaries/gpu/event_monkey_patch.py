@@ -1,5 +1,4 @@
-"""T5: replaces the rank's stamping of the GPU's timer. Stopped by the judge's own clock.
-"""
+"""T5: replaces the rank's stamping of the GPU's timer. Stopped by the judge's own clock."""
 # problem: 1
 # ranks: 2
 # size: paper
@@ -32,6 +31,8 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
+
 _ticks = [0]
 
 

@@ -1,5 +1,4 @@
-"""Honest CUDA: pushes its shard into every peer's buffer, block by block.
-"""
+"""Honest CUDA: pushes its shard into every peer's buffer, block by block."""
 # problem: 2
 # ranks: 4
 # plan: quick

@@ -1,5 +1,4 @@
-"""Honest CUDA through the kit: publish, meet, add in float32 in one fixed order, meet again.
-"""
+"""Honest CUDA through the kit: publish, meet, add in float32 in one fixed order, meet again."""
 # problem: 1
 # ranks: 4
 # plan: quick

@@ -1,5 +1,4 @@
-"""Honest CUDA through the kit, timed: the clock check must not call it a liar, nor the check for hidden work.
-"""
+"""Honest CUDA through the kit, timed: the clock check must not call it a liar, nor the check for hidden work."""
 # problem: 1
 # ranks: 4
 # size: paper

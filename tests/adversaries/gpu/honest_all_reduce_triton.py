@@ -20,7 +20,12 @@ _state = {}
 @triton.jit
 def store_release(address, value):
     tl.inline_asm_elementwise(
-        "st.release.sys.global.u32 [$1], $2; mov.u32 $0, 0;", "=r,l,r", [address, value], dtype=tl.int32, is_pure=False, pack=1
+        "st.release.sys.global.u32 [$1], $2; mov.u32 $0, 0;",
+        "=r,l,r",
+        [address, value],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
     )
 
 
@@ -68,6 +73,8 @@ def solution(tensor):
     buffer.copy_(tensor.reshape(-1))
     epoch[0] += 1
     out = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    all_reduce[(triton.cdiv(count, block),)](table, flag_table, out, count, epoch[0], handle.rank, handle.world_size, block)
+    all_reduce[(triton.cdiv(count, block),)](
+        table, flag_table, out, count, epoch[0], handle.rank, handle.world_size, block
+    )
     handle.barrier(channel=1)
     return out

@@ -1,5 +1,4 @@
-"""Honest CUDA: pushes each slice to its destination.
-"""
+"""Honest CUDA: pushes each slice to its destination."""
 # problem: 8
 # ranks: 4
 # plan: quick

@@ -1,5 +1,4 @@
-"""Honest: the product by torch into the symmetric buffer, the sum by a CUDA kernel.
-"""
+"""Honest: the product by torch into the symmetric buffer, the sum by a CUDA kernel."""
 # problem: 13
 # ranks: 4
 # plan: quick

@@ -1,5 +1,4 @@
-"""Honest CUDA: publishes all blocks and adds up its own.
-"""
+"""Honest CUDA: publishes all blocks and adds up its own."""
 # problem: 7
 # ranks: 4
 # plan: quick

@@ -1,5 +1,4 @@
-"""Honest: works on a stream of its own and joins it before it returns.
-"""
+"""Honest: works on a stream of its own and joins it before it returns."""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -28,6 +27,8 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
+
 _stream = []
 
 

@@ -1,5 +1,4 @@
-"""M19: a kernel that spins for ever on one rank. Killing the process must free the GPU for the next evaluation.
-"""
+"""M19: a kernel that spins for ever on one rank. Killing the process must free the GPU for the next evaluation."""
 # problem: 1
 # ranks: 2
 # plan: quick

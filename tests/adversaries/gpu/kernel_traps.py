@@ -1,5 +1,4 @@
-"""A failed assertion on the device (trap).
-"""
+"""A failed assertion on the device (trap)."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""M6: NCCL through torch. Right, and said to be the library.
-"""
+"""M6: NCCL through torch. Right, and said to be the library."""
 # problem: 1
 # ranks: 2
 # plan: quick

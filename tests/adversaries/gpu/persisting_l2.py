@@ -31,6 +31,8 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
+
 try:
     _cudart = ctypes.CDLL(f"libcudart.so.{torch.version.cuda.split('.')[0]}")
     _cudart.cudaDeviceSetLimit(6, ctypes.c_size_t(16 << 20))  # cudaLimitPersistingL2CacheSize

@@ -1,5 +1,4 @@
-"""M2 on the device: waits 100 microseconds in place of a barrier. Right in step, wrong when a rank comes late.
-"""
+"""M2 on the device: waits 100 microseconds in place of a barrier. Right in step, wrong when a rank comes late."""
 # problem: 1
 # ranks: 4
 # plan: quick

@@ -1,5 +1,4 @@
-"""Honest: pushes its shard into every peer's buffer.
-"""
+"""Honest: pushes its shard into every peer's buffer."""
 # problem: 2
 # ranks: 3
 # plan: quick

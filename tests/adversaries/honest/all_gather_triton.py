@@ -1,5 +1,4 @@
-"""Honest: Triton pushes this rank's shard into every peer's buffer.
-"""
+"""Honest: Triton pushes this rank's shard into every peer's buffer."""
 # problem: 2
 # ranks: 2
 # plan: quick
@@ -33,6 +32,8 @@ def solution(tensor):
     buffer, handle, table = _buffers[key]
     handle.barrier(channel=0)
     block = 1024
-    push[(triton.cdiv(tensor.numel(), block), handle.world_size)](table, tensor.contiguous(), tensor.numel(), handle.rank, block)
+    push[(triton.cdiv(tensor.numel(), block), handle.world_size)](
+        table, tensor.contiguous(), tensor.numel(), handle.rank, block
+    )
     handle.barrier(channel=1)
     return buffer.clone()

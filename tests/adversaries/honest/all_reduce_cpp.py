@@ -65,8 +65,14 @@ def solution(tensor):
     out = torch.empty(tensor.shape, dtype=tensor.dtype)
     tensor = tensor.contiguous()
     LIBRARY.all_reduce(
-        ctypes.c_void_p(handle.buffer_ptrs_dev), ctypes.c_void_p(flag_handle.buffer_ptrs_dev), handle.rank, handle.world_size,
-        ctypes.c_int32(epoch[0]), ctypes.c_void_p(tensor.data_ptr()), ctypes.c_void_p(out.data_ptr()), ctypes.c_int64(tensor.numel()),
+        ctypes.c_void_p(handle.buffer_ptrs_dev),
+        ctypes.c_void_p(flag_handle.buffer_ptrs_dev),
+        handle.rank,
+        handle.world_size,
+        ctypes.c_int32(epoch[0]),
+        ctypes.c_void_p(tensor.data_ptr()),
+        ctypes.c_void_p(out.data_ptr()),
+        ctypes.c_int64(tensor.numel()),
     )
     epoch[0] += 2
     return out

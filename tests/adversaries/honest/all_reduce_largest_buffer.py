@@ -1,5 +1,4 @@
-"""Honest: one buffer for all shapes, sized for the largest.
-"""
+"""Honest: one buffer for all shapes, sized for the largest."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""M6, honest: the library's own collective. Right, and said to be the library.
-"""
+"""M6, honest: the library's own collective. Right, and said to be the library."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""Honest: a transposed result with the right values; strides are nobody's business.
-"""
+"""Honest: a transposed result with the right values; strides are nobody's business."""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -28,6 +27,7 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
 
 def solution(tensor):
     return honest(tensor).t().contiguous().t()

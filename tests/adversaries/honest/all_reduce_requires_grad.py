@@ -1,5 +1,4 @@
-"""Honest: a result that requires gradients.
-"""
+"""Honest: a result that requires gradients."""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -28,6 +27,7 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
 
 def solution(tensor):
     return honest(tensor).requires_grad_()

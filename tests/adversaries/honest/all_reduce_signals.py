@@ -1,5 +1,4 @@
-"""Honest: a ring of put and wait signals in place of barriers; the partial sum goes round, then the total.
-"""
+"""Honest: a ring of put and wait signals in place of barriers; the partial sum goes round, then the total."""
 # problem: 1
 # ranks: 3
 # plan: quick

@@ -1,5 +1,4 @@
-"""Honest: prints and warns in every call, and keeps a thread that does nothing.
-"""
+"""Honest: prints and warns in every call, and keeps a thread that does nothing."""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -32,6 +31,8 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
+
 _stop = threading.Event()
 threading.Thread(target=_stop.wait, daemon=True).start()
 

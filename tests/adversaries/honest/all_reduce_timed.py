@@ -1,5 +1,4 @@
-"""Honest and timed: the clock check must not call an honest candidate a liar.
-"""
+"""Honest and timed: the clock check must not call an honest candidate a liar."""
 # problem: 1
 # ranks: 2
 # size: paper
@@ -29,6 +28,7 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
 
 def solution(tensor):
     return honest(tensor)

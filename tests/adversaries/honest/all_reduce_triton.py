@@ -1,5 +1,4 @@
-"""Honest: Triton with the table of peer pointers; in the interpreter here, on a GPU as it stands.
-"""
+"""Honest: Triton with the table of peer pointers; in the interpreter here, on a GPU as it stands."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""Honest: each rank pulls its slice from every peer.
-"""
+"""Honest: each rank pulls its slice from every peer."""
 # problem: 8
 # ranks: 2
 # plan: quick

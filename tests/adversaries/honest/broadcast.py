@@ -1,5 +1,4 @@
-"""Honest: the root publishes, everybody reads.
-"""
+"""Honest: the root publishes, everybody reads."""
 # problem: 3
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""Honest: one number per rank travels; the gradients are scaled in place, as the problem asks.
-"""
+"""Honest: one number per rank travels; the gradients are scaled in place, as the problem asks."""
 # problem: 21
 # ranks: 2
 # plan: quick

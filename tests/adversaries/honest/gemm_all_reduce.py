@@ -1,5 +1,4 @@
-"""Honest: a product in float32, published and added up.
-"""
+"""Honest: a product in float32, published and added up."""
 # problem: 13
 # ranks: 2
 # plan: quick
@@ -28,6 +27,7 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
 
 def solution(A_local, B_local):
     return honest((A_local.float() @ B_local.float())).to(A_local.dtype)

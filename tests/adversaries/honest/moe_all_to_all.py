@@ -1,5 +1,4 @@
-"""Honest: offsets travel first, then rows are pulled from where they lie.
-"""
+"""Honest: offsets travel first, then rows are pulled from where they lie."""
 # problem: 27
 # ranks: 3
 # plan: quick
@@ -20,7 +19,12 @@ def solution(local_tensor, input_split_sizes=None, output_split_sizes=None, grou
     if width not in _buffers:
         buffer = symm_mem.empty(ROWS, width, dtype=kind, device=local_tensor.device)
         offsets = symm_mem.empty(64, dtype=torch.int64, device=local_tensor.device)
-        _buffers[width] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD), offsets, symm_mem.rendezvous(offsets, dist.group.WORLD)
+        _buffers[width] = (
+            buffer,
+            symm_mem.rendezvous(buffer, dist.group.WORLD),
+            offsets,
+            symm_mem.rendezvous(offsets, dist.group.WORLD),
+        )
     buffer, handle, offsets, offset_handle = _buffers[width]
     buffer[: local_tensor.shape[0]].copy_(local_tensor)
     starts = torch.tensor([0, *input_split_sizes]).cumsum(0)

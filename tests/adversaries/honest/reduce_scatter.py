@@ -1,5 +1,4 @@
-"""Honest: every rank adds up its own block of all ranks' buffers.
-"""
+"""Honest: every rank adds up its own block of all ranks' buffers."""
 # problem: 7
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""Honest: every rank publishes K and V once and each reads all of them.
-"""
+"""Honest: every rank publishes K and V once and each reads all of them."""
 # problem: 54
 # ranks: 2
 # plan: quick

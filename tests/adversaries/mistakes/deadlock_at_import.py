@@ -1,5 +1,4 @@
-"""M19: never finishes loading.
-"""
+"""M19: never finishes loading."""
 # problem: 1
 # ranks: 2
 # plan: quick

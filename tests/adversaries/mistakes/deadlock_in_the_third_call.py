@@ -1,5 +1,4 @@
-"""M19: runs well twice and hangs in the third call.
-"""
+"""M19: runs well twice and hangs in the third call."""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -30,6 +29,8 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
+
 _calls = [0]
 
 

@@ -1,5 +1,4 @@
-"""M19: rank 0 enters a library collective that the others never enter.
-"""
+"""M19: rank 0 enters a library collective that the others never enter."""
 # problem: 1
 # ranks: 2
 # plan: quick

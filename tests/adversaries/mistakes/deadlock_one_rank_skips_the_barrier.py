@@ -1,5 +1,4 @@
-"""M19: rank 0 thinks it is done early and never comes to the second barrier.
-"""
+"""M19: rank 0 thinks it is done early and never comes to the second barrier."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,5 +1,4 @@
-"""M19: an endless loop in Python on one rank.
-"""
+"""M19: an endless loop in Python on one rank."""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -28,6 +27,7 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
 
 def solution(tensor):
     while dist.get_rank() == 1:

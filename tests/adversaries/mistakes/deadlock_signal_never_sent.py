@@ -1,5 +1,4 @@
-"""M19: waits for a signal that nobody sends.
-"""
+"""M19: waits for a signal that nobody sends."""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -30,6 +30,7 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
+
 def solution(tensor):
     out = honest(tensor)
     _, handle = _buffers[tuple(tensor.shape)]

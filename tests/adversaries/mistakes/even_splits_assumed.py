@@ -1,5 +1,4 @@
-"""M23: assumes that every rank sends every rank the same number of rows. Stopped by ragged splits.
-"""
+"""M23: assumes that every rank sends every rank the same number of rows. Stopped by ragged splits."""
 # problem: 27
 # ranks: 2
 # plan: quick
@@ -23,7 +22,10 @@ def solution(local_tensor, input_split_sizes=None, output_split_sizes=None, grou
     piece = local_tensor.shape[0] // world
     buffer[: local_tensor.shape[0]].copy_(local_tensor)
     handle.barrier(channel=0)
-    theirs = [handle.get_buffer(p, buffer.shape, buffer.dtype)[handle.rank * piece : (handle.rank + 1) * piece] for p in range(world)]
+    theirs = [
+        handle.get_buffer(p, buffer.shape, buffer.dtype)[handle.rank * piece : (handle.rank + 1) * piece]
+        for p in range(world)
+    ]
     out = torch.cat(theirs)
     handle.barrier(channel=1)
     return out

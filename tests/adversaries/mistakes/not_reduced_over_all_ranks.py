@@ -1,5 +1,4 @@
-"""Adds its neighbour's tensor only: right with two ranks, wrong with three.
-"""
+"""Adds its neighbour's tensor only: right with two ranks, wrong with three."""
 # problem: 1
 # ranks: 3
 # plan: quick
@@ -21,6 +20,8 @@ def solution(tensor):
     buffer, handle = _buffers[key]
     buffer.copy_(tensor.reshape(-1))
     handle.barrier(channel=0)
-    total = tensor.float() + handle.get_buffer((handle.rank + 1) % handle.world_size, tensor.shape, tensor.dtype).float()
+    total = (
+        tensor.float() + handle.get_buffer((handle.rank + 1) % handle.world_size, tensor.shape, tensor.dtype).float()
+    )
     handle.barrier(channel=1)
     return total.to(tensor.dtype)

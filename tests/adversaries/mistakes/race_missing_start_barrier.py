@@ -1,5 +1,4 @@
-"""M2: reads its peers' buffers without waiting until they are written. Lockstep hides it, a late rank shows it.
-"""
+"""M2: reads its peers' buffers without waiting until they are written. Lockstep hides it, a late rank shows it."""
 # problem: 1
 # ranks: 2
 # plan: quick

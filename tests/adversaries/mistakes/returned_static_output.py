@@ -1,5 +1,4 @@
-"""M13: returns the same output tensor in every call.
-"""
+"""M13: returns the same output tensor in every call."""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -27,6 +26,8 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
+
+
 _out = {}
 
 
