@@ -140,7 +140,7 @@ def unpack(
         return build(description)
     except BadTree:
         raise
-    except (TypeError, ValueError, IndexError, RuntimeError, RecursionError, OSError) as error:
+    except (AttributeError, TypeError, ValueError, IndexError, RuntimeError, RecursionError, OSError) as error:
         raise BadTree(f"a malformed description: {error}") from error
 
 
