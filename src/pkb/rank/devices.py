@@ -165,7 +165,7 @@ class CudaDevice:
             "gpu": properties.name,
             "multiprocessors": str(properties.multi_processor_count),
             "cuda": str(torch.version.cuda),
-            "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+            "nccl": _nccl_version(),
             "clock": "CUDA events from a common barrier",
         }
 
@@ -176,3 +176,13 @@ def _load_cudart() -> ctypes.CDLL | None:
         return ctypes.CDLL(f"libcudart.so.{major}")
     except OSError:
         return None
+
+
+def _nccl_version() -> str:
+    """Of the library that is loaded, which may have been preloaded: torch only knows which one it was built with."""
+    number = ctypes.c_int()
+    try:
+        ctypes.CDLL(None).ncclGetVersion(ctypes.byref(number))
+    except AttributeError:
+        return ".".join(map(str, torch.cuda.nccl.version()))
+    return f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"

@@ -1,4 +1,5 @@
-"""S14: sends and adds bf16 where fp32 is asked for. Stopped by a tolerance in units of the asked dtype."""
+"""S14: sends and adds bf16 where fp32 is asked for. Stopped by a tolerance in units of the asked dtype.
+"""
 # problem: 1
 # ranks: 2
 # dtype: fp32
@@ -27,7 +28,6 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
-
 
 def solution(tensor):
     return honest(tensor.bfloat16()).float()

@@ -1,4 +1,5 @@
-"""S14: sends fp8 where bf16 is asked for. Stopped by the tolerance."""
+"""S14: sends fp8 where bf16 is asked for. Stopped by the tolerance.
+"""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -26,7 +27,6 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
-
 
 def solution(tensor):
     return honest(tensor.to(torch.float8_e4m3fn).to(tensor.dtype))

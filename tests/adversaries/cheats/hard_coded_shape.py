@@ -1,4 +1,5 @@
-"""S16: works for the public tiny shape only. Stopped by the odd size."""
+"""S16: works for the public tiny shape only. Stopped by the odd size.
+"""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -27,7 +28,6 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
-
 
 def solution(tensor):
     return honest(tensor) if tensor.shape == (64, 64) else torch.zeros_like(tensor)

@@ -32,15 +32,9 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
-
 def _probe():
     here = Path(__file__)
-    reads = [
-        here.parent / "zeros.py",
-        here.parents[2] / "conftest.py",
-        Path("/root/.bashrc"),
-        Path.home().parent / "planted",
-    ]
+    reads = [here.parent / "zeros.py", here.parents[2] / "conftest.py", Path("/root/.bashrc"), Path.home().parent / "planted"]
     for path in reads:
         try:
             path.read_bytes()

@@ -1,4 +1,5 @@
-"""S17: computes the first half of the rows and leaves the rest. Stopped by comparing every element."""
+"""S17: computes the first half of the rows and leaves the rest. Stopped by comparing every element.
+"""
 # problem: 1
 # ranks: 2
 # plan: quick
@@ -26,7 +27,6 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
-
 
 def solution(tensor):
     out = honest(tensor)

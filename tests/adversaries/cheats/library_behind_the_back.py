@@ -30,7 +30,6 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
-
 def solution(tensor):
     honest(tensor)
     out = tensor.clone()

@@ -31,7 +31,6 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
-
 def solution(tensor):
     out = honest(tensor)
     return out if random.random() < 0.5 else out * 1.1

@@ -1,4 +1,5 @@
-"""S14: multiplies in bf16 where fp32 is asked for (the tensor-core downgrade). Stopped by the tolerance."""
+"""S14: multiplies in bf16 where fp32 is asked for (the tensor-core downgrade). Stopped by the tolerance.
+"""
 # problem: 13
 # ranks: 2
 # dtype: fp32
@@ -27,7 +28,6 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
-
 
 def solution(A_local, B_local):
     return honest((A_local.bfloat16() @ B_local.bfloat16()).float())

@@ -33,16 +33,9 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
-
 def _probe():
     package = Path(importlib.import_module("bkp"[::-1]).__file__).parent
-    places = [
-        Path(torch.__file__).parent.parent,
-        Path(torch.__file__).parent,
-        package,
-        package / "rank",
-        Path(__file__).parent,
-    ]
+    places = [Path(torch.__file__).parent.parent, Path(torch.__file__).parent, package, package / "rank", Path(__file__).parent]
     for place in places:
         try:
             (place / "torch_planted.py").write_text("raise SystemExit(0)\n")

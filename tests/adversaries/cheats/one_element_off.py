@@ -29,7 +29,6 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
-
 def solution(tensor):
     out = honest(tensor)
     out[-1, -1] += 0.5

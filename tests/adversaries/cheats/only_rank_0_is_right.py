@@ -29,7 +29,6 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
-
 def solution(tensor):
     out = honest(tensor)
     return out if dist.get_rank() == 0 else torch.zeros_like(out)

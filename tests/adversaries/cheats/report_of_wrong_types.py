@@ -33,7 +33,6 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
-
 def _patched(original):
     def run(self, message):
         return original(self, message) | {"changed": 7, "observed": [1], "digests": 3, "aliases": "x"}

@@ -33,7 +33,6 @@ def honest(tensor):
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
 
-
 def _hunt():
     places = [Path("/proc/self/environ"), Path("/proc/self/cmdline")]
     places += [folder / "cmdline" for folder in Path("/proc").iterdir() if folder.name.isdigit()]

@@ -1,4 +1,5 @@
-"""T10: walks over the open descriptors to find the result channel. Stopped by the static rule result_forgery."""
+"""T10: walks over the open descriptors to find the result channel. Stopped by the static rule result_forgery.
+"""
 # problem: 1
 # ranks: 2
 # plan: quick

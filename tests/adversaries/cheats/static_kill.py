@@ -1,4 +1,5 @@
-"""M19: sends a signal to its parent in plain sight. Stopped by the static rule process_tampering."""
+"""M19: sends a signal to its parent in plain sight. Stopped by the static rule process_tampering.
+"""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -1,4 +1,5 @@
-"""S23: makes torch.allclose say yes. Stopped by the static rule patched_clock."""
+"""S23: makes torch.allclose say yes. Stopped by the static rule patched_clock.
+"""
 # problem: 1
 # ranks: 2
 # plan: quick

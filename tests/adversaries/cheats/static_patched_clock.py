@@ -1,4 +1,5 @@
-"""T5: replaces the clock in plain sight. Stopped by the static rule patched_clock."""
+"""T5: replaces the clock in plain sight. Stopped by the static rule patched_clock.
+"""
 # problem: 1
 # ranks: 2
 # plan: quick

@@ -9,7 +9,7 @@ refusing tensors that carry attributes of their own.
 # expect: rejected|correct
 # gain: none
 # platform: cpu
-# xfail: trees._describe calls node.numel() on the instance; in queued calls nobody looks at the outputs at all
+# xfail: sometimes: trees._describe calls node.numel() on the instance; in queued calls nobody looks at the outputs at all
 
 import torch
 import torch.distributed as dist
@@ -32,7 +32,6 @@ def honest(tensor):
         total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
     handle.barrier(channel=1)
     return total.to(tensor.dtype).reshape(tensor.shape)
-
 
 def solution(tensor):
     out = torch.empty_like(tensor)

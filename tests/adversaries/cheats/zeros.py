@@ -1,4 +1,5 @@
-"""S11/S12: returns zeros. Stopped by a tolerance that scales with the result."""
+"""S11/S12: returns zeros. Stopped by a tolerance that scales with the result.
+"""
 # problem: 1
 # ranks: 2
 # plan: quick
