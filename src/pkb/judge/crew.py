@@ -88,9 +88,12 @@ class Crew:
             "tmp_bytes": self.limits.tmp_bytes,
             "max_processes": self.limits.processes * 2,
         }
-        inherited = [*theirs, *self._stacks, status, exits_write]
+        # Not on the command line, which every process of the machine can read: the oracle's holds the secret.
+        settings = os.memfd_create("pkb-settings")
+        os.write(settings, json.dumps(config).encode())
+        inherited = [*theirs, *self._stacks, status, exits_write, settings]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "pkb.rank.warden", json.dumps(config), str(os.getpid())],
+            [sys.executable, "-m", "pkb.rank.warden", str(settings), str(os.getpid())],
             env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=write_end,
@@ -99,7 +102,7 @@ class Crew:
             start_new_session=True,
             cwd=self._folder,
         )
-        for fd in (write_end, exits_write):
+        for fd in (write_end, exits_write, settings):
             os.close(fd)
         for _, sock in pairs:
             sock.close()

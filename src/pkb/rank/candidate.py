@@ -74,7 +74,7 @@ class CandidateRank(Rank):
         return lock_down(
             readable=readable,
             writable=[self.config.folder, *(Path(path) for path in options["writable"])],
-            forbidden=[reach.own_package()],
+            forbidden=[reach.own_package(), *reach.SECRETS],
             max_file_bytes=options["max_file_bytes"],
         )
 

@@ -30,6 +30,23 @@ class Narrowed(NamedTuple):
     listable: list[Path]
 
 
+SECRETS = tuple(
+    Path(path)
+    for path in (
+        "/etc/shadow",
+        "/etc/shadow-",
+        "/etc/gshadow",
+        "/etc/gshadow-",
+        "/etc/sudoers",
+        "/etc/sudoers.d",
+        "/etc/ssh",
+        "/etc/ssl/private",
+    )
+    if Path(path).exists()
+)
+"""Readable for root, and nothing that a kernel needs: pass them as forbidden."""
+
+
 def own_package() -> Path:
     """The folder of the `pkb` package, wherever it is installed: pass it as forbidden."""
     return Path(__file__).resolve().parents[1]

@@ -36,13 +36,19 @@ def describe(tree: Tree) -> tuple[Description, list[torch.Tensor]]:
     """The JSON description of a tree and its tensors in order."""
     tensors: list[torch.Tensor] = []
     try:
-        return _describe(tree, tensors, [0]), tensors
+        return _describe(tree, tensors, [0, 0]), tensors
     except RecursionError as error:
         raise BadTree("a structure nested too deeply") from error
 
 
 def _describe(node: Tree, tensors: list[torch.Tensor], offset: list[int]) -> Description:
+    offset[1] += 1
+    if offset[1] > MAX_NODES:
+        raise BadTree(f"a structure of more than {MAX_NODES} parts")
     if type(node) is torch.Tensor or type(node) is torch.nn.Parameter:
+        if type(node) is torch.Tensor and node.__dict__:
+            # Methods put onto one tensor run when the harness looks at it, after the clock has stopped.
+            raise BadTree(f"a tensor with attributes of its own ({', '.join(list(node.__dict__)[:3])})")
         if node.layout is torch.sparse_coo:  # as its parts, so that whoever fills, hashes or copies tensors meets those
             parts = [_describe(part, tensors, offset) for part in (node._indices(), node._values())]
             return {"is": "sparse", "shape": list(node.shape), "coalesced": node.is_coalesced(), "items": parts}

@@ -3,7 +3,7 @@
     judge -> warden -> middle (enters the namespaces) -> init (process 1 of a PID namespace) -> ranks
 
 Killing the judge kills the warden, which kills the init, and with the init dies everything in its namespace, however often a
-candidate has forked. Runs as `python -m pkb.rank.warden CONFIG JUDGE_PID`.
+candidate has forked. Runs as `python -m pkb.rank.warden SETTINGS_FD JUDGE_PID`.
 """
 
 import gc
@@ -26,7 +26,9 @@ from pkb.rank.namespaces import Layers, die_with_parent, enter_namespaces, finis
 
 def main() -> None:
     die_with_parent(int(sys.argv[2]))
-    config = json.loads(sys.argv[1])
+    settings = int(sys.argv[1])
+    config = json.loads(os.pread(settings, os.fstat(settings).st_size, 0))
+    os.close(settings)
     _preload(config)
     # A child of its own enters the namespaces: the kernel wants a single thread, and importing torch may have started more.
     middle = _fork(lambda: _middle(config))

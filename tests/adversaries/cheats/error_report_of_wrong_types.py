@@ -6,7 +6,6 @@ sort them. Stopped by checking the form of error reports too.
 # plan: quick
 # expect: runtime_error|rejected
 # platform: cpu
-# xfail: the judge raises TypeError (crew._failure: min over claimed at_ns)
 
 import sys
 

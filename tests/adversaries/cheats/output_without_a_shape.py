@@ -7,7 +7,6 @@ fault.
 # plan: quick
 # expect: rejected|wrong
 # platform: cpu
-# xfail: the oracle raises KeyError (truth.structure_difference) and the verdict is harness_error
 
 import sys
 

@@ -7,7 +7,6 @@ the evaluation counts as nobody's fault. Stopped by checking the form of every r
 # expect: rejected
 # rule: malformed report
 # platform: cpu
-# xfail: the judge raises TypeError (correctness.check_conduct: dict() of a claimed value)
 
 import sys
 
