@@ -27,7 +27,7 @@ check: setup
 	$(BIN)/python tools/size_budget.py
 
 test: check
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 test-gpu: setup
 	$(BIN)/python -m pytest -q --gpu tests/gpu tests/adversaries

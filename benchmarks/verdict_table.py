@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pkb.judge.pipeline import evaluate
 from pkb.platforms.registry import resolve
+from pkb.problems import get
 from pkb.types.job import Job
 from pkb.types.plan import plan
 from pkb.types.verdict import Evaluation
@@ -70,10 +71,17 @@ def main() -> int:
     surprises, documents = 0, []
     for ranks in map(int, args.ranks.split(",")):
         for path in args.files:
+            problem = get(problem_of(path))
             job = Job(
-                candidate=path, problem=problem_of(path), platform=platform, ranks=ranks, size=args.size, dtype="bf16",
-                plan=chosen, call_limit_s=args.call_limit,
-            )  # fmt: skip
+                candidate=path,
+                problem=problem.stem,
+                platform=platform,
+                ranks=ranks,
+                size=args.size,
+                dtype=problem.default_dtype,
+                plan=chosen,
+                call_limit_s=args.call_limit,
+            )
             start = time.monotonic()
             result = evaluate(job)
             lines.append(row(path, result, time.monotonic() - start))

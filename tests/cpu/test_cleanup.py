@@ -194,26 +194,6 @@ def test_old_folders_go_by_default(common_tmp: Path) -> None:
     assert sweep() == [path]
 
 
-def test_the_sweep_ends_the_daemon_of_a_dead_judge(common_tmp: Path) -> None:
-    """By its own folder: the daemon of anybody else, a judge that lives included, is not touched."""
-    program = common_tmp / "fake-cuda-mps"
-    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
-    folder, other = common_tmp / f"pkb-mps-{dead_pid()}-abc", common_tmp / f"pkb-mps-{os.getpid()}-abc"
-    daemons = []
-    for home in (folder, other):
-        (home / "pipe").mkdir(parents=True)
-        daemons.append(subprocess.Popen([program, "60"], env={"CUDA_MPS_PIPE_DIRECTORY": str(home / "pipe")}))
-    time.sleep(0.2)
-    try:
-        assert sweep(older_than_s=0) == [folder]
-        assert daemons[0].wait(timeout=5) == -signal.SIGKILL
-        assert daemons[1].poll() is None
-    finally:
-        for daemon in daemons:
-            daemon.kill()
-            daemon.wait()
-
-
 def test_a_temporary_directory_that_is_gone_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     assert sweep(older_than_s=0) == []

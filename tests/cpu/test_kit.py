@@ -29,6 +29,7 @@ template <class T> __device__ void lanes(char* x) {
   float sum[Lanes<T>::count] = {};
   Lanes<T>::accumulate(sum, ld_weak(x));
   st_weak(x + 16, Lanes<T>::pack(sum));
+  Lanes<T>::put(x + 24, Lanes<T>::get(x + 28));
   st_fresh(x + 32, Lanes<T>::add(ld_fresh(x), ld_volatile(x + 48)));
 #if __CUDA_ARCH__ >= 900
   Multimem<T>::st(x + 64, Multimem<T>::ld_reduce(x + 80));
@@ -43,6 +44,8 @@ extern "C" __global__ void everything(u32* const* pads, int rank, int world, cha
   copy_block(x, x + 8192, 1001);
   copy_grid(x, x + 8192, 16 * (uint64_t)blocks_in_grid());
   st_stream(x, ld_stream(x + 16));
+  const Part part = part_of_block(4096);
+  reduce_block<bf16>(x + part.begin, (char* const*)pads, part.begin, part.bytes, world);
   lanes<f32>(x); lanes<bf16>(x + 512); lanes<f16>(x + 1024);
   Deadline late(5);
   *met &= put_signal(slot_of(pads, rank, 0, world, 3)) && wait_signal(counter + 1, 7) && wait_reaches(counter, 9);

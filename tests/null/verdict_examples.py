@@ -54,7 +54,7 @@ STATES = (
         1,
         "waiting",
         "symmetric-memory wait_signal",
-        ("  launch()", "  candidate.py:41 in solution: hdl.wait_signal(0)"),
+        ("  candidate.py:41 in solution: hdl.wait_signal(0)", "  launch()"),
     ),
     RankState(2, "running", "the device is busy", ("  candidate.py:38 in solution: kernel[grid](x)",)),
     RankState(3, "gone"),

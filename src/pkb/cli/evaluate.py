@@ -67,7 +67,7 @@ def evaluate(
 
     name, facts = pick_platform(platform)
     case_size = size or ("tiny" if name == "cpu" else "paper")
-    dtype = dtype or ("bf16" if "bf16" in chosen.dtypes else chosen.dtypes[0])
+    dtype = dtype or chosen.default_dtype
     check_case(chosen, facts, size=case_size, ranks=ranks, dtype=dtype)
     job = Job(
         candidate=file, problem=chosen.stem, platform=name, ranks=ranks, size=case_size, dtype=dtype, plan=chosen_plan,

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def show(
     problem: Annotated[str, typer.Argument(help="Id, name or stem: 13, gemm_allreduce, 13_gemm_allreduce.")],
     ranks: Annotated[int, typer.Option(help="Shapes and costs for this many ranks.")] = 4,
-    dtype: Annotated[str, typer.Option(help="Shapes and costs in this dtype.")] = "bf16",
+    dtype: Annotated[
+        str | None, typer.Option(help="Shapes and costs in this dtype. Default: bf16 where the problem has it.")
+    ] = None,
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     folder: ProblemsFolder = None,
 ) -> None:
@@ -28,6 +30,7 @@ def show(
     chosen = open_registry(folder).get(problem)
     if ranks < 1:
         raise UserError(f"--ranks {ranks} makes no group", "give 1 or more")
+    dtype = dtype or chosen.default_dtype
     if dtype not in chosen.dtypes:
         raise UserError(
             f"problem {chosen.stem} does not run in {dtype!r}", f"it runs in {', '.join(chosen.dtypes)}: give --dtype"

@@ -63,6 +63,10 @@ class Problem:
         return f"{self.id:02d}_{self.name}"
 
     @property
+    def default_dtype(self) -> str:
+        return "bf16" if "bf16" in self.dtypes else self.dtypes[0]
+
+    @property
     def docstring(self) -> str:
         module = inspect.getmodule(self.reference)
         return inspect.getdoc(module) or ""
