@@ -60,7 +60,7 @@ def load(crew: Crew, tmp_path: Path, source: str, *, timeout_s: float = 120) -> 
     path.write_text(HEAD + textwrap.dedent(source) + "\ndef solution(): pass\n")
     crew.launch()
     crew.await_ready(timeout_s=START_S)
-    crew.ask({"do": "open", "layout": {}, "mutates": [], "returns_input": False}, timeout_s=START_S)
+    crew.ask({"do": "open", "name": "world", "layout": {}, "mutates": [], "returns_input": False}, timeout_s=START_S)
     return crew.ask({"do": "load", "path": str(path)}, timeout_s=timeout_s)
 
 

@@ -40,8 +40,8 @@ class Exchange:
         self.oracle, self.candidate, self.limit_s = oracle, candidate, limit_s
         self._slots = itertools.count()
 
-    def open(self, *, layout: dict[str, list[list[int]]], mutates: list[str], returns_input: bool) -> None:
-        message = {"do": "open", "layout": layout, "mutates": mutates, "returns_input": returns_input}
+    def open(self, *, name: str, layout: dict[str, list[list[int]]], mutates: list[str], returns_input: bool) -> None:
+        message = {"do": "open", "name": name, "layout": layout, "mutates": mutates, "returns_input": returns_input}
         self.oracle.tell_all(message)
         self.candidate.tell_all(message)
         for crew in (self.oracle, self.candidate):

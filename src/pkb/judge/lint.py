@@ -58,7 +58,7 @@ def _lint_world(
         crew.launch()
         crew.await_ready(timeout_s=180)
         for layout in sorted({problem.layout for problem in problems if world_size in problem.world_sizes}):
-            crew.ask({"do": "open", "layout": groups(layout, world_size)}, timeout_s=120)
+            crew.ask({"do": "open", "name": layout, "layout": groups(layout, world_size)}, timeout_s=120)
         for problem in problems:
             for size in sizes:
                 for dtype in dtypes:

@@ -322,6 +322,7 @@ class _Session:
                 exchange = Exchange(oracle, candidate, limit_s=self.job.call_limit_s)
                 with self._harness():
                     exchange.open(
+                        name=self.problem.layout,
                         layout=groups(self.problem.layout, ranks),
                         mutates=list(self.problem.mutates),
                         returns_input=self.problem.returns_input,

@@ -62,7 +62,7 @@ class CandidateRank(Rank):
         raise ValueError(f"unknown command {message['do']!r}")
 
     def _open(self, message: dict[str, Any]) -> dict[str, Any]:
-        self.make_groups(message["layout"])
+        self.make_groups(message["name"], message["layout"])
         self.mutates = tuple(message["mutates"])
         self.returns_input = bool(message["returns_input"])
         return {"facts": self.device.facts()}

@@ -43,7 +43,7 @@ class OracleRank(Rank):
     def handle(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any] | None:
         match message["do"]:
             case "open":
-                self.make_groups(message["layout"])
+                self.make_groups(message["name"], message["layout"])
                 return {"facts": self.device.facts()}
             case "draw":
                 return self._draw(message)
@@ -72,6 +72,7 @@ class OracleRank(Rank):
     def draw_arguments(self, case: dict[str, Any]) -> dict[str, Any]:
         """This rank's arguments, groups still standing as references."""
         problem = self._problem(case)
+        self.groups = self.layouts[problem.layout]
         draw = Draw(
             secret=self.secret, call=case["call"], rank=self.config.rank, world_size=self.config.world_size,
             size=problem.sizes[case["size"]], dtype=DTYPES[case["dtype"]], device=self.device.torch_device,

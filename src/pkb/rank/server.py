@@ -75,6 +75,8 @@ class Rank:
         self.config, self.channel, self.status, self.barrier = config, channel, status, barrier
         self.device: Device = CpuDevice()
         self.groups: dict[str, Any] = {}
+        """Of the layout in use, by axis."""
+        self.layouts: dict[str, dict[str, Any]] = {}
         self.arguments: dict[int, dict[str, Any]] = {}
         self.batch = Batch()
         self.opened: dict[str, float] = {}
@@ -99,18 +101,18 @@ class Rank:
             world_size=config.world_size,
             timeout=datetime.timedelta(seconds=float(config.options.get("collective_timeout_s", 600))),
         )
-        self.groups["world"] = dist.group.WORLD
         self.opened["process group"] = time.monotonic()
 
-    def make_groups(self, layout: dict[str, list[list[int]]]) -> None:
-        """The groups of a layout, made in the same order on every rank, once."""
-        for axis, partition in layout.items():
-            if axis in self.groups:
-                continue
-            for members in partition:
-                group = dist.new_group(members)
-                if self.config.rank in members:
-                    self.groups[axis] = group
+    def make_groups(self, name: str, layout: dict[str, list[list[int]]]) -> None:
+        """The groups of a layout, made in the same order on every rank, once. Two layouts may mean different groups by `tp`."""
+        if name not in self.layouts:
+            self.layouts[name] = {"world": dist.group.WORLD}
+            for axis, partition in layout.items():
+                for members in partition if axis != "world" else ():
+                    group = dist.new_group(members)
+                    if self.config.rank in members:
+                        self.layouts[name][axis] = group
+        self.groups = self.layouts[name]
 
     def group(self, axis: str) -> Any:
         return self.groups[axis]

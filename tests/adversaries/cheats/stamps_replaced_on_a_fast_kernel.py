@@ -10,7 +10,6 @@ is claimed for the device must be borne out, not only the order of the two.
 # stage: timing
 # rule: clock
 # platform: cpu
-# xfail: sometimes: the claimed device time is not held against the wall as long as the claimed host time explains it (Claim.explains)
 
 import sys
 

@@ -1,0 +1,40 @@
+"""No problem can be passed without communicating: every null candidate fails every problem, at size tiny with two ranks.
+
+`pkb lint all --size tiny,paper --ranks 2,4,8` is the long form.
+"""
+
+import pytest
+
+from pkb.judge.lint import lint
+from pkb.problems import default_registry
+from pkb.types.lint import LintRow
+
+MARGIN = 2.0
+"""How far, in tolerances, the nearest null candidate must be from passing."""
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[LintRow]:
+    problems = default_registry().all()
+    two = [problem for problem in problems if problem.why_not("tiny", 2, problem.default_dtype) is None]
+    rest = [problem for problem in problems if problem not in two]
+    found: list[LintRow] = []
+    for ranks, chosen in ((2, two), (4, rest)):
+        for dtype in sorted({problem.default_dtype for problem in chosen}):
+            same = [problem for problem in chosen if problem.default_dtype == dtype]
+            found += lint(same, platform="cpu", sizes=["tiny"], world_sizes=[ranks], dtypes=[dtype])
+    return found
+
+
+def test_every_problem_was_tried(rows: list[LintRow]) -> None:
+    assert {row.problem_id for row in rows} == set(default_registry().ids())
+
+
+def test_no_null_candidate_comes_near(rows: list[LintRow]) -> None:
+    near = [f"{row.name}: {row.null_candidate} {row.margin:.2f}" for row in rows if row.passed or row.margin < MARGIN]
+    assert not near
+
+
+def test_the_reference_itself_passes_with_room(rows: list[LintRow]) -> None:
+    narrow = {row.name: row.honest_ratio for row in rows if row.honest_ratio is None or row.honest_ratio > 0.9}
+    assert not narrow
