@@ -86,7 +86,7 @@ class Crew:
             "exits": exits_write,
             "shm_bytes": self.limits.shm_bytes if self.platform.private_shm else None,
             "tmp_bytes": self.limits.tmp_bytes,
-            "max_processes": self.limits.processes * 2,
+            "max_processes": self.limits.threads,
         }
         # Not on the command line, which every process of the machine can read: the oracle's holds the secret.
         settings = os.memfd_create("pkb-settings")
