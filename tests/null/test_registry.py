@@ -68,3 +68,33 @@ def test_a_folder_without_problems_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "p902_empty.py").write_text("")
     with pytest.raises(UserError, match="PROBLEM"):
         load_folder(tmp_path)
+
+
+MINIMAL_FORM = """
+import torch.distributed as dist
+SIZES = {"tiny": {"n": 24}, "real": {"n": 4096}}
+
+def inputs(draw):
+    return {"x": draw.normal("x", (draw.size["n"],))}
+
+def solution(x):
+    total = x.clone()
+    dist.all_reduce(total)
+    return total
+"""
+
+
+def test_two_functions_are_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "p902_my_layer.py").write_text(MINIMAL_FORM)
+    (found,) = load_folder(tmp_path)
+    assert (found.id, found.name, found.stem) == (902, "my_layer", "902_my_layer")
+    assert found.sizes["odd"] == found.sizes["tiny"] == {"n": 24}
+    assert found.argument_bytes("real", 2, "bf16") == 4096 * 2
+    assert found.why_not("paper", 4, "fp32") is None
+    assert default_registry().plus([found]).get("my_layer") is found
+
+
+def test_half_a_problem_is_a_user_error(tmp_path: Path) -> None:
+    (tmp_path / "p903_half.py").write_text("def solution(x):\n    return x\n")
+    with pytest.raises(UserError, match="neither"):
+        load_folder(tmp_path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from pkb.problems.base import Problem
+from pkb.problems.minimal import is_minimal, problem_from
 from pkb.types.errors import UserError
 
 MODULE = re.compile(r"p(\d+)_(\w+)\.py")
@@ -79,9 +80,12 @@ def _itself(problem: Problem) -> Problem:
 
 def _problem_of(module: ModuleType, origin: str) -> Problem:
     problem = getattr(module, "PROBLEM", None)
-    if not isinstance(problem, Problem):
-        raise UserError(f"{origin} does not declare a PROBLEM", "see docs/adding-a-problem.md")
-    return problem
+    if isinstance(problem, Problem):
+        return problem
+    named = MODULE.fullmatch(origin)
+    if named and is_minimal(module):
+        return problem_from(module, number=int(named[1]), name=named[2])
+    raise UserError(f"{origin} declares neither a PROBLEM nor solution and inputs", "see docs/adding-a-problem.md")
 
 
 @cache
