@@ -1,7 +1,7 @@
 """The shortest form of a user's own problem: a file with `solution` and `inputs`, everything else by default.
 
-Optional in the module: `SIZES` (sizes that are missing take those of `tiny`), `cost`, `COMPARE` (a rule), `WORLD_SIZES`, `NATIVE`
-(the truth is the reference itself), `SOURCE`.
+Optional in the module: `SIZES` (sizes that are missing take those of `tiny`), `cost`, `COMPARE` (a rule), `WORLD_SIZES`,
+`NATIVE` (the truth is the reference itself), `SOURCE`.
 """
 
 from types import ModuleType
