@@ -72,13 +72,19 @@ def measure(
             if side is candidate:
                 seen = seen if seen is Communication.LIBRARY else communication(answers)
                 _verify(exchange, slots, answers, plan.verify_share, source)
+        # What a batch costs beside its calls, asked of the oracle: a candidate could take its time over nothing.
+        empty_us = _wall_us(partial(exchange.run_oracle, []))
         for side, run in sides:
-            start = time.perf_counter_ns()
-            run(queued, extra_s=30)
-            side.wall_us.append((time.perf_counter_ns() - start) / 1e3 / calls)
+            side.wall_us.append(max(0.0, _wall_us(partial(run, queued, extra_s=30)) - empty_us) / calls)
         _verify_queued(exchange, queued, source)
         exchange.drop(keep_memory=True)
     return _conclude(reference, candidate, plan, calls, floor_us, note, first_call_us, on_gpu), seen
+
+
+def _wall_us(run: Callable[[], Any]) -> float:
+    start = time.perf_counter_ns()
+    run()
+    return (time.perf_counter_ns() - start) / 1e3
 
 
 def _warm_up(exchange: Exchange, case: Case, plan: Plan, calls: int) -> float:
