@@ -7,7 +7,7 @@ from typing import NamedTuple
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 
-GPU_NOISE_US, CPU_NOISE_US = 100.0, 500.0
+GPU_NOISE_US, CPU_NOISE_US = 100.0, 3000.0
 """Per queued call, what the judge's clock may see beyond the reported times: ranks on a CPU share its cores with each other."""
 
 Rounds = list[list[float]]
