@@ -5,11 +5,8 @@ Neither the references nor the input generators can be read from here, and no se
 
 import importlib.util
 import sys
-import threading
 from pathlib import Path
 from typing import Any
-
-import torch.distributed as dist
 
 from pkb.rank import aliases, reach, symmetric, symmetric_watch
 from pkb.rank.execute import aliases as output_aliases
@@ -102,7 +99,6 @@ class CandidateRank(Rank):
         with self.observer.watching(profile=bool(message.get("profile"))) as seen:
             answer = self.run(self.solution, message)
         answer["observed"] = seen.summary()
-        answer["threads"] = threading.active_count()
         if message["inspect"]:
             answer["changed"] = {slot: self._changed(slot, was) for slot, was in before.items()}
             answer["aliases"] = {slot: self._aliases(slot) for slot in before}
@@ -130,7 +126,3 @@ class CandidateRank(Rank):
             return {"reply": "bad_output", "slot": slot, "message": str(error)}
         self.send_output(slot)
         return None
-
-    def close(self) -> None:
-        if dist.is_initialized():
-            dist.destroy_process_group()

@@ -49,15 +49,14 @@ class StatusPage:
 
     def __init__(self, page: mmap.mmap, rank: int) -> None:
         self._page, self._start = page, rank * STATUS_BYTES
-        self._stage, self._wait = "starting", ""
+        self._stage = "starting"
 
     def step(self, text: str) -> None:
-        self._stage, self._wait = text, ""
+        self._stage = text
         self._write(text)
 
     def wait(self, text: str | None) -> None:
         """A wait inside the current step, such as a symmetric-memory barrier; None when it is over."""
-        self._wait = text or ""
         self._write(f"{self._stage}: {text}" if text else self._stage)
 
     def _write(self, text: str) -> None:
