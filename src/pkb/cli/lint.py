@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 
 def lint(
     ids: Annotated[str, typer.Argument(metavar="[IDS]", help="Ids, names, ranges: 1-8,13; or all.")] = "all",
-    size: Annotated[str, typer.Option(help="Sizes, with commas.")] = "tiny",
-    ranks: Annotated[str, typer.Option(help="Numbers of ranks, with commas.")] = "2,4",
+    size: Annotated[
+        str | None,
+        typer.Option(help="Sizes, with commas. Default: tiny,paper; on a CPU, where paper takes hours, tiny."),
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option(help="Numbers of ranks, with commas. Default: 2,4,8; on a CPU 2,4.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="Dtypes, with commas.")] = "bf16,fp32",
     platform: Annotated[str, typer.Option(help="auto, cpu, virtual or node.")] = "auto",
     json_out: Annotated[
@@ -32,13 +37,14 @@ def lint(
     from pkb.problems.base import DTYPES, SIZE_NAMES
 
     check_json_target(json_out)
-    sizes = _words(size, option="--size", known=SIZE_NAMES)
-    dtypes = _words(dtype, option="--dtype", known=tuple(DTYPES))
-    world_sizes = [_count(word) for word in _words(ranks, option="--ranks", known=None)]
     if platform not in PLATFORMS:
         raise UserError(f"no platform is called {platform!r}", f"platforms are {', '.join(PLATFORMS)}")
-    chosen = open_registry(folder).select(ids)
     name, facts = pick_platform(platform)
+    sizes = _words(size or ("tiny" if name == "cpu" else "tiny,paper"), option="--size", known=SIZE_NAMES)
+    dtypes = _words(dtype, option="--dtype", known=tuple(DTYPES))
+    counts = _words(ranks or ("2,4" if name == "cpu" else "2,4,8"), option="--ranks", known=None)
+    world_sizes = [_count(word) for word in counts]
+    chosen = open_registry(folder).select(ids)
     if max(world_sizes) > facts.max_ranks:
         raise UserError(
             f"platform {name} can have at most {facts.max_ranks} ranks here, not {max(world_sizes)}",
@@ -112,17 +118,20 @@ def render_rows(rows: list["LintRow"]) -> "RenderableType":
     return table
 
 
+def _guilt(row: "LintRow") -> str:
+    case = f"size {row.size}, {row.ranks} ranks, {row.dtype}"
+    if row.honest_ratio is None:
+        return f"{row.null_candidate} fails with {case}: {row.note}"
+    return f"{row.null_candidate} passes with {case} (margin {ratio_words(row.margin)})"
+
+
 def summarize(rows: list["LintRow"]) -> "RenderableType":
     from rich.text import Text
 
     guilty = [row for row in rows if row.passed]
     if guilty:
-        lines = [f"{len(guilty)} null candidates pass:"]
-        lines += [
-            f"  problem {row.problem_id} {row.name}: {row.null_candidate} passes with size {row.size}, "
-            f"{row.ranks} ranks, {row.dtype} (margin {ratio_words(row.margin)})"
-            for row in guilty
-        ]
+        lines = [f"{len(guilty)} null candidates pass, or cases could not be linted:"]
+        lines += [f"  problem {row.problem_id} {row.name}: {_guilt(row)}" for row in guilty]
         return Text("\n".join(lines), style="bold red")
     if not rows:
         return Text("nothing was checked: no problem runs with these sizes, ranks and dtypes", style="bold red")

@@ -234,7 +234,7 @@ class Crew:
                 rank = int(key.data)
                 outcome = self._receive(rank)
                 if outcome.get("fail"):
-                    failed[rank] = outcome
+                    failed.setdefault(rank, outcome)  # a rank that told why it ends has not simply gone
                     give_up = min(give_up, time.monotonic() + GRACE_S)
                     continue
                 message = outcome["message"]

@@ -1,21 +1,18 @@
 """Shows that no null candidate passes a problem: one world of oracle ranks for all problems, sizes and dtypes."""
 
-import secrets
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pkb.judge.crew import Crew
-from pkb.judge.failure import CrewFailure, CrewSpec
-from pkb.judge.limits import UNLIMITED, Limits
-from pkb.platforms.base import Platform
+from pkb.judge.failure import CrewFailure
+from pkb.judge.oracle_world import OracleWorld, failure_words
 from pkb.platforms.registry import create
 from pkb.problems.base import Problem
-from pkb.problems.layouts import groups
-from pkb.types.errors import UserError
 from pkb.types.lint import LintRow
 
 CASE_LIMIT_S = 300.0
+BROKEN = "the case itself"
 
 
 def lint(
@@ -27,54 +24,46 @@ def lint(
     dtypes: list[str],
     problems_folder: Path | None = None,
     progress: Callable[[str], None] = lambda text: None,
+    on_rows: Callable[[list[LintRow]], None] = lambda rows: None,
 ) -> list[LintRow]:
+    """Rows of all cases; `on_rows` gets those of each case as soon as they are there."""
     place = create(platform)
     place.start()
+    rows: list[LintRow] = []
     try:
-        rows = []
         for world_size in world_sizes:
-            rows += _lint_world(problems, place, sizes, world_size, dtypes, problems_folder, progress)
-        return rows
+            with OracleWorld(place, world_size, problems_folder=problems_folder) as world:
+                for problem, size, dtype in _cases(problems, sizes, world_size, dtypes):
+                    progress(f"{problem.stem}, {size}, {world_size} ranks, {dtype}")
+                    rows += (found := _lint_case(world, problem, size, dtype))
+                    on_rows(found)
     finally:
         place.stop()
-
-
-def _lint_world(
-    problems: list[Problem],
-    platform: Platform,
-    sizes: list[str],
-    world_size: int,
-    dtypes: list[str],
-    problems_folder: Path | None,
-    progress: Callable[[str], None],
-) -> list[LintRow]:
-    rows: list[LintRow] = []
-    options = {
-        "secret": secrets.token_hex(32),
-        "problems_folder": str(problems_folder.resolve()) if problems_folder else None,
-    }
-    with Crew(CrewSpec("oracle", world_size, options=options), platform, Limits(memory_bytes=UNLIMITED)) as crew:
-        progress(f"starting {world_size} ranks")
-        crew.launch()
-        crew.await_ready(timeout_s=180)
-        for layout in sorted({problem.layout for problem in problems if world_size in problem.world_sizes}):
-            crew.ask({"do": "open", "name": layout, "layout": groups(layout, world_size)}, timeout_s=120)
-        for problem in problems:
-            for size in sizes:
-                for dtype in dtypes:
-                    if problem.why_not(size, world_size, dtype) is not None:
-                        continue
-                    progress(f"{problem.stem}, {size}, {world_size} ranks, {dtype}")
-                    case = {"do": "lint", "problem": problem.stem, "size": size, "dtype": dtype, "upstream": False}
-                    try:
-                        answers = crew.ask(case, timeout_s=CASE_LIMIT_S)
-                    except CrewFailure as failure:
-                        trace = str(failure.info.get("trace", ""))[-1500:]
-                        where = f"{problem.stem}, {size}, {world_size} ranks, {dtype}"
-                        text = f"linting {where} failed: {failure}\n{trace}"
-                        raise UserError(text, "this is the problem's own defect") from failure
-                    rows += _rows(problem, size, world_size, dtype, answers)
     return rows
+
+
+def _cases(
+    problems: list[Problem], sizes: list[str], world_size: int, dtypes: list[str]
+) -> Iterator[tuple[Problem, str, str]]:
+    for problem in problems:
+        for size in sizes:
+            for dtype in dtypes:
+                if problem.why_not(size, world_size, dtype) is None:
+                    yield problem, size, dtype
+
+
+def _lint_case(world: OracleWorld, problem: Problem, size: str, dtype: str) -> list[LintRow]:
+    case = {"do": "lint", "problem": problem.stem, "size": size, "dtype": dtype, "upstream": False}
+    try:
+        answers = world.ask(problem.layout, case, timeout_s=CASE_LIMIT_S)
+    except CrewFailure as failure:  # a case that cannot be linted proves nothing, and the others still can be
+        return [
+            LintRow(
+                problem_id=problem.id, name=problem.name, size=size, ranks=world.world_size, dtype=dtype,
+                null_candidate=BROKEN, passed=True, margin=0.0, honest_ratio=None, note=failure_words(failure),
+            )
+        ]  # fmt: skip
+    return _rows(problem, size, world.world_size, dtype, answers)
 
 
 def _rows(
@@ -107,4 +96,4 @@ def _rows(
 
 
 def _ratio(row: dict[str, Any]) -> float:
-    return float("inf") if row["ratio"] is None else float(row["ratio"])
+    return math.inf if row["ratio"] is None else float(row["ratio"])

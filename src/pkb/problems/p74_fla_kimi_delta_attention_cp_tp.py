@@ -126,8 +126,9 @@ def solution(
             state = torch.matmul(shard[..., :key], state) + shard[..., key:]
     states = torch.matmul(before[..., :key], state[:, :, None]) + before[..., key:]
 
-    out = torch.matmul(read[..., None, :key], states).squeeze(-2) + read[..., key:]
-    out = out.permute(1, 3, 0, 2, 4).reshape(batch, pieces * length, heads, value)[:, :tokens]
+    read = read.permute(1, 2, 3, 0, 4)  # pieces first: one product for all positions of a piece
+    out = torch.matmul(read[..., :key], states) + read[..., key:]
+    out = out.permute(0, 2, 3, 1, 4).reshape(batch, pieces * length, heads, value)[:, :tokens]
     out = out.to(q.dtype).contiguous()
     if tp_group is not None and dist.get_world_size(tp_group) > 1:
         dist.all_reduce(out, op=dist.ReduceOp.SUM, group=tp_group)

@@ -5,6 +5,7 @@ It never loads candidate code; the bytes of a candidate's outputs are all it eve
 
 import math
 import os
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,9 +66,20 @@ class OracleRank(Rank):
                 self.truths.clear()
                 self.drop(keep_memory=bool(message.get("keep_memory")))
                 return {}
+            case "memory":
+                return self._memory(reset=message["reset"])
             case "lint":
                 return {"rows": lint_case(self, message)}
         raise ValueError(f"unknown command {message['do']!r}")
+
+    def _memory(self, *, reset: bool) -> dict[str, Any]:
+        """Peak bytes of tensors since the last reset; on a CPU, where nobody counts, the peak of the whole process."""
+        if self.config.device != "cuda":
+            return {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+        if reset:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        return {"peak_bytes": torch.cuda.max_memory_allocated()}
 
     def _problem(self, case: dict[str, Any]) -> Problem:
         return self.registry.get(case["problem"])

@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from pkb.rank.devices import CpuDevice, CudaDevice, Device, RankBarrier
 from pkb.rank.execute import Batch, Schedule, run_batch
+from pkb.rank.profile import device_events, pack_records
 from pkb.rank.trees import pack
 from pkb.types.channel import Channel
 
@@ -86,6 +87,8 @@ class Rank:
         config = self.config
         torch.set_num_threads(config.threads)
         torch.set_grad_enabled(False)
+        # torch lets cuDNN round float32 to 10 bits by default, but not cuBLAS: float32 means float32 for both sides.
+        torch.backends.cudnn.allow_tf32 = False
         torch.manual_seed(random.SystemRandom().getrandbits(63))
         if config.device == "cuda":
             self.device = CudaDevice(config.device_index, world_size=config.world_size)
@@ -119,21 +122,23 @@ class Rank:
     def run(self, function: Any, message: dict[str, Any]) -> dict[str, Any]:
         """Run one batch of calls and answer with its times."""
         schedule = Schedule(**message["schedule"])
-        self.batch = run_batch(
-            function,
-            self.arguments,
-            schedule,
-            device=self.device,
-            barrier=self.barrier,
-            mutates=self.mutates,
-            returns_input=self.returns_input,
-            on_step=self.status.step,
-        )
-        return {
+        with device_events(wanted=bool(message.get("records"))) as events:
+            self.batch = run_batch(
+                function,
+                self.arguments,
+                schedule,
+                device=self.device,
+                barrier=self.barrier,
+                mutates=self.mutates,
+                returns_input=self.returns_input,
+                on_step=self.status.step,
+            )
+        answer: dict[str, Any] = {
             "calls": [[r.start_ns, r.end_ns, r.settled_ns] for r in self.batch.records],
             "digests": [r.digest for r in self.batch.records],
             "host_us": [r.host_us for r in self.batch.records],
         }
+        return answer | {"activity": pack_records(events)} if message.get("records") else answer
 
     def send_output(self, slot: int) -> None:
         description, fd = pack(self.batch.outputs[slot])
