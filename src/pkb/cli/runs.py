@@ -1,0 +1,80 @@
+"""`pkb runs`: what is stored. Without a word behind it, the list of runs, newest first."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pkb.cli import runs_files, runs_show
+from pkb.cli.runs_option import StoreFolder, open_reader
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from pkb.store import RunSummary
+
+app = typer.Typer(
+    invoke_without_command=True, rich_markup_mode=None, help="Stored runs: list, show, check, export, import, delete."
+)
+
+
+@app.callback()
+def list_runs(
+    ctx: typer.Context,
+    store: StoreFolder = None,
+    json_out: Annotated[bool, typer.Option("--json", help="A JSON list on standard output.")] = False,
+) -> None:
+    """Stored runs, newest first."""
+    ctx.obj = store  # `pkb runs --store DIR show RUN` means the same as `pkb runs show RUN --store DIR`
+    if ctx.invoked_subcommand is not None:
+        return
+    from pkb.cli.output import PIPED_WIDTH, stdout_console, write_json
+
+    with open_reader(store) as reader:
+        summaries = [reader.summary(run) for run in reader.runs()]
+    if json_out:
+        write_json("-", [summary.to_dict() for summary in summaries])
+        return
+    console = stdout_console(piped_width=PIPED_WIDTH)
+    if summaries:
+        console.print(_table(summaries))
+    else:
+        console.print("no runs yet")
+
+
+def _table(summaries: list["RunSummary"]) -> "RenderableType":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("id", "name", "kind", "state"):
+        table.add_column(name, no_wrap=name != "name", overflow="fold")
+    table.add_column("done", justify="right", no_wrap=True)
+    for name in ("verdicts", "platform", "hardware"):
+        table.add_column(name)
+    table.add_column("age", justify="right", no_wrap=True)
+    for summary in summaries:
+        run = summary.run
+        failed = f" ({summary.tasks['failed']} failed)" if summary.tasks.get("failed") else ""
+        table.add_row(
+            run.id, run.name, run.kind, summary.shown_state,
+            f"{summary.tasks.get('done', 0)}/{sum(summary.tasks.values())}{failed}",
+            ", ".join(f"{count} {verdict}" for verdict, count in summary.verdicts.items()) or "-",
+            ", ".join(summary.platforms) or "-", ", ".join(summary.hardware) or "-", age_words(run.created_at),
+        )  # fmt: skip
+    return table
+
+
+def age_words(created_at: str, *, now: datetime | None = None) -> str:
+    seconds = ((now or datetime.now(UTC)) - datetime.fromisoformat(created_at)).total_seconds()
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+app.command("show")(runs_show.show)
+app.command("check")(runs_files.check)
+app.command("export")(runs_files.export)
+app.command("import")(runs_files.import_candidates)
+app.command("delete")(runs_files.delete)

@@ -1,0 +1,160 @@
+"""`pkb runs check, export, import, delete`: the store as files."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pkb.cli.problems_option import ProblemsFolder
+from pkb.cli.runs_option import StoreFolder, open_reader, open_store
+from pkb.types.errors import UserError
+from pkb.types.plan import PLANS
+
+if TYPE_CHECKING:
+    from pkb.store.check import Findings
+    from pkb.store.importing import ImportReport
+
+FORMATS = ("jsonl", "parquet")
+Json = Annotated[bool, typer.Option("--json", help="A JSON document on standard output.")]
+_SHOWN_OWNERS = 5
+
+
+def check(
+    ctx: typer.Context,
+    store: StoreFolder = None,
+    clean: Annotated[bool, typer.Option("--clean", help="Also remove files that no run refers to.")] = False,
+    json_out: Json = False,
+) -> None:
+    """Check that nothing stored is missing or damaged, and say what a loss belongs to. Exit status 1 if there is any."""
+    from pkb.cli.output import write_json
+    from pkb.store.check import check as find
+
+    with open_reader(store or ctx.obj) as reader:
+        findings = find(reader)
+    removed = 0
+    if clean:
+        with open_store(store or ctx.obj) as writer:
+            removed = writer.collect_garbage()
+    if json_out:
+        write_json("-", findings.to_dict() | ({"removed": removed} if clean else {}))
+    else:
+        print("\n".join(_finding_lines(findings)))
+        if clean:
+            print(f"{removed} files removed")
+    raise typer.Exit(0 if findings.clean else 1)
+
+
+def _finding_lines(findings: "Findings") -> list[str]:
+    lines = [f"database: {text}" for text in findings.database]
+    for lost in findings.lost:
+        lines.append(f"object {lost.sha[:12]} is {lost.what}")
+        lines += [f"  {owner}" for owner in lost.belongs_to[:_SHOWN_OWNERS]]
+        if (more := len(lost.belongs_to) - _SHOWN_OWNERS) > 0:
+            lines.append(f"  and {more} more")
+    harmless = f"{findings.unused} unused, {findings.stale} unfinished"
+    state = "all there and unharmed" if findings.clean else f"{len(findings.lost)} lost"
+    return [*lines, f"{findings.objects} objects, {state} ({harmless}: harmless)"]
+
+
+def export(
+    ctx: typer.Context,
+    run: Annotated[list[str], typer.Argument(help="Ids, beginnings of ids, names, or latest.")],
+    out: Annotated[str, typer.Option(metavar="FILE", help="Where to; - is standard output (jsonl only).")],
+    format_: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")] = "jsonl",
+    sources: Annotated[bool, typer.Option("--sources", help="jsonl: the candidates' text as well.")] = False,
+    store: StoreFolder = None,
+) -> None:
+    """Write evaluations as JSON lines (whole verdicts) or Parquet (flat columns)."""
+    from pkb.store.exporting import write_jsonl, write_parquet
+
+    if format_ not in FORMATS:
+        raise UserError(f"no format is called {format_!r}", f"one of {', '.join(FORMATS)}")
+    if sources and format_ != "jsonl":
+        raise UserError("--sources goes with --format jsonl only")
+    with open_reader(store or ctx.obj) as reader:
+        runs = list({chosen.id: chosen for chosen in map(reader.run, run)}.values())
+        if format_ == "jsonl":
+            count = write_jsonl(reader, runs, out=out, sources=sources)
+        else:
+            count = write_parquet(reader, runs, out=out)
+    print(f"{count} evaluations of {len(runs)} runs written to {out}", file=sys.stderr)
+
+
+def import_candidates(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Candidates named like 13_gemm_allreduce_cuda.py.")],
+    name: Annotated[str, typer.Option(help="The run's name. Default: the folder's.")] = "",
+    backend: Annotated[str, typer.Option(help="For files whose names give none; also a new word in names.")] = "",
+    platform: Annotated[str, typer.Option(help="auto (decided when evaluated), cpu, virtual or node.")] = "auto",
+    ranks: Annotated[int, typer.Option(help="How many ranks.")] = 4,
+    size: Annotated[str, typer.Option(help="auto, tiny, paper, real or odd.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, bf16, fp16, fp32 or fp64.")] = "auto",
+    plan: Annotated[str, typer.Option(help=f"How thorough: {', '.join(PLANS)}.")] = "standard",
+    problems_folder: ProblemsFolder = None,
+    store: StoreFolder = None,
+    json_out: Json = False,
+) -> None:  # fmt: skip
+    """Make a run of candidate files; its tasks wait to be evaluated. Exit status 1 if a Python file was refused."""
+    from pkb.cli.output import write_json
+    from pkb.cli.problems_option import open_registry
+    from pkb.store import TaskSpec
+    from pkb.store.importing import import_folder
+    from pkb.types.plan import plan as plan_named
+
+    for option, word, words in (
+        ("--platform", platform, ("auto", "cpu", "virtual", "node")),
+        ("--size", size, ("auto", "tiny", "paper", "real", "odd")),
+        ("--dtype", dtype, ("auto", "bf16", "fp16", "fp32", "fp64")),
+    ):
+        if word not in words:
+            raise UserError(f"{option} {word!r} is not known", f"one of {', '.join(words)}")
+    like = TaskSpec(
+        collection="", problem="0_", backend="", platform=platform, ranks=ranks, size=size, dtype=dtype,
+        plan=plan_named(plan).name,
+    )  # fmt: skip
+    known = {problem.name: problem.id for problem in open_registry(problems_folder).all()}
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a directory", "give the folder with the candidates")
+    with open_store(store or ctx.obj) as writer:
+        report = import_folder(writer, folder, problems=known, like=like, name=name, backend=backend)
+    if json_out:
+        write_json("-", report.to_dict())
+    else:
+        print("\n".join(_import_lines(report)))
+    raise typer.Exit(1 if report.refused else 0)
+
+
+def _import_lines(report: "ImportReport") -> list[str]:
+    lines = [f"{file}: its number is another problem's; by its name it is {stem}" for file, stem in report.renumbered]
+    lines += [f"{file}: one more for the same problem and backend, now sample {n}" for file, n in report.resampled]
+    lines += [f"{file}: refused: {why}" for file, why in report.refused]
+    if report.ignored:
+        lines.append(f"{len(report.ignored)} files ignored, which are not Python: {', '.join(report.ignored[:5])}")
+    return [*lines, f"{report.run.id}: {len(report.imported)} candidates wait, {len(report.refused)} refused"]
+
+
+def delete(
+    ctx: typer.Context,
+    run: Annotated[list[str], typer.Argument(help="Ids, beginnings of ids, or names.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this, only say what would go.")] = False,
+    store: StoreFolder = None,
+    json_out: Json = False,
+) -> None:
+    """Delete runs, and the files that no other run refers to."""
+    from pkb.cli.output import write_json
+
+    with open_reader(store or ctx.obj) as reader:
+        chosen = list({found.id: found for found in map(reader.run, run)}.values())
+        counts = {found.id: sum(reader.summary(found).verdicts.values()) for found in chosen}
+    if not yes:
+        what = ", ".join(f"{run_id} ({count} evaluations)" for run_id, count in counts.items())
+        raise UserError(f"this would delete {what} for good", "give --yes to do it")
+    with open_store(store or ctx.obj) as writer:
+        for found in chosen:
+            writer.delete_run(found.id)
+        removed = writer.collect_garbage()
+    if json_out:
+        write_json("-", {"deleted": [found.id for found in chosen], "files_removed": removed})
+    else:
+        print(f"deleted {', '.join(found.id for found in chosen)}; {removed} files removed")

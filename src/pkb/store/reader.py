@@ -1,0 +1,139 @@
+"""Reading: what analysis, reports and tables use. A Reader cannot write."""
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pkb.store.database import Database
+from pkb.store.records import Candidate, EvaluationRow, Run, RunSummary, Samples, Step, Task
+from pkb.store.worker import Worker
+from pkb.types.errors import UserError
+
+_PAGE = 500
+_EVALUATIONS = """
+    SELECT e.rowid AS position, e.*, t.collection, t.problem, t.problem_id, t.backend, t.sample,
+           s.tokens_in, s.tokens_out, s.cost_usd, s.seconds AS model_seconds
+    FROM evaluations e JOIN tasks t ON t.run_id = e.run_id AND t.key = e.task_key
+    LEFT JOIN steps s ON s.run_id = e.run_id AND s.task_key = e.task_key AND s.step = e.step
+    WHERE e.run_id = ? AND e.rowid > ? ORDER BY e.rowid LIMIT ?"""
+
+
+class Reader(Database):
+    def runs(self) -> list[Run]:
+        """Newest first."""
+        rows = self.connection.execute("SELECT * FROM runs ORDER BY created_at DESC, rowid DESC").fetchall()
+        return [_run(row) for row in rows]
+
+    def run(self, reference: str) -> Run:
+        """A run by its id, a prefix of it that no other has, its name, or `latest`."""
+        runs = self.runs()
+        if reference == "latest" and runs:
+            return runs[0]
+        for found in (
+            [run for run in runs if run.id == reference],
+            [run for run in runs if reference and run.id.startswith(reference)],
+            [run for run in runs if reference and run.name == reference],
+        ):
+            if len(found) == 1:
+                return found[0]
+            if found:
+                some = ", ".join(run.id for run in found[:4])
+                raise UserError(f"{reference!r} could mean {len(found)} runs: {some}", "give more of the id")
+        raise UserError(f"no run is called {reference!r} in {self.root}", "`pkb runs` lists them")
+
+    def tasks(self, run_id: str, *, state: str | None = None) -> list[Task]:
+        """In the order in which they were added."""
+        rows = self.connection.execute(
+            "SELECT * FROM tasks WHERE run_id = ? AND (? IS NULL OR state = ?) ORDER BY rowid", (run_id, state, state)
+        ).fetchall()
+        return [task_of(row) for row in rows]
+
+    def task(self, run_id: str, key: str) -> Task:
+        row = self.connection.execute("SELECT * FROM tasks WHERE run_id = ? AND key = ?", (run_id, key)).fetchone()
+        if row is None:
+            raise UserError(f"run {run_id} has no task {key}")
+        return task_of(row)
+
+    def evaluations(self, run_ids: Iterable[str]) -> Iterator[EvaluationRow]:
+        """Light rows, run by run, in the order in which they were recorded. No cursor stays open between rows, so the
+        caller may take its time and may write."""
+        for run_id in run_ids:
+            position = -1
+            while page := self.connection.execute(_EVALUATIONS, (run_id, position, _PAGE)).fetchall():
+                for row in page:
+                    yield _evaluation(row)
+                position = page[-1]["position"]
+
+    def steps(self, run_id: str, task_key: str) -> list[Step]:
+        rows = self.connection.execute(
+            "SELECT * FROM steps WHERE run_id = ? AND task_key = ? ORDER BY step", (run_id, task_key)
+        ).fetchall()
+        return [Step(**dict(row)) for row in rows]
+
+    def candidates(self, run_id: str) -> list[Candidate]:
+        rows = self.connection.execute("SELECT * FROM candidates WHERE run_id = ? ORDER BY rowid", (run_id,)).fetchall()
+        return [Candidate(**dict(row)) for row in rows]
+
+    def document(self, sha: str) -> dict[str, Any]:
+        """A whole verdict, as `pkb eval --json` writes it."""
+        document: dict[str, Any] = json.loads(self.objects.get(sha))
+        return document
+
+    def source(self, sha: str) -> str:
+        """A candidate's text. Its bytes as they were are `reader.objects.get(sha)`."""
+        return self.objects.get(sha).decode("utf-8", errors="replace")
+
+    def transcript(self, sha: str) -> Any:
+        """What was said at a step: whatever JSON the writer gave."""
+        return json.loads(self.objects.get(sha))
+
+    def samples(self, document_sha: str) -> Samples:
+        timing = self.document(document_sha).get("timing") or {}
+        reference, candidate = (
+            tuple(tuple(map(float, calls)) for calls in timing.get(f"{side}_samples_us") or ())
+            for side in ("reference", "candidate")
+        )
+        return Samples(reference, candidate)
+
+    def summary(self, run: Run) -> RunSummary:
+        execute = self.connection.execute
+        tasks = dict(
+            map(tuple, execute("SELECT state, count(*) FROM tasks WHERE run_id = ? GROUP BY state", (run.id,)))
+        )
+        verdicts = dict(
+            map(tuple, execute(
+                "SELECT verdict, count(*) FROM evaluations WHERE run_id = ? GROUP BY verdict ORDER BY 2 DESC, 1",
+                (run.id,),
+            ))
+        )  # fmt: skip
+        places = execute(
+            "SELECT DISTINCT platform, hardware FROM evaluations WHERE run_id = ? ORDER BY 1, 2", (run.id,)
+        ).fetchall()
+        claimed = self.tasks(run.id, state="claimed") if tasks.get("claimed") else []
+        return RunSummary(
+            run, tasks, verdicts, tuple(dict.fromkeys(row[0] for row in places)),
+            tuple(dict.fromkeys(row[1] for row in places)), sum(not is_held(task) for task in claimed),
+        )  # fmt: skip
+
+
+def is_held(task: Task, *, now: float | None = None) -> bool:
+    """Whether the task's worker may still be at it: its lease runs, and it is not known to be gone."""
+    if task.state != "claimed" or task.claimed_by is None or task.lease_until is None:
+        return False
+    return (time.time() if now is None else now) < task.lease_until and not Worker.parse(task.claimed_by).surely_gone()
+
+
+def task_of(row: sqlite3.Row) -> Task:
+    return Task(**{name: row[name] for name in row.keys() if name not in ("key", "problem_id")})  # noqa: SIM118
+
+
+def _run(row: sqlite3.Row) -> Run:
+    return Run(**(dict(row) | {"config": json.loads(row["config"])}))
+
+
+def _evaluation(row: sqlite3.Row) -> EvaluationRow:
+    fields = dict(row) | {"paths": tuple(json.loads(row["paths"]))}
+    del fields["position"]
+    return EvaluationRow(**fields)

@@ -1,0 +1,214 @@
+"""What a store holds, as plain data: a run has tasks, a task has steps (what a model said) and evaluations (what the judge
+said). One candidate, evaluated once, is a task with one evaluation at step 0."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+from urllib.parse import quote
+
+from pkb.types.errors import UserError
+
+RunKind = Literal["sweep", "generate", "agent", "import"]
+RunState = Literal["open", "complete", "interrupted"]
+TaskState = Literal["waiting", "claimed", "done", "failed"]
+RUN_KINDS: tuple[RunKind, ...] = ("sweep", "generate", "agent", "import")
+RUN_STATES: tuple[RunState, ...] = ("open", "complete", "interrupted")
+TASK_STATES: tuple[TaskState, ...] = ("waiting", "claimed", "done", "failed")
+
+
+@dataclass(frozen=True)
+class Run:
+    id: str
+    """Time and two words: `20261115-101502-quiet-otter`. Sorts by time, and a prefix of it is enough to name it."""
+    name: str
+    kind: RunKind
+    created_at: str
+    """UTC, ISO 8601."""
+    config: dict[str, Any]
+    """The resolved configuration; never a secret."""
+    state: RunState
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """One unit of work, named by everything that makes it differ from another one of the same run.
+
+    `platform`, `size` and `dtype` may be `auto`: whoever evaluates decides, and the evaluation says what it was.
+    """
+
+    collection: str
+    """Whose candidate: a model's name, or the folder it came from."""
+    problem: str
+    """The stem: `13_gemm_allreduce`."""
+    backend: str
+    sample: int = 0
+    platform: str = "auto"
+    ranks: int = 4
+    size: str = "auto"
+    dtype: str = "auto"
+    plan: str = "standard"
+
+    def __post_init__(self) -> None:
+        if not self.problem.partition("_")[0].isdigit():
+            raise UserError(f"{self.problem!r} is no stem of a problem", "such as 13_gemm_allreduce")
+        if self.ranks < 1 or self.sample < 0:
+            raise UserError(
+                f"a task with {self.ranks} ranks and sample {self.sample} cannot be", "ranks >= 1, sample >= 0"
+            )
+
+    @property
+    def problem_id(self) -> int:
+        return int(self.problem.partition("_")[0])
+
+    @property
+    def key(self) -> str:
+        """Readable, and different whenever a field is: a slash inside a name (`openai/gpt`) is escaped."""
+        parts = (self.collection, self.problem, self.backend, f"s{self.sample}", self.platform, f"r{self.ranks}",
+                 self.size, self.dtype, self.plan)  # fmt: skip
+        return "/".join(quote(part, safe="+:@=") for part in parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"key": self.key, "problem_id": self.problem_id} | asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(TaskSpec):
+    run_id: str
+    state: TaskState
+    claimed_by: str | None
+    """`host:pid:start time` of the worker that has it or had it last."""
+    claimed_at: float | None
+    """Seconds since 1970, as is `lease_until`."""
+    lease_until: float | None
+    attempts: int
+    """How often it was claimed, less those that were given back unharmed."""
+    error: str
+    """Why it failed, when it did."""
+    candidate_sha: str | None
+    """The candidate to evaluate, where it was there from the start (an import, a folder); None where a model writes it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateFile:
+    """A candidate on its way into the store, as bytes, so that its hash is the one the judge takes of the file."""
+
+    source: bytes
+    filename: str
+    origin: str
+    """Where it is from: a path, or the model that wrote it."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    run_id: str
+    sha: str
+    filename: str
+    backend: str
+    problem_id: int
+    origin: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a model said at one step of a task."""
+
+    run_id: str
+    task_key: str
+    step: int
+    transcript_sha: str
+    candidate_sha: str | None
+    """None: the answer held no candidate."""
+    tokens_in: int | None
+    tokens_out: int | None
+    cost_usd: float | None
+    seconds: float | None
+    stop_reason: str
+    error: str
+    created_at: str
+
+
+@dataclass(frozen=True)
+class EvaluationRow:
+    """A verdict in brief, for tables and statistics; `Reader.document(row.document_sha)` is all of it.
+
+    The times are there for a correct candidate only: a rejected one's are a claim that nobody should average.
+    """
+
+    run_id: str
+    task_key: str
+    step: int
+    collection: str
+    problem: str
+    problem_id: int
+    backend: str
+    sample: int
+    verdict: str
+    stage: str
+    detail: str
+    decision: str | None
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    reference_us: float | None
+    candidate_us: float | None
+    floor_us: float | None
+    communication: str
+    paths: tuple[str, ...]
+    race_kind: str | None
+    failure_kind: str | None
+    failure_message: str | None
+    """The first 500 characters."""
+    platform: str
+    hardware: str
+    ranks: int
+    size: str
+    dtype: str
+    plan: str
+    document_sha: str
+    candidate_sha: str | None
+    created_at: str
+    tokens_in: int | None
+    """This and the next three are the model's, where a model wrote the candidate."""
+    tokens_out: int | None
+    cost_usd: float | None
+    model_seconds: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"paths": list(self.paths)}
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All times of a verdict in microseconds, one tuple a round; empty where nothing was timed."""
+
+    reference_us: tuple[tuple[float, ...], ...] = ()
+    candidate_us: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    run: Run
+    tasks: dict[str, int]
+    """Tasks by state."""
+    verdicts: dict[str, int]
+    platforms: tuple[str, ...]
+    hardware: tuple[str, ...]
+    dead_claims: int = field(default=0)
+    """Tasks whose worker is gone."""
+
+    @property
+    def shown_state(self) -> str:
+        """A killed run had no time to say so: open, and all who worked on it are gone, is interrupted."""
+        claimed = self.tasks.get("claimed", 0)
+        return "interrupted" if self.run.state == "open" and claimed and claimed == self.dead_claims else self.run.state
+
+    def to_dict(self) -> dict[str, Any]:
+        fields = asdict(self)
+        run = fields.pop("run")
+        return run | {"state": self.shown_state} | fields
+
+
+def dumps(document: Any) -> str:
+    """JSON as it is stored: compact, and without NaN, which other readers of JSON refuse."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False, ensure_ascii=False)

@@ -1,0 +1,169 @@
+"""Writing runs: making one with its tasks, changing its state, deleting it."""
+
+import random
+import sqlite3
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pkb.store.reader import Reader, is_held
+from pkb.store.records import RUN_KINDS, RUN_STATES, CandidateFile, Run, RunKind, RunState, Task, TaskSpec, dumps
+from pkb.store.schema import OBJECT_COLUMNS
+from pkb.store.secret_check import refuse_secrets
+from pkb.types.errors import UserError
+
+_ADJECTIVES = (
+    "amber bold brave bright brisk calm clear clever cool crisp deft eager early fair fine fleet fresh gentle glad "
+    "grand green keen kind late light lively loud lucid mellow merry mild neat noble plain proud quick quiet rapid rare "
+    "ready royal sharp shy silent sleek sly smart snowy soft solid spry steady still sunny swift tidy true vivid warm wise"
+)
+_ANIMALS = (
+    "badger bear beaver bison boar cat crane crow deer dove duck eagle elk falcon finch fox frog gecko goat goose hare "
+    "hawk heron horse ibex jay kite koala lark lemur lion lynx magpie marten mole moose newt otter owl panda puffin quail "
+    "rabbit raven robin salmon seal shrew sloth snail sparrow stoat stork swan tiger toad trout turtle vole whale wolf wren"
+)
+
+
+def now_utc() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class RunWriter(Reader):
+    def create_run(
+        self,
+        kind: RunKind,
+        *,
+        name: str = "",
+        config: Mapping[str, Any] | None = None,
+        note: str = "",
+        tasks: Iterable[TaskSpec] = (),
+        candidates: Mapping[str, CandidateFile] | None = None,
+    ) -> Run:
+        """A new run, with its tasks if they are known: all of it appears at once or not at all."""
+        if kind not in RUN_KINDS:
+            raise UserError(f"no kind of run is called {kind!r}", f"kinds are {', '.join(RUN_KINDS)}")
+        refuse_secrets(dict(config or {}))
+        text = dumps(dict(config or {}))
+        blobs = self._put(candidates)
+        with self.transaction() as connection:
+            created = now_utc()
+            run_id = _new_id(connection, created)
+            connection.execute(
+                "INSERT INTO runs (id, name, kind, created_at, config, state, note) VALUES (?, ?, ?, ?, ?, 'open', ?)",
+                (run_id, name, kind, created, text, note),
+            )
+            self._insert_tasks(connection, run_id, tasks=tasks, candidates=candidates, blobs=blobs)
+        return self.run(run_id)
+
+    def add_tasks(
+        self, run_id: str, tasks: Iterable[TaskSpec], *, candidates: Mapping[str, CandidateFile] | None = None
+    ) -> int:
+        """Adds those that are not there yet and says how many: a sweep that is started again adds nothing twice.
+
+        `candidates` gives, by task key, the file to evaluate.
+        """
+        blobs = self._put(candidates)
+        with self.transaction() as connection:
+            return self._insert_tasks(connection, run_id, tasks=tasks, candidates=candidates, blobs=blobs)
+
+    def set_run_state(self, run_id: str, state: RunState) -> None:
+        """`complete` is refused while work is left: a run that says so has an outcome for every task."""
+        if state not in RUN_STATES:
+            raise UserError(f"no state of a run is called {state!r}", f"states are {', '.join(RUN_STATES)}")
+        with self.transaction() as connection:
+            if state == "complete":
+                (left,) = connection.execute(
+                    "SELECT count(*) FROM tasks WHERE run_id = ? AND state IN ('waiting', 'claimed')", (run_id,)
+                ).fetchone()
+                if left:
+                    raise UserError(f"run {run_id} has {left} tasks left", "resume it, or call it interrupted")
+            if not connection.execute("UPDATE runs SET state = ? WHERE id = ?", (state, run_id)).rowcount:
+                raise UserError(f"no run is called {run_id!r}")
+
+    def delete_run(self, run_id: str) -> None:
+        """Its rows; objects that nothing else refers to go with `collect_garbage`. Refused while somebody works on it."""
+        with self.transaction() as connection:
+            held = [task for task in self.tasks(run_id, state="claimed") if is_held(task)]
+            if held:
+                raise UserError(f"run {run_id} is being worked on by {held[0].claimed_by}", "stop that first")
+            if not connection.execute("DELETE FROM runs WHERE id = ?", (run_id,)).rowcount:
+                raise UserError(f"no run is called {run_id!r}")
+
+    def collect_garbage(self) -> int:
+        """Removes objects that no row refers to and what killed writers left; says how many files.
+
+        It holds the write lock all the while. A writer puts its objects before it takes that lock, so inside its own
+        transaction it looks again whether they are still there (`_keep`), and between the two nothing can be lost.
+        """
+        removed = 0
+        with self.transaction() as connection:
+            used: set[str] = set()
+            for table, column, _ in OBJECT_COLUMNS:
+                rows = connection.execute(f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL")
+                used.update(row[0] for row in rows)
+            for sha in [sha for sha in self.objects.names() if sha not in used]:
+                self.objects.remove(sha)
+                removed += 1
+            for path in self.objects.stale():
+                path.unlink(missing_ok=True)
+                removed += 1
+        return removed
+
+    def _put(self, candidates: Mapping[str, CandidateFile] | None) -> dict[str, bytes]:
+        return {self.objects.put(file.source): file.source for file in (candidates or {}).values()}
+
+    def _keep(self, blobs: Mapping[str, bytes]) -> None:
+        """Inside a transaction: what was put before it and has been collected since is put again."""
+        for sha, data in blobs.items():
+            if not self.objects.has(sha):
+                self.objects.put(data)
+
+    def _insert_tasks(
+        self,
+        connection: sqlite3.Connection,
+        run_id: str,
+        *,
+        tasks: Iterable[TaskSpec],
+        candidates: Mapping[str, CandidateFile] | None,
+        blobs: Mapping[str, bytes],
+    ) -> int:
+        self._keep(blobs)
+        sha_by_source = {source: sha for sha, source in blobs.items()}
+        specs = {task.key: task for task in tasks}
+        if strangers := set(candidates or {}) - set(specs):
+            raise ValueError(f"candidates for tasks that are not given: {sorted(strangers)[:3]}")
+        added = 0
+        for key, spec in specs.items():
+            file = (candidates or {}).get(key)
+            sha = sha_by_source[file.source] if file else None
+            added += connection.execute(
+                "INSERT INTO tasks (run_id, key, collection, problem, problem_id, backend, sample, platform,"
+                " ranks, size, dtype, plan, state, attempts, error, candidate_sha)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', 0, '', ?)"
+                " ON CONFLICT (run_id, key) DO NOTHING",
+                (run_id, key, spec.collection, spec.problem, spec.problem_id, spec.backend, spec.sample, spec.platform,
+                 spec.ranks, spec.size, spec.dtype, spec.plan, sha),
+            ).rowcount  # fmt: skip
+            if file and sha:
+                insert_candidate(connection, run_id, sha=sha, file=file, task=spec)
+        return added
+
+
+def insert_candidate(
+    connection: sqlite3.Connection, run_id: str, *, sha: str, file: CandidateFile, task: TaskSpec | Task
+) -> None:
+    connection.execute(
+        "INSERT INTO candidates (run_id, sha, filename, backend, problem_id, origin)"
+        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (run_id, sha, origin) DO NOTHING",
+        (run_id, sha, file.filename, task.backend, task.problem_id, file.origin),
+    )
+
+
+def _new_id(connection: sqlite3.Connection, created: str) -> str:
+    """Inside a transaction, so that no other process can take the same one in between."""
+    moment = datetime.fromisoformat(created).strftime("%Y%m%d-%H%M%S")
+    dice = random.SystemRandom()
+    while True:
+        run_id = f"{moment}-{dice.choice(_ADJECTIVES.split())}-{dice.choice(_ANIMALS.split())}"
+        if connection.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is None:
+            return run_id
