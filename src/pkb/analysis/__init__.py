@@ -1,0 +1,1 @@
+"""What a set of verdicts says together: failure modes, scores, comparisons. Reads verdicts, runs nothing."""

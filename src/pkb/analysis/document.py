@@ -1,0 +1,131 @@
+"""Scores as plain JSON and as rows, for programs and spreadsheets."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pkb.analysis.compare import Comparison
+from pkb.analysis.groups import Group
+from pkb.analysis.modes import FailureMode
+from pkb.analysis.samples import Sample
+from pkb.analysis.score import Figure, Score, Share
+
+COLUMNS = (
+    "collection", "problem", "name", "sample", "step", "verdict", "failure_mode", "judged", "communication", "decision",
+    "speedup", "speedup_low", "speedup_high", "utilisation", "platform", "hardware", "ranks", "size", "dtype", "backend",
+    "cost_usd", "tokens", "origin",
+)  # fmt: skip
+
+
+def score_document(score: Score) -> dict[str, Any]:
+    return {
+        "collection": score.collection,
+        "samples": score.samples,
+        "problems": score.problems,
+        "judged_problems": score.judged_problems,
+        "not_judged_samples": score.not_judged,
+        "most_tries": score.most_tries,
+        "verdicts": dict(score.verdicts),
+        "failure_modes": {mode.value: score.modes.get(mode, 0) for mode in FailureMode},
+        "communication_of_correct": dict(score.communication),
+        "pass_at": _shares(score.pass_at),
+        "pass_first": _shares(score.pass_first),
+        "custom_pass_at": _shares(score.custom_pass_at),
+        "fast_1_at": _shares(score.fast_1_at),
+        "custom_fast_1_at": _shares(score.custom_fast_1_at),
+        "fast_1_first": _shares(score.fast_1_first),
+        "fast_p": _shares(score.curve),
+        "fast_p_point": _shares(score.curve_point),
+        "untimed_correct": score.untimed,
+        "unproven_correct": score.unproven,
+        "geometric_mean_speedup": _figure(score.speedup),
+        "custom_geometric_mean_speedup": _figure(score.custom_speedup),
+        "median_utilisation": _figure(score.utilisation),
+        "median_reference_utilisation": _figure(score.reference_utilisation),
+        "conditions": [
+            dict(zip(("platform", "hardware", "ranks", "size", "dtype"), key, strict=True)) | {"samples": count}
+            for key, count in score.conditions.items()
+        ],
+        "cost_usd": score.cost_usd,
+        "tokens": score.tokens,
+    }
+
+
+def group_document(group: Group) -> dict[str, Any]:
+    return {
+        "axis": group.axis,
+        "group": group.name,
+        "problems": group.problems,
+        "samples": group.samples,
+        "passed": share_document(group.passed),
+        "custom": share_document(group.custom),
+        "fast_1": share_document(group.fast),
+    }
+
+
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "first": comparison.first,
+        "second": comparison.second,
+        "k": comparison.k,
+        "both": comparison.both,
+        "only_first": comparison.only_first,
+        "only_second": comparison.only_second,
+        "neither": comparison.neither,
+        "mcnemar_p": comparison.p_value,
+        "summary": comparison.summary,
+        "problems": [{"problem": row.problem, "answer": row.answer, "why": row.why} for row in comparison.rows],
+    }
+
+
+def sample_row(sample: Sample) -> dict[str, Any]:
+    """One sample by `COLUMNS`; empty where there is nothing to say."""
+    speed = sample.speed
+    said = sample.evaluation or {}
+    problem, candidate = said.get("problem"), said.get("candidate")
+    values = {
+        "collection": sample.collection,
+        "problem": sample.problem,
+        "name": problem.get("name") if isinstance(problem, Mapping) else None,
+        "sample": sample.index,
+        "step": sample.step,
+        "verdict": sample.verdict,
+        "failure_mode": sample.mode.value,
+        "judged": sample.is_judged,
+        "communication": sample.communication,
+        "backend": candidate.get("backend") if isinstance(candidate, Mapping) else None,
+        "utilisation": sample.utilisation,
+        "cost_usd": sample.cost_usd,
+        "tokens": sample.tokens,
+        "origin": sample.origin,
+        **{name: said.get(name) for name in ("platform", "hardware", "ranks", "size", "dtype")},
+    }
+    if speed is not None:
+        values |= {
+            "decision": speed.decision, "speedup": speed.value, "speedup_low": speed.low, "speedup_high": speed.high,
+        }  # fmt: skip
+    return {name: "" if values.get(name) is None else values[name] for name in COLUMNS}
+
+
+def share_document(share: Share | None) -> dict[str, Any] | None:
+    if share is None:
+        return None
+    return {
+        "value": share.value, "problems": share.problems, "low": share.interval.low, "high": share.interval.high,
+        "short": share.short,
+    }  # fmt: skip
+
+
+def _shares(shares: Mapping[Any, Share] | None) -> dict[str, Any] | None:
+    return None if shares is None else {f"{key:g}": share_document(share) for key, share in shares.items()}
+
+
+def _figure(figure: Figure | None) -> dict[str, Any] | None:
+    if figure is None:
+        return None
+    return {
+        "value": figure.value, "problems": figure.problems, "low": figure.interval.low, "high": figure.interval.high,
+    }  # fmt: skip
+
+
+def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    return [sample_row(sample) for sample in samples]

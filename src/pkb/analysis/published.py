@@ -1,0 +1,139 @@
+"""The results published for the benchmark that this one descends from, as a built-in collection to compare with.
+
+Numbers as published (`published.toml`), including those that contradict each other: `notes` says which. They were taken on
+NVLinked GPUs with another judge (one global tolerance, public inputs, no race stage), so a difference to a score of ours is a
+difference of models and of judges.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from pkb.analysis.modes import FailureMode
+
+
+class Note(NamedTuple):
+    about: str
+    text: str
+
+
+class Solved(NamedTuple):
+    """Problems solved, and solved faster than the reference, by the first and by the best of three samples."""
+
+    pass_at_1: int
+    pass_at_3: int
+    fast_at_1: int
+    fast_at_3: int
+
+
+@dataclass(frozen=True)
+class Model:
+    key: str
+    name: str
+    solved: Solved
+    modes: Mapping[FailureMode, int]
+    """Single shot, of all problems."""
+    curve: Mapping[float, float]
+    """fast_p by p, read off the plot."""
+
+
+@dataclass(frozen=True)
+class Category:
+    name: str
+    parallelism: str
+    """The word of our taxonomy."""
+    problems: int
+    results: Mapping[str, Solved]
+    """By the key of a model."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """An agent loop instead of a single shot."""
+
+    model: str
+    scaffold: str
+    single_shot_correct: int
+    correct: int
+    faster: int
+    plateau_steps: int
+    note: str
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """How the files of one model and backend move data, as shares of its files. Counted, not published."""
+
+    model: str
+    backend: str
+    files: int
+    multimem: float
+    tma: float
+    memcpy: tuple[float, float]
+    """Lowest and highest of two ways of counting."""
+    library_collective: float
+    """Still calls a collective of torch.distributed."""
+    mean_lines: int
+    peer_pointers: float | None = None
+    wgmma: float | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    benchmark: str
+    problems: int
+    models: Mapping[str, Model]
+    categories: tuple[Category, ...]
+    agent: Agent
+    sources: Mapping[str, int]
+    """Problems by where their code is from."""
+    parallelism_percent: Mapping[str, int]
+    """Of a pie chart; it does not agree with the categories' problem counts."""
+    mechanisms: tuple[Mechanism, ...]
+    readings: Mapping[str, str]
+    """What each published figure means, in words."""
+    notes: tuple[Note, ...]
+
+    def category_sum(self, model: str) -> Solved:
+        """What the rows of the table add up to, which is not always the published total."""
+        rows = [category.results[model] for category in self.categories]
+        return Solved(*(sum(column) for column in zip(*rows, strict=True)))
+
+
+@cache
+def published() -> Published:
+    """The published results, read from the package's own file."""
+    said = tomllib.loads((files("pkb.analysis") / "published.toml").read_text(encoding="utf-8"))
+    return Published(
+        benchmark=said["benchmark"],
+        problems=said["problems"],
+        models={entry["key"]: _model(entry, said["fast_p"]) for entry in said["models"]},
+        categories=tuple(
+            Category(
+                name=entry["name"],
+                parallelism=entry["parallelism"],
+                problems=entry["problems"],
+                results={key: Solved(*row) for key, row in entry["results"].items()},
+            )
+            for entry in said["categories"]
+        ),
+        agent=Agent(**said["agent"]),
+        sources=said["sources"],
+        parallelism_percent=said["parallelism_percent"],
+        mechanisms=tuple(Mechanism(**(entry | {"memcpy": tuple(entry["memcpy"])})) for entry in said["mechanisms"]),
+        readings=said["readings"],
+        notes=tuple(Note(**entry) for entry in said["notes"]),
+    )
+
+
+def _model(entry: Mapping[str, Any], ps: list[float]) -> Model:
+    return Model(
+        key=entry["key"],
+        name=entry["name"],
+        solved=Solved(entry["pass_at_1"], entry["pass_at_3"], entry["fast_at_1"], entry["fast_at_3"]),
+        modes={FailureMode(name): count for name, count in entry["modes"].items()},
+        curve=dict(zip(ps, entry["curve"], strict=True)),
+    )

@@ -1,0 +1,152 @@
+"""Reads verdicts from files and folders. Nothing is lost: what cannot be read is kept with its place and the reason.
+
+A file holds one verdict (`.json`, as `pkb eval --json` writes it) or one entry a line (`.jsonl`); see `entries`.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from pkb.analysis.entries import Entry, Malformed, read_entry
+from pkb.analysis.samples import Sample
+from pkb.types.errors import UserError
+
+MAX_BYTES = 1 << 30
+_NUMBER = re.compile(r"(\d+)")
+
+
+class BadEntry(NamedTuple):
+    where: str
+    """File, and line where there are several."""
+    why: str
+
+
+@dataclass(frozen=True)
+class Results:
+    samples: tuple[Sample, ...]
+    """One a try; of an agent's loop the last step, with what all its steps have cost."""
+    unreadable: tuple[BadEntry, ...]
+    earlier_steps: int = 0
+    """Entries that are an earlier step of a loop, and so not a sample of their own."""
+
+    def collections(self) -> dict[str, list[Sample]]:
+        """Samples by collection, in the order in which they were named."""
+        groups: dict[str, list[Sample]] = {}
+        for sample in self.samples:
+            groups.setdefault(sample.collection, []).append(sample)
+        return groups
+
+
+def read_results(paths: Sequence[Path], *, labels: Sequence[str] = ()) -> Results:
+    """All verdicts under the paths. One label names everything; several name the paths one by one. Without labels a folder
+    or a `.jsonl` file is a collection named after itself, and loose `.json` files are one named after their folder.
+    """
+    if len(labels) > 1 and len(labels) != len(paths):
+        raise UserError(
+            f"{len(labels)} labels for {len(paths)} results", "give --label once, or once for each of the results"
+        )
+    entries: list[Entry] = []
+    bad: list[BadEntry] = []
+    seen: set[Path] = set()
+    for position, path in enumerate(paths):
+        label = labels[position if len(labels) > 1 else 0] if labels else ""
+        for file in _files(path):
+            if file.resolve() in seen:  # a folder and a file inside it: the same verdict is not two samples
+                continue
+            seen.add(file.resolve())
+            for where, document in _documents(file, bad):
+                try:
+                    entries.append(read_entry(document, collection=_name(path), origin=where, label=label))
+                except Malformed as error:
+                    bad.append(BadEntry(where, str(error)))
+    samples, earlier = _one_a_try(entries, bad)
+    return Results(tuple(_numbered(samples)), tuple(bad), earlier)
+
+
+def _one_a_try(entries: Sequence[Entry], bad: list[BadEntry]) -> tuple[list[Sample], int]:
+    """The last step of every try, with the cost of all its steps."""
+    tries: dict[tuple[str, ...], dict[int, Sample]] = {}
+    for position, (sample, identity) in enumerate(entries):
+        steps = tries.setdefault(identity or ("bare", str(position)), {})
+        step = sample.step or 0
+        if step in steps:
+            bad.append(BadEntry(sample.origin, f"the same sample and step as {steps[step].origin}"))
+        else:
+            steps[step] = sample
+    samples = []
+    for steps in tries.values():
+        costs = [sample.cost_usd for sample in steps.values() if sample.cost_usd is not None]
+        tokens = [sample.tokens for sample in steps.values() if sample.tokens is not None]
+        last = steps[max(steps)]
+        samples.append(replace(last, cost_usd=sum(costs) if costs else None, tokens=sum(tokens) if tokens else None))
+    return samples, sum(len(steps) - 1 for steps in tries.values())
+
+
+def _numbered(samples: Sequence[Sample]) -> Iterator[Sample]:
+    """Tries without a number, or with one that another has (a second backend, a second run), get the next free one."""
+    taken: set[tuple[str, int, int]] = set()
+    waiting = []
+    for sample in samples:
+        key = (sample.collection, sample.problem, sample.index)
+        if sample.index < 0 or key in taken:
+            waiting.append(sample)
+            continue
+        taken.add(key)
+        yield sample
+    following: dict[tuple[str, int], int] = {}
+    for collection, problem, index in taken:
+        following[collection, problem] = max(following.get((collection, problem), 0), index + 1)
+    for sample in waiting:
+        index = following.get((sample.collection, sample.problem), 0)
+        following[sample.collection, sample.problem] = index + 1
+        yield replace(sample, index=index)
+
+
+def _name(path: Path) -> str:
+    full = path.resolve()
+    if path.is_dir():
+        return full.name or str(full)
+    return full.stem if full.suffix == ".jsonl" else full.parent.name or str(full.parent)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = [file for file in path.rglob("*") if file.suffix in (".json", ".jsonl")]
+        return sorted(found, key=lambda file: [_natural(part) for part in file.relative_to(path).parts])
+    if not path.exists():
+        raise UserError(f"{path} does not exist", "give verdicts (.json), lines of them (.jsonl) or folders")
+    if path.suffix not in (".json", ".jsonl"):
+        raise UserError(f"{path} is neither .json nor .jsonl", "`pkb eval --json OUT.json` writes a verdict")
+    return [path]
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """`try_2` before `try_10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(text) if part]
+
+
+def _documents(file: Path, bad: list[BadEntry]) -> Iterator[tuple[str, object]]:
+    try:
+        if not file.is_file():  # a pipe could be read for ever
+            raise OSError("not a regular file")
+        if file.stat().st_size > MAX_BYTES:
+            raise OSError(f"larger than {MAX_BYTES >> 30} GiB")
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        bad.append(BadEntry(str(file), f"cannot be read: {getattr(error, 'strerror', None) or error}"))
+        return
+    if file.suffix == ".json":
+        pieces = [(str(file), text)]
+    else:  # only \n ends a line: strings may hold other characters that str.splitlines would break at
+        pieces = [(f"{file}:{number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    for where, piece in pieces:
+        try:
+            yield where, json.loads(piece)
+        except json.JSONDecodeError as error:
+            place = f"line {error.lineno}, column {error.colno}" if file.suffix == ".json" else f"column {error.colno}"
+            bad.append(BadEntry(where, f"not JSON: {error.msg} at {place}"))
+        except (RecursionError, ValueError) as error:  # nested for ever, or a number of too many digits
+            bad.append(BadEntry(where, f"not JSON: {error}"))

@@ -1,0 +1,133 @@
+"""A sample: one answer to one problem, with what the judge said about it."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from pkb.analysis.modes import FailureMode, failure_mode
+from pkb.types.verdict import Communication
+
+
+class Speed(NamedTuple):
+    """Of a correct, timed sample: how many times faster than the reference, and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    decision: str
+    """`faster`, `slower`, `same` or `unproven`."""
+
+    def beats(self, p: float, *, proven: bool) -> bool:
+        """Is it more than p times as fast as the reference?
+
+        `proven` wants the whole interval above p; otherwise the middle is enough, as in published figures. A gain that
+        the judge's own clock does not confirm (`unproven`) beats no p of 1 or more in either reading.
+        """
+        if p >= 1 and (self.decision == "unproven" or (proven and self.decision != "faster")):
+            return False
+        return (self.low if proven else self.value) > p
+
+
+@dataclass(frozen=True)
+class Sample:
+    collection: str
+    """What is scored together: a model, a run, a folder."""
+    problem: int
+    index: int
+    """Which try at this problem, from 0; only its order counts."""
+    evaluation: Mapping[str, Any] | None
+    """The verdict's JSON, or None where no candidate came back at all."""
+    step: int | None = None
+    """The step of an agent loop that it came from."""
+    cost_usd: float | None = None
+    tokens: int | None = None
+    origin: str = ""
+    """File and line it was read from."""
+
+    @cached_property
+    def mode(self) -> FailureMode:
+        return FailureMode.NO_ANSWER if self.evaluation is None else failure_mode(self.evaluation)
+
+    @property
+    def is_judged(self) -> bool:
+        return self.mode.is_judged
+
+    @property
+    def is_correct(self) -> bool:
+        return self.mode is FailureMode.CORRECT
+
+    @property
+    def verdict(self) -> str:
+        return "no_answer" if self.evaluation is None else str(self.evaluation["verdict"])
+
+    @property
+    def communication(self) -> str:
+        return str((self.evaluation or {}).get("communication") or Communication.UNKNOWN.value)
+
+    @property
+    def is_custom(self) -> bool:
+        """Correct by kernels of its own, not by calling the library that it was to replace."""
+        return self.is_correct and self.communication == Communication.CUSTOM
+
+    @cached_property
+    def speed(self) -> Speed | None:
+        """None where it is not correct or was not timed. The times of a rejected candidate are not believed."""
+        timing = self._timing
+        if timing is None:
+            return None
+        return Speed(
+            float(timing["speedup"]),
+            float(timing["speedup_low"]),
+            float(timing["speedup_high"]),
+            str(timing["decision"]),
+        )
+
+    @property
+    def utilisation(self) -> float | None:
+        """The roofline's ideal time over the candidate's; None where nothing is known of the hardware."""
+        return self._of_roofline("candidate_utilisation")
+
+    @property
+    def reference_utilisation(self) -> float | None:
+        return self._of_roofline("reference_utilisation")
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Times are comparable only where all of these are the same."""
+        said = self.evaluation or {}
+        return tuple(str(said.get(name)) for name in ("platform", "hardware", "ranks", "size", "dtype"))
+
+    @property
+    def _timing(self) -> Mapping[str, Any] | None:
+        timing = (self.evaluation or {}).get("timing")
+        return timing if self.is_correct and isinstance(timing, Mapping) else None
+
+    def _of_roofline(self, name: str) -> float | None:
+        roofline = (self._timing or {}).get("roofline")
+        value = roofline.get(name) if isinstance(roofline, Mapping) else None
+        return None if value is None else float(value)
+
+
+def by_problem(samples: Iterable[Sample]) -> dict[int, list[Sample]]:
+    """Samples of each problem in the order of their index, problems in the order of their ids."""
+    groups: dict[int, list[Sample]] = {}
+    for sample in sorted(samples, key=lambda sample: (sample.problem, sample.index)):
+        groups.setdefault(sample.problem, []).append(sample)
+    return groups
+
+
+def judged_by_problem(samples: Iterable[Sample]) -> dict[int, list[Sample]]:
+    """The same without samples that the judge could not judge, and without problems of which none is left."""
+    return by_problem(sample for sample in samples if sample.is_judged)
+
+
+def best(samples: Iterable[Sample]) -> Sample | None:
+    """The correct sample whose interval begins highest; untimed and unproven ones come last. None if none is correct."""
+    correct = [sample for sample in samples if sample.is_correct]
+    return max(correct, key=_merit, default=None)
+
+
+def _merit(sample: Sample) -> float:
+    return sample.speed.low if sample.speed and sample.speed.decision != "unproven" else -math.inf
