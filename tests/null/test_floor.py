@@ -1,12 +1,16 @@
 """The physical floor: by hand for known hardware, never higher on better hardware or for less work."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkb.roofline.floor import GPUS, Peaks, floor_us, peaks_of
+from pkb.problems.registry import default_registry
+from pkb.roofline.bounds import cost_of
+from pkb.roofline.floor import floor_on, floor_us
+from pkb.roofline.hardware import load, write_hardware
 from pkb.types.cost import Cost
 
 NOTHING = Cost(flops=0, hbm_bytes=0, link_sent_bytes=0, link_received_bytes=0, phases=0)
@@ -59,10 +63,58 @@ def test_ranks_on_one_gpu_share_it_and_need_no_link() -> None:
     assert floor(memory, ranks=4, shared=True) == pytest.approx(50 * MIB / 3.35e12 * 1e6)
 
 
+def test_on_one_gpu_ranks_with_less_to_do_count_as_what_they_are() -> None:
+    """Four times the busiest rank would reject an honest kernel of a problem with a root, or of a causal one."""
+    uneven = replace(NOTHING, flops=989e6 * 4, mean_flops=989e6, hbm_bytes=100 * MIB, mean_hbm_bytes=12.5 * MIB)
+    assert floor(uneven, ranks=4, shared=True) == pytest.approx(4.0)
+    memory = replace(NOTHING, hbm_bytes=100 * MIB, mean_hbm_bytes=12.5 * MIB + 3.35e6)
+    assert floor(memory, ranks=4, shared=True) == pytest.approx(4.0)
+    assert floor(uneven, ranks=4) == pytest.approx(50 * MIB / 3.35e12 * 1e6), "with a GPU each, the busiest decides"
+    assert floor(replace(uneven, mean_flops=0.0), ranks=4, shared=True) == 0, "zero is an answer, not a missing one"
+
+
+def test_another_algorithm_may_send_less() -> None:
+    stated = replace(NOTHING, link_sent_bytes=1800e3, switch_sent_bytes=900e3)
+    assert floor(stated) == pytest.approx(2.0)
+    assert floor(replace(stated, least_link_bytes=450e3)) == pytest.approx(1.0)
+    assert floor(replace(stated, least_link_bytes=0.0)) == 0
+    assert floor(replace(stated, least_link_bytes=1350e3)) == pytest.approx(2.0), "nobody has to take the other one"
+
+
+def test_gathering_weights_instead_of_products_is_not_rejected() -> None:
+    """Problem 14, M = 1024 and K = 512: weights are half of the products. An A100 has no multicast."""
+    cost = cost_of(default_registry().get(14), size="paper", world_size=4, dtype="bf16")
+    weights_us = 3 * 512 * 256 * 2 / 300e9 * 1e6
+    assert floor(cost, hardware="NVIDIA A100-SXM4-80GB") == pytest.approx(weights_us)
+
+
 def test_unknown_hardware_has_no_floor() -> None:
     assert floor_us(NOTHING, hardware="2 cores, x86_64", dtype="bf16", world_size=2, shared_gpu=False) is None
-    assert peaks_of("") is None
-    assert peaks_of("8x NVIDIA H200") is GPUS["H200"]
+    assert floor_us(NOTHING, hardware="", dtype="bf16", world_size=2, shared_gpu=False) is None
+
+
+def test_a_gpu_is_known_by_its_whole_name() -> None:
+    """4.8 TB/s and 60 MiB make it an H200; a GH200 is another chip, and its floor is not an H200's."""
+    memory = replace(NOTHING, hbm_bytes=60 * MIB + 4.8e6)
+    assert floor(memory, hardware="8x NVIDIA H200") == pytest.approx(1.0)
+    assert floor_us(memory, hardware="NVIDIA GH200 480GB", dtype="bf16", world_size=1, shared_gpu=False) is None
+    compute = replace(NOTHING, flops=2500e6)
+    assert floor(compute, hardware="NVIDIA GB200") == pytest.approx(1.0)
+    assert floor(compute, hardware="NVIDIA B200") == pytest.approx(2500 / 2250)
+
+
+def test_without_a_switch_that_reduces_all_bytes_are_sent() -> None:
+    cost = replace(NOTHING, link_sent_bytes=900e3, switch_sent_bytes=300e3)
+    assert floor(cost, hardware="NVIDIA A100-SXM4-80GB") == pytest.approx(3.0)
+
+
+def test_a_file_of_the_user_cannot_raise_the_floor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured ceilings are below the datasheet's; taken for physics they would reject honest times."""
+    slow = load("h100x8")
+    slow = replace(slow, ideal=replace(slow.ideal, link_bytes_per_s=1e9))
+    write_hardware(tmp_path / "slow.toml", slow)
+    monkeypatch.setenv("PKB_HARDWARE", str(tmp_path / "slow.toml"))
+    assert floor(replace(NOTHING, link_sent_bytes=450e3)) == pytest.approx(1.0)
 
 
 costs = st.builds(
@@ -73,21 +125,25 @@ costs = st.builds(
     link_received_bytes=st.floats(0, 1e12),
     phases=st.integers(0, 10),
     switch_sent_bytes=st.none() | st.floats(0, 1e12),
+    mean_flops=st.none() | st.floats(0, 1e18),
+    mean_hbm_bytes=st.none() | st.floats(0, 1e13),
+    least_link_bytes=st.none() | st.floats(0, 1e12),
 )
 
 
-@pytest.mark.parametrize("part", ["flops", "hbm", "link", "l2_bytes"])
-@given(cost=costs, factor=st.floats(1, 100), shared=st.booleans())
+@pytest.mark.parametrize("part", ["flops", "hbm_bytes_per_s", "link_bytes_per_s", "l2_bytes"])
+@given(cost=costs, factor=st.integers(1, 100), shared_gpu=st.booleans())
 @settings(max_examples=50, deadline=None)
-def test_better_hardware_never_raises_the_floor(part: str, cost: Cost, factor: float, shared: bool) -> None:
-    base = GPUS["H100"]
-    if part == "flops":
-        better = replace(base, flops={name: peak * factor for name, peak in base.flops.items()})
+def test_better_hardware_never_raises_the_floor(part: str, cost: Cost, factor: int, shared_gpu: bool) -> None:
+    base = load("h100x8")
+    if part == "l2_bytes":
+        better = replace(base, l2_bytes=base.l2_bytes * factor)
+    elif part == "flops":
+        better = replace(base, ideal=replace(base.ideal, flops={k: v * factor for k, v in base.ideal.flops.items()}))
     else:
-        better = Peaks(**(vars(base) | {part: getattr(base, part) * factor}))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(GPUS, "Better", better)
-        assert floor(cost, hardware="Better", shared=shared) <= floor(cost, shared=shared)
+        better = replace(base, ideal=replace(base.ideal, **{part: getattr(base.ideal, part) * factor}))
+    case = {"dtype": "bf16", "world_size": 4, "shared_gpu": shared_gpu}
+    assert floor_on(better, cost, **case) <= floor_on(base, cost, **case)
 
 
 @pytest.mark.parametrize("part", ["flops", "hbm_bytes", "link_sent_bytes"])

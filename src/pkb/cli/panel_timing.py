@@ -6,7 +6,7 @@ from rich.text import Text
 
 from pkb.cli.panel import plain
 from pkb.cli.units import time_words
-from pkb.types.verdict import Timing
+from pkb.types.verdict import Roofline, Timing
 
 PLATFORM_NOTES = {
     "cpu": "taken on cpu: ranks share one CPU; says nothing about GPUs or NVLink",
@@ -44,6 +44,7 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
             else ""
         )
         table.add_row("floor", f"{time_words(timing.floor_us)}{part}")
+    table.add_row("limit", limit_words(timing.roofline, platform=platform, believed=believed))
     table.add_row("clocks", plain(timing.clock_agreement))
     calls = f"{timing.calls} calls in {timing.rounds} rounds"
     if timing.first_call_us is not None:
@@ -54,3 +55,24 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
     if timing.note:
         parts.append(plain(timing.note, style="dim"))
     return Group(*parts)
+
+
+def limit_words(roofline: Roofline | None, *, platform: str, believed: bool = True) -> str:
+    """`12.3 us (link binds, h200x8 datasheet): reference 8 %, candidate 31 %`."""
+    if not believed:
+        return "not held against times that are not to be believed"
+    if roofline is None:
+        return f"not known for this hardware; `pkb probe` measures it ({platform})"
+    shares = [
+        f"{name} {share * 100:.3g} %"
+        for name, share in (
+            ("reference", roofline.reference_utilisation),
+            ("candidate", roofline.candidate_utilisation),
+        )
+        if share is not None
+    ]
+    return (
+        f"{time_words(roofline.ideal_us)} ({roofline.binds} binds, {roofline.hardware} {roofline.origin}): "
+        f"{', '.join(shares)}; best kernels reach {time_words(roofline.reachable_us)}, "
+        f"latency {time_words(roofline.latency_us)}"
+    )

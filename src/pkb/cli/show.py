@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pkb.problems.base import Problem
+    from pkb.types.hardware import Hardware
 
 
 def show(
@@ -20,10 +21,13 @@ def show(
     dtype: Annotated[
         str | None, typer.Option(help="Shapes and costs in this dtype. Default: bf16 where the problem has it.")
     ] = None,
+    hardware: Annotated[
+        str, typer.Option(help="Bounds on this machine: a name that `pkb roofline` knows, or a .toml file.")
+    ] = "h100x8",
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     folder: ProblemsFolder = None,
 ) -> None:
-    """Show one problem: what it is, its reference, arguments, sizes and cost."""
+    """Show one problem: what it is, its reference, arguments, sizes, cost and the bounds on its time."""
     from pkb.cli.output import stdout_console, write_json
     from pkb.cli.problems_option import open_registry
 
@@ -35,14 +39,16 @@ def show(
         raise UserError(
             f"problem {chosen.stem} does not run in {dtype!r}", f"it runs in {', '.join(chosen.dtypes)}: give --dtype"
         )
-    document = describe(chosen, ranks=ranks, dtype=dtype)
+    from pkb.roofline.hardware import load
+
+    document = describe(chosen, ranks=ranks, dtype=dtype, hardware=load(hardware))
     if json_out:
         write_json("-", document)
     else:
         _print(stdout_console(), chosen, document)
 
 
-def describe(problem: "Problem", *, ranks: int, dtype: str) -> dict[str, Any]:
+def describe(problem: "Problem", *, ranks: int, dtype: str, hardware: "Hardware") -> dict[str, Any]:
     from pkb.cli.problems import as_row
     from pkb.cli.rule_words import describe_comparison
 
@@ -55,11 +61,16 @@ def describe(problem: "Problem", *, ranks: int, dtype: str) -> dict[str, Any]:
         "mutates": list(problem.mutates),
         "ranks": ranks,
         "dtype": dtype,
-        "cases": {name: _describe_case(problem, name, ranks=ranks, dtype=dtype) for name in problem.sizes},
+        "hardware": hardware.name,
+        "cases": {
+            name: _describe_case(problem, name, ranks=ranks, dtype=dtype, hardware=hardware) for name in problem.sizes
+        },
     }
 
 
-def _describe_case(problem: "Problem", size_name: str, *, ranks: int, dtype: str) -> dict[str, Any]:
+def _describe_case(
+    problem: "Problem", size_name: str, *, ranks: int, dtype: str, hardware: "Hardware"
+) -> dict[str, Any]:
     """Arguments are drawn on the meta device: shapes without memory, so that a real size can be shown on a laptop."""
     import torch
 
@@ -90,6 +101,20 @@ def _describe_case(problem: "Problem", size_name: str, *, ranks: int, dtype: str
         "switch_received_bytes": cost.switch_received_bytes,
         "phases": cost.phases,
         "cost_note": cost.note,
+        "bounds": _bounds(problem, size_name, ranks=ranks, dtype=dtype, hardware=hardware),
+    }
+
+
+def _bounds(problem: "Problem", size: str, *, ranks: int, dtype: str, hardware: "Hardware") -> dict[str, Any] | None:
+    """For both ceilings; None where the machine does not join so many GPUs."""
+    from pkb.roofline.bounds import CEILINGS
+    from pkb.roofline.rows import bounds_row
+
+    if ranks > hardware.domain:
+        return None
+    return {
+        which: bounds_row(problem, size=size, ranks=ranks, dtype=dtype, hardware=hardware, ceilings=which)
+        for which in CEILINGS
     }
 
 
@@ -141,14 +166,15 @@ def _print(console: "Console", problem: "Problem", document: dict[str, Any]) -> 
     else:
         console.file.write(source + "\n")
     for name, case in document["cases"].items():
-        _print_case(console, name, case, ranks=document["ranks"], dtype=document["dtype"])
+        _print_case(console, name, case, document)
 
 
-def _print_case(console: "Console", name: str, case: dict[str, Any], *, ranks: int, dtype: str) -> None:
+def _print_case(console: "Console", name: str, case: dict[str, Any], document: dict[str, Any]) -> None:
     from rich.text import Text
 
     from pkb.cli.units import bytes_words, flops_words
 
+    ranks, dtype, hardware = document["ranks"], document["dtype"], document["hardware"]
     numbers = ", ".join(f"{key}={value}" for key, value in case["size"].items())
     console.print(Text.assemble("\n", (f"size {name}", "bold"), f" ({numbers}), {ranks} ranks, {dtype}"))
     if case["why_not"] is not None:
@@ -168,9 +194,23 @@ def _print_case(console: "Console", name: str, case: dict[str, Any], *, ranks: i
         "cost": f"{flops_words(case['flops'])}, {bytes_words(case['hbm_bytes'])} of memory traffic",
         "link": f"{link}; {case['phases']} dependent steps",
     }
+    facts["limit"] = _limit_words(case["bounds"], hardware)
     if case["cost_note"]:
         facts["note"] = case["cost_note"]
     console.print(_facts_table(facts, indent=2))
+
+
+def _limit_words(bounds: dict[str, Any] | None, hardware: str) -> str:
+    from pkb.cli.units import time_words
+
+    if bounds is None:
+        return f"{hardware} does not join so many GPUs: give --hardware"
+    ideal, reachable = bounds["ideal"], bounds["reachable"]
+    return (
+        f"{time_words(ideal['bound_us'])} on {hardware} ({ideal['binds']} binds), "
+        f"{time_words(ideal['unoverlapped_us'])} without overlap; best kernels reach {time_words(reachable['bound_us'])}; "
+        f"latency {time_words(ideal['floor_us'])} to {time_words(reachable['floor_us'])}"
+    )
 
 
 def _reflow(docstring: str) -> str:

@@ -1,0 +1,128 @@
+"""Stored verdicts held against the roofline: how near to the limit reference and candidate came."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pkb.cli.units import time_words
+from pkb.types.errors import UserError
+
+if TYPE_CHECKING:
+    from pkb.problems.registry import Registry
+    from pkb.types.hardware import Hardware
+
+
+FULL_WIDTH = 150
+
+
+def read_rows(files: list[Path], *, registry: "Registry", hardware: "Hardware | None") -> list[dict[str, Any]]:
+    """A row for each timed verdict of the files; why another has none goes to standard error."""
+    rows = []
+    for path in files:
+        for number, verdict in enumerate(_documents(path)):
+            where = str(path) if number == 0 else f"{path}, document {number + 1}"
+            row = _row(verdict, where=where, registry=registry, hardware=hardware)
+            if isinstance(row, str):
+                print(f"left out: {where}: {row}", file=sys.stderr)
+            else:
+                rows.append(row)
+    if not rows:
+        raise UserError("none of the files holds a time that can be held against a limit", "reasons are above")
+    return rows
+
+
+def _documents(path: Path) -> list[Any]:
+    """One verdict, a list of them, or one a line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+    try:
+        document = json.loads(text)
+        return document if isinstance(document, list) else [document]
+    except json.JSONDecodeError:
+        pass
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is no JSON: {error}", "give files that `pkb eval --json FILE` wrote") from error
+
+
+def _row(verdict: Any, *, where: str, registry: "Registry", hardware: "Hardware | None") -> dict[str, Any] | str:
+    """The row, or why there is none."""
+    from dataclasses import asdict
+
+    from pkb.roofline.hardware import for_device
+    from pkb.roofline.utilisation import utilisation
+
+    try:
+        name, size, ranks, dtype = verdict["problem"]["name"], verdict["size"], verdict["ranks"], verdict["dtype"]
+        platform, device, timing = verdict["platform"], verdict["hardware"], verdict["timing"]
+        times = None if timing is None else (timing["reference_us"], timing["candidate_us"])
+        label = verdict["verdict"]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{where} is no verdict: {error}", "give files that `pkb eval --json FILE` wrote") from error
+    if times is None:
+        return f"{label}, not timed"
+    if label != "correct":
+        return f"{label}: its times are not to be believed"
+    stored = timing.get("roofline")
+    if hardware is None and stored is not None:
+        limit = stored
+    else:
+        problem = registry.get(name)
+        if (why_not := problem.why_not(size, ranks, dtype)) is not None:
+            return why_not
+        machine = hardware or for_device(device, shared_gpu=platform != "node")
+        found = utilisation(
+            problem, reference_us=times[0], candidate_us=times[1],
+            hardware=machine, size=size, ranks=ranks, dtype=dtype,
+        )  # fmt: skip
+        if found is None:
+            return f"no limit is known for {device or platform}: give --hardware, or measure it with `pkb probe`"
+        limit = asdict(found)
+    return {
+        "id": verdict["problem"]["id"], "name": name, "size": size, "ranks": ranks, "dtype": dtype, "platform": platform,
+        "file": where, "reference_us": times[0], "candidate_us": times[1],
+    } | limit  # fmt: skip
+
+
+def results_table(rows: list[dict[str, Any]], width: int) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    cells = [_cells(row, full=width >= FULL_WIDTH) for row in rows]
+    for title in cells[0]:
+        left = title in ("problem", "case", "hardware", "binds")
+        table.add_column(title, justify="left" if left else "right", no_wrap=True)
+    for cell in cells:
+        table.add_row(*cell.values())
+    return Group(
+        table, Text(f"{len(rows)} timed verdicts; limit: perfect overlap at the hardware's ideal rates", style="dim")
+    )
+
+
+def _cells(row: dict[str, Any], *, full: bool) -> dict[str, str]:
+    case = {
+        "case": f"{row['size']}, {row['ranks']} ranks, {row['dtype']}",
+        "hardware": f"{row['hardware']} {row['origin']}",
+    }
+    more = {"reachable": time_words(row["reachable_us"]), "latency": time_words(row["latency_us"])}
+    return {
+        "id": str(row["id"]),
+        "problem": row["name"],
+        **(case if full else {}),
+        "binds": row["binds"],
+        "limit": time_words(row["ideal_us"]),
+        **(more if full else {}),
+        "reference": f"{time_words(row['reference_us'])} = {_percent(row['reference_utilisation'])}",
+        "candidate": f"{time_words(row['candidate_us'])} = {_percent(row['candidate_utilisation'])}",
+    }
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share * 100:.3g} %"
