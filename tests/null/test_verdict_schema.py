@@ -49,6 +49,7 @@ def test_defaults_validate() -> None:
         ("rank_state", types.RankState),
         ("failure", types.Failure),
         ("timing", types.Timing),
+        ("roofline", types.Roofline),
     ],
 )
 def test_schema_names_exactly_the_fields_of_the_dataclass(name: str | None, type_: type) -> None:
@@ -101,6 +102,9 @@ def _with(value: Any, *keys: str | int) -> Callable[[dict[str, Any]], None]:
         (Verdict.CORRECT, _with("gpu", "platform")),
         (Verdict.CORRECT, _with("quicker", "timing", "decision")),
         (Verdict.CORRECT, _with([["812.5"]], "timing", "reference_samples_us")),
+        (Verdict.CORRECT, _without("timing", "roofline")),
+        (Verdict.CORRECT, _with("luck", "timing", "roofline", "binds")),
+        (Verdict.CORRECT, _with(-0.1, "timing", "roofline", "candidate_utilisation")),
         (Verdict.CORRECT, _with({"name": "gemm_allreduce"}, "problem")),
         (Verdict.CORRECT, _with({"lunch": 1.0}, "stage_seconds")),
         (Verdict.WRONG, _with(None, "mismatch")),

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from pkb.types.profile import KernelUse, ObservedPath, Profile, RankProfile, Role, SideProfile
 from pkb.types.verdict import (
     Communication,
     Evaluation,
     Failure,
     Mismatch,
     RankState,
+    Roofline,
     Stage,
     Timing,
     Verdict,
@@ -47,7 +49,38 @@ TIMING = Timing(
     first_call_us=91234.0,
     reference_samples_us=((810.0, 815.0), (812.5,)),
     candidate_samples_us=((406.0, 407.0), (406.25,)),
+    roofline=Roofline(
+        hardware="h200-shared",
+        origin="datasheet",
+        binds="hbm",
+        ideal_us=162.5,
+        reachable_us=176.6,
+        unoverlapped_us=240.0,
+        latency_us=2.3,
+        reference_utilisation=0.2,
+        candidate_utilisation=0.4,
+    ),
 )
+CANDIDATE = SideProfile(
+    calls=3,
+    kernels_per_call=3.0,
+    copies_per_call=2.0,
+    fills_per_call=0.0,
+    copied_bytes_per_call=4096.0,
+    busy_us=120.0,
+    communication_us=41.0,
+    compute_us=105.0,
+    fused_us=0.0,
+    overlap=0.63,
+    overlap_note="",
+    fused=(),
+    top=(KernelUse("sum_tiles_bf16", "kernel", Role.COMMUNICATION, 1.0, 41.0),),
+    observed_paths=(ObservedPath("sm_load_store", "sum_tiles_bf16, 1 a call and rank (line 31)"),),
+    ranks=(
+        RankProfile(0, 3.0, 2.0, 0.0, 120.0, 41.0, 105.0, 0.0, 26.0, ((0.0, 41.0, "sum_tiles_bf16", "communication"),)),
+    ),
+)
+PROFILE = Profile(CANDIDATE, None, "3 calls of each side; no reference: no records")
 STATES = (
     RankState(0, "finished"),
     RankState(
@@ -62,8 +95,9 @@ STATES = (
 
 SPECIFIC: dict[Verdict, dict[str, Any]] = {
     Verdict.CORRECT: dict(
-        stage=Stage.DONE, detail="all ranks right in 9 calls", timing=TIMING, communication=Communication.CUSTOM,
-        paths=("SM load/store", "copy engine"), hints=("the reduction reads every peer twice",),
+        stage=Stage.DONE, detail="all ranks right in 9 calls", timing=TIMING, profile=PROFILE,
+        communication=Communication.CUSTOM, paths=("SM load/store", "copy engine"),
+        hints=("the reduction reads every peer twice",),
         stage_seconds={"inspect": 0.1, "build": 1.6, "correctness": 3.25},
     ),
     Verdict.WRONG: dict(

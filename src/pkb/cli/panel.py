@@ -15,6 +15,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from pkb.cli.units import time_words
+from pkb.types.profile import SideProfile
 from pkb.types.verdict import Evaluation, Failure, Mismatch, Verdict
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ def render(evaluation: Evaluation) -> RenderableType:
     if evaluation.timing is not None:
         parts += ["", timing_part(evaluation.timing, platform=evaluation.platform, believed=verdict is Verdict.CORRECT)]
     parts += ["", _communication_line(evaluation)]
+    if evaluation.profile is not None and evaluation.profile.candidate is not None:
+        parts.append(plain(profile_words(evaluation.profile.candidate)))
     if evaluation.failing_ranks and evaluation.mismatch is None:
         parts.append(Text(f"failing ranks  {_numbers(evaluation.failing_ranks)}"))
     parts += bullets("hints", evaluation.hints)
@@ -178,6 +182,24 @@ def _ranks_part(states: "Sequence[RankState]") -> RenderableType:
         last = state.stack[0] if state.stack else ""
         table.add_row(str(state.rank), plain(state.state, style=style), plain(state.where), plain(last.strip()))
     return table
+
+
+def profile_words(side: SideProfile) -> str:
+    """`per call: 3 kernels, 2 copies; communication 41 us, 63 % of it hidden under compute`."""
+    counts = [(side.kernels_per_call, "kernel"), (side.copies_per_call, "copy"), (side.fills_per_call, "fill")]
+    plural = {"copy": "copies"}
+    launched = ", ".join(
+        f"{count:.3g} {noun if count == 1 else plural.get(noun, noun + 's')}" for count, noun in counts if count
+    )
+    words = f"per call: {launched or 'nothing'}"
+    if side.fused:
+        return f"{words}; {time_words(side.fused_us)} in kernels that communicate and compute at once"
+    if not side.communication_us:
+        return f"{words}; no communication recognised among them"
+    words += f"; communication {time_words(side.communication_us)}"
+    if side.overlap is None:
+        return f"{words}; {side.overlap_note}"
+    return f"{words}, {_percent(side.overlap)} of it hidden under compute"
 
 
 def _communication_line(evaluation: Evaluation) -> Text:

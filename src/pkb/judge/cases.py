@@ -6,7 +6,7 @@ A *slot* is one call on one set of arguments: drawn by the oracle, handed to the
 import itertools
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pkb.judge.crew import Crew
 from pkb.judge.failure import CrewFailure
@@ -31,6 +31,13 @@ class Outcome:
     rejected: str | None = None
     digests: dict[tuple[int, int], list[str]] = field(default_factory=dict)
     worst_ratio: float = 0.0
+
+
+class CallBytes(NamedTuple):
+    """Of one call, all ranks together."""
+
+    outputs: int
+    truth: int
 
 
 class Exchange:
@@ -83,8 +90,10 @@ class Exchange:
                 os.close(fd)
         return {rank: message for rank, (message, _) in answers.items()}
 
-    def know_truth(self, slots: list[int]) -> None:
-        self.oracle.ask({"do": "truth", "slots": slots}, timeout_s=600)
+    def know_truth(self, slots: list[int]) -> CallBytes:
+        """Compute what the outputs of these calls must be; and how large they are."""
+        answers = self.oracle.ask({"do": "truth", "slots": slots}, timeout_s=600).values()
+        return CallBytes(sum(a["output_bytes"] for a in answers), sum(a["truth_bytes"] for a in answers))
 
     def run_candidate(
         self,
@@ -92,20 +101,24 @@ class Exchange:
         *,
         inspect: bool = False,
         profile: bool = False,
+        records: bool = False,
         per_rank: dict[int, dict[str, Any]] | None = None,
         extra_s: float = 0.0,
         **schedule: Any,
     ) -> dict[int, dict[str, Any]]:
-        """One batch on the candidate's ranks; `per_rank` adds to a rank's schedule."""
+        """One batch on the candidate's ranks; `per_rank` adds to a rank's schedule, `records` asks what ran on the device."""
         limit = self.limit_s + extra_s
         for rank in self.candidate.ranks:
             own = {"slots": slots, "barrier_timeout_s": limit + 30} | schedule | (per_rank or {}).get(rank, {})
-            self.candidate.tell(rank, {"do": "run", "schedule": own, "inspect": inspect, "profile": profile})
+            message = {"do": "run", "schedule": own, "inspect": inspect, "profile": profile, "records": records}
+            self.candidate.tell(rank, message)
         return self._quiet(self.candidate.collect(timeout_s=limit))
 
-    def run_oracle(self, slots: list[int], *, extra_s: float = 0.0, **schedule: Any) -> dict[int, dict[str, Any]]:
+    def run_oracle(
+        self, slots: list[int], *, records: bool = False, extra_s: float = 0.0, **schedule: Any
+    ) -> dict[int, dict[str, Any]]:
         own = {"slots": slots, "barrier_timeout_s": 600.0} | schedule
-        self.oracle.tell_all({"do": "run", "schedule": own})
+        self.oracle.tell_all({"do": "run", "schedule": own, "records": records})
         return self._quiet(self.oracle.collect(timeout_s=600 + extra_s))
 
     def compare(self, slots: list[int], *, words: str) -> Outcome:

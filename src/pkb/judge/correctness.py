@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pkb.judge.cases import Case, Exchange
+from pkb.judge.cases import CallBytes, Case, Exchange
 from pkb.judge.claims import count, mapping
 from pkb.judge.decision import Decided
 from pkb.types.verdict import Communication, Failure, Mismatch, Stage, Verdict
@@ -18,6 +18,7 @@ class Checked(NamedTuple):
     """Error over tolerance, the worst of all calls and ranks."""
     first_call_us: float
     """Wall-clock time of the first call, which pays for lazy building, compilation and rendezvous."""
+    call_bytes: CallBytes
 
 
 def check_calls(
@@ -31,7 +32,7 @@ def check_calls(
     observe: bool = False,
 ) -> Checked:
     """Run the trials one by one. What moves the data is observed in the last: set-up may happen in the first."""
-    seen, worst, first_call_us = Communication.UNKNOWN, 0.0, 0.0
+    seen, worst, first_call_us, call_bytes = Communication.UNKNOWN, 0.0, 0.0, CallBytes(0, 0)
     for trial in range(trials):
         progress(f"correctness: {words}, call {trial + 1} of {trials}")
         slots = exchange.deliver(case, 1)
@@ -42,7 +43,7 @@ def check_calls(
         )
         first_call_us = first_call_us or 1e6 * (time.perf_counter() - start)
         check_conduct(answers, Stage.CORRECTNESS)
-        exchange.know_truth(slots)
+        call_bytes = exchange.know_truth(slots)
         outcome = exchange.compare(slots, words=f"{words}, trial {trial}")
         if outcome.rejected:
             raise Decided(
@@ -54,7 +55,7 @@ def check_calls(
         if last:
             seen = communication(answers)
         exchange.drop()
-    return Checked(seen, worst, first_call_us)
+    return Checked(seen, worst, first_call_us, call_bytes)
 
 
 def wrong(mismatch: Mismatch, stage: Stage) -> Decided:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pkb.types.profile import Profile
 from pkb.types.verdict import Communication, Verdict
 
 RACE_HINTS = {
@@ -66,4 +67,26 @@ def hints_for(verdict: Verdict, evidence: dict[str, Any], *, platform: str, back
                 hints.append(
                     "the data came by a way that the judge does not watch (files, IPC handles of its own, ...)"
                 )
+        hints += _profile_hint(evidence.get("profile"))
     return hints
+
+
+def _profile_hint(profile: Profile | None) -> list[str]:
+    """The one thing that the profile says most clearly, if it says anything."""
+    if profile is None or profile.candidate is None or profile.reference is None:
+        return []
+    own, theirs = profile.candidate, profile.reference
+    launched = own.kernels_per_call + own.copies_per_call
+    usual = theirs.kernels_per_call + theirs.copies_per_call
+    if launched > usual + 2:
+        return [
+            f"a call issues {launched:.3g} kernels and copies, the reference {usual:.3g}: each costs a launch and a gap; fuse "
+            "them, or let one kernel do the copies"
+        ]
+    matters = min(own.communication_us, own.compute_us) > 0.2 * own.busy_us
+    if own.overlap is not None and own.overlap < 0.05 and matters:
+        return [
+            f"communication ({own.communication_us:.0f} us) and compute ({own.compute_us:.0f} us) run one after the other: cut "
+            "the work into pieces and send each while the next is computed, in one kernel or on a second stream"
+        ]
+    return []

@@ -1,4 +1,4 @@
-"""The judge's main line: inspect, build, start, correctness, races, timing, verdict.
+"""The judge's main line: inspect, build, start, correctness, races, timing, profile, verdict.
 
 Everything that runs a candidate happens in other processes; this one holds the seed, the clock and the decision.
 """
@@ -8,20 +8,24 @@ import datetime
 import platform as host
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from pkb.candidates.rules import Inspection, inspect_source
-from pkb.candidates.source import Source, has_solution, read
-from pkb.judge.build import BuildReport, prebuild
+from pkb.candidates.source import Source, read
+from pkb.judge import before_running
+from pkb.judge.build import BuildReport
 from pkb.judge.cases import Case, Exchange
 from pkb.judge.claims import mapping
-from pkb.judge.correctness import check_calls
+from pkb.judge.correctness import Checked, check_calls
 from pkb.judge.crew import Crew
 from pkb.judge.decision import Decided, from_failure
 from pkb.judge.failure import CrewFailure
 from pkb.judge.hints import hints_for
+from pkb.judge.profile import profile_calls
 from pkb.judge.races import provoke
-from pkb.judge.sides import build_environment, candidate_crew, oracle_crew
+from pkb.judge.roles import expected_of
+from pkb.judge.sides import candidate_crew, oracle_crew
 from pkb.judge.stale import sweep
 from pkb.judge.timing import calls_that_fit, measure
 from pkb.platforms.base import Platform
@@ -30,6 +34,8 @@ from pkb.problems.base import Problem
 from pkb.problems.layouts import groups
 from pkb.problems.registry import default_registry, load_folder
 from pkb.roofline.floor import floor_us
+from pkb.roofline.hardware import for_device
+from pkb.roofline.utilisation import utilisation
 from pkb.types.job import Job
 from pkb.types.verdict import Communication, Evaluation, Failure, Stage, Timing, Verdict
 
@@ -119,78 +125,30 @@ class _Session:
             self.progress("inspect")
             inspection = self._inspect(source)
         with self._in(Stage.BUILD):
-            build = self._build(inspection)
+            self.progress("build")
+            build = before_running.build(self.job, inspection, self.facts)
         with contextlib.ExitStack() as stack:
             with self._in(Stage.START):
                 self.progress("starting the platform")
                 stack.callback(self.platform.stop)
                 self.platform.start()
-            self._run_worlds(build)
+            self._run_worlds(build, source, inspection)
 
     def _inspect(self, source: Source) -> Inspection:
-        if source.syntax_error is not None:
-            raise Decided(
-                Verdict.COMPILE_ERROR,
-                Stage.INSPECT,
-                f"not Python: {source.syntax_error.message}",
-                {"failure": source.syntax_error},
-            )
+        before_running.check_syntax(source)
         inspection = inspect_source(source)
         self.backend = inspection.backend
         self.evidence["paths"] = tuple(dict.fromkeys(use.path for use in inspection.paths))
-        if source.tree is not None and not has_solution(source.tree):
-            raise Decided(Verdict.LOAD_ERROR, Stage.INSPECT, "the file defines no function called solution")
-        for finding in inspection.findings:
-            if finding.severity == "reject":
-                raise Decided(
-                    Verdict.REJECTED,
-                    Stage.INSPECT,
-                    f"line {finding.line}: {finding.message}",
-                    {"failure": Failure(finding.rule, f"line {finding.line}: {finding.text}")},
-                )
+        before_running.check_rules(source, inspection)
         self.evidence["hints"] = tuple(f"line {f.line}: {f.message}" for f in inspection.findings)
-        missing = sorted(inspection.needs - set(self.facts.capabilities))
-        if missing:
-            raise Decided(
-                Verdict.UNSUPPORTED,
-                Stage.INSPECT,
-                f"the {self.job.platform} platform cannot run {', '.join(missing)} candidates",
-            )
+        before_running.check_needs(inspection, self.facts)
         return inspection
 
-    def _build(self, inspection: Inspection) -> BuildReport:
-        self.progress("build")
-        build = prebuild(
-            self.job.candidate, limit_s=self.job.build_limit_s, environment=build_environment(self.facts.hardware)
-        )
-        if build.timed_out:
-            raise Decided(
-                Verdict.COMPILE_ERROR,
-                Stage.BUILD,
-                f"the build took more than {self.job.build_limit_s:.0f} s",
-                {"failure": Failure("build limit", f"{self.job.build_limit_s:.0f} s")},
-            )
-        if build.error is not None:
-            raise Decided(
-                Verdict.COMPILE_ERROR,
-                Stage.BUILD,
-                str(build.error.get("first_error")),
-                {
-                    "failure": Failure(
-                        str(build.error.get("kind")),
-                        str(build.error.get("first_error")),
-                        trace=str(build.error.get("log", ""))[-8000:],
-                    )
-                },
-            )
-        if build.unavailable and "cuda" in inspection.needs:
-            raise Decided(Verdict.UNSUPPORTED, Stage.BUILD, build.unavailable)
-        return build
-
-    def _run_worlds(self, build: BuildReport) -> None:
+    def _run_worlds(self, build: BuildReport, source: Source, inspection: Inspection) -> None:
         job, plan = self.job, self.job.plan
         with self._world(job.ranks, build) as exchange:
             self._main_world(exchange, build)
+            self._profile(exchange, source, inspection)  # last: nothing after it can be disturbed by the profiler
         # A second world size costs a second start, so it comes when the first has shown the candidate to be worth it.
         if plan.second_world_trials:
             self._second_world(build)
@@ -216,22 +174,40 @@ class _Session:
             self._odd(exchange)
         with self._in(Stage.RACES), self._blame(Stage.RACES):
             if plan.race_calls:
+                # A call's arguments, outputs and truth are held until all calls of a scenario are over.
+                held = self._argument_bytes() + sum(checked.call_bytes)
+                calls = calls_that_fit(held, self.facts.memory_bytes, plan.race_calls)
                 passed = provoke(
                     exchange,
                     case,
-                    calls=plan.race_calls,
+                    calls=calls,
                     repeats=plan.race_repeats,
                     on_gpu=on_gpu,
                     progress=self.progress,
                 )
-                self.checks.append(f"races: {', '.join(passed)} ({plan.race_repeats} x {plan.race_calls} calls each)")
+                self.checks.append(f"races: {', '.join(passed)} ({plan.race_repeats} x {calls} calls each)")
         if plan.timing_rounds and job.timing:
             with self._in(Stage.TIMING), self._blame(Stage.TIMING):
-                self.evidence["timing"], seen = self._time(exchange, case, checked.first_call_us)
+                self.evidence["timing"], seen = self._time(exchange, case, checked)
                 if seen is Communication.LIBRARY:  # whatever it did while it was checked
                     self.evidence["communication"] = seen
         else:
             self.checks.append("not timed")
+
+    def _profile(self, exchange: Exchange, source: Source, inspection: Inspection) -> None:
+        job = self.job
+        if self.platform.device != "cuda":
+            self.checks.append("not profiled: only a GPU leaves records of what ran on it")
+            return
+        with self._in(Stage.PROFILE):
+            case = Case(job.problem, job.size, job.dtype, job.plan.upstream_tolerance)
+            observed = profile_calls(
+                exchange, case, expected=expected_of(source, inspection.paths), progress=self.progress
+            )
+        self.evidence["profile"] = observed.profile
+        self.checks.append(observed.check)
+        if observed.communication is Communication.LIBRARY:
+            self.evidence["communication"] = observed.communication
 
     def _odd(self, exchange: Exchange) -> None:
         job, plan = self.job, self.job.plan
@@ -276,10 +252,15 @@ class _Session:
             )
             self.checks.append(f"{plan.second_world_trials} calls at tiny with {other} ranks")
 
-    def _time(self, exchange: Exchange, case: Case, first_call_us: float) -> tuple[Timing, Communication]:
+    def _argument_bytes(self) -> int:
+        job = self.job
+        return job.ranks * self.problem.argument_bytes(job.size, job.ranks, job.dtype)
+
+    def _time(self, exchange: Exchange, case: Case, checked: Checked) -> tuple[Timing, Communication]:
         job, plan = self.job, self.job.plan
-        argument_bytes = self.problem.argument_bytes(job.size, job.ranks, job.dtype)
-        calls = calls_that_fit(argument_bytes, self.facts.memory_bytes, plan.calls_per_round, job.ranks)
+        # Both sides hold arguments and outputs of a stamped and of a queued batch.
+        held = 4 * (self._argument_bytes() + checked.call_bytes.outputs)
+        calls = calls_that_fit(held, self.facts.memory_bytes, plan.calls_per_round)
         element_bytes = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}[job.dtype]
         floor = floor_us(
             self.problem.cost(self.problem.sizes[job.size], job.ranks, element_bytes),
@@ -288,7 +269,8 @@ class _Session:
             world_size=job.ranks,
             shared_gpu=job.platform == "virtual",
         )
-        return measure(
+        hardware = for_device(self.facts.hardware, shared_gpu=job.platform != "node")
+        timing, seen = measure(
             exchange,
             case,
             plan=plan,
@@ -296,9 +278,14 @@ class _Session:
             on_gpu=self.platform.device == "cuda",
             floor_us=floor,
             note=self.platform.note,
-            first_call_us=first_call_us,
+            first_call_us=checked.first_call_us,
             progress=self.progress,
         )
+        limit = utilisation(
+            self.problem, reference_us=timing.reference_us, candidate_us=timing.candidate_us, hardware=hardware,
+            size=job.size, ranks=job.ranks, dtype=job.dtype,
+        )  # fmt: skip
+        return replace(timing, roofline=limit), seen
 
     # -- sides --------------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from pkb.types.verdict import Communication, Failure, Stage, Timing, Verdict
 Runner = Callable[..., dict[int, dict[str, Any]]]
 MAX_COVER_US = 5_000.0
 MEMORY_SHARE = 0.25
-"""Of the platform's memory that the argument sets of one round may take."""
+"""Of the platform's memory that arguments and outputs of calls that are held together may take."""
 
 
 @dataclass
@@ -254,7 +254,6 @@ def _conclude(
     return timing
 
 
-def calls_that_fit(argument_bytes: int, memory_bytes: int, wanted: int, world_size: int) -> int:
-    """How many argument sets of both sides fit beside each other; at least two, so that data rotates."""
-    per_call = max(1, 6 * argument_bytes * world_size)
-    return max(2, min(wanted, int(MEMORY_SHARE * memory_bytes / per_call)))
+def calls_that_fit(bytes_per_call: int, memory_bytes: int, wanted: int) -> int:
+    """How many calls can be held beside each other; at least two, so that data rotates."""
+    return max(2, min(wanted, int(MEMORY_SHARE * memory_bytes / max(1, bytes_per_call))))

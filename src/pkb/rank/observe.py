@@ -7,13 +7,14 @@ mode, say, makes honest code fail that builds tensor subclasses.
 """
 
 import contextlib
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from pkb.rank.profile import device_events
 
 LIBRARY_MARKS = ("nccl", "nvshmem")
 COPY_MARKS = ("Memcpy DtoD", "Memcpy PtoP")
@@ -47,11 +48,10 @@ class Observer:
         seen = Seen()
         before = _sequence_numbers()
         reductions = self._activity.library_reductions
-        with contextlib.ExitStack() as stack:
-            if profile and torch.cuda.is_available():
-                seen.profiled = True
-                stack.enter_context(_kernel_names(seen.events))
+        with device_events(wanted=profile) as events:
+            seen.profiled = profile and torch.cuda.is_available()
             yield seen
+        seen.events.update(str(event.name) for event in events)
         after = _sequence_numbers()
         seen.collectives = sum(after.values()) - sum(before.get(name, 0) for name in after)
         seen.collectives += self._activity.library_reductions - reductions
@@ -66,14 +66,3 @@ def _sequence_numbers() -> dict[str, int]:
             number = group._get_sequence_number_for_group()  # type: ignore[attr-defined]
             numbers[dist.distributed_c10d._world.pg_names[group]] = int(number)
     return numbers
-
-
-@contextlib.contextmanager
-def _kernel_names(names: "Counter[str]") -> Iterator[None]:
-    """Names of the kernels and copies on the device, by the profiler: a library called behind torch's back shows here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about cycles of the profiler, which nobody here uses
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-            yield
-    for event in profiler.events():
-        names[event.name] += 1

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from pkb.types.profile import Profile
+
 SCHEMA_VERSION = 1
 
 
@@ -34,6 +36,7 @@ class Stage(StrEnum):
     CORRECTNESS = "correctness"
     RACES = "races"
     TIMING = "timing"
+    PROFILE = "profile"
     DONE = "done"
 
 
@@ -94,6 +97,28 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Roofline:
+    """How near the times are to the hardware's limit. Utilisation is the ideal limit over the time: 1 would be perfect."""
+
+    hardware: str
+    """The machine whose ceilings were taken: `h100x8`, `h200-shared`."""
+    origin: str
+    """Where its figures are from: `datasheet` or `measured`."""
+    binds: str
+    """The resource that sets the limit: `compute`, `hbm`, `link`, or `latency` where that is more than any of them."""
+    ideal_us: float
+    """Perfect overlap at datasheet rates: no kernel is faster."""
+    reachable_us: float
+    """Perfect overlap at the rates that the best kernels reach."""
+    unoverlapped_us: float
+    """Compute, memory and link one after the other, at datasheet rates."""
+    latency_us: float
+    """One launch and the dependent steps between GPUs; no part of the limits above."""
+    reference_utilisation: float | None
+    candidate_utilisation: float | None
+
+
+@dataclass(frozen=True)
 class Timing:
     """Times in microseconds; a call's time is the latest end minus the earliest start over all ranks."""
 
@@ -123,6 +148,8 @@ class Timing:
     reference_samples_us: tuple[tuple[float, ...], ...] = ()
     candidate_samples_us: tuple[tuple[float, ...], ...] = ()
     note: str = ""
+    roofline: Roofline | None = None
+    """None where nothing is known of the hardware, and for times that are not believed."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +175,8 @@ class Evaluation:
     rank_states: tuple[RankState, ...] = ()
     failure: Failure | None = None
     timing: Timing | None = None
+    profile: Profile | None = None
+    """What the calls did on the device; None where there is no device or no profiler. `checks` says why."""
     hints: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     """What was checked, in words, and what was left out and why."""

@@ -1,0 +1,83 @@
+"""What ran on this rank's device: the records of torch's profiler, packed small enough to be sent.
+
+One mechanism for both uses: the names of all events show a library called behind torch's back (observe.py), and the records
+of kernels, copies and fills are what the judge's profile is made of (judge/activity.py). In a candidate's rank all of it is a
+claim, which the judge bounds and checks once more.
+"""
+
+import contextlib
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+MAX_RECORDS = 6000
+MAX_NAME = 200
+_BYTES = re.compile(r'"bytes":\s*"?(\d{1,15})')
+
+
+@contextlib.contextmanager
+def device_events(*, wanted: bool) -> Iterator[list[Any]]:
+    """The profiler's events of this block, there once the block is over; none where it is not wanted or there is no GPU."""
+    events: list[Any] = []
+    if not wanted or not torch.cuda.is_available():
+        yield events
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about cycles of the profiler, which nobody here uses
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            yield events
+    events.extend(profiler.events())
+
+
+def pack_records(events: Iterable[Any]) -> dict[str, Any]:
+    """Kernels, copies and fills in the order of their starts: [name's number, kind, start and duration in ns, stream, bytes].
+
+    Starts count from the first record. Bytes are None where this version of torch does not hand them out.
+    """
+    found = []
+    for event in events:
+        kind = _kind(event)
+        if kind is None:
+            continue
+        start_ns, end_ns = (round(1000 * at) for at in (event.time_range.start, event.time_range.end))
+        if end_ns >= start_ns:  # CUPTI gives a record without an end where a kernel was cut off
+            found.append((start_ns, end_ns - start_ns, str(event.name)[:MAX_NAME], kind, event))
+    found.sort(key=lambda row: row[:2])
+    numbers: dict[str, int] = {}
+    first_ns = found[0][0] if found else 0
+    records = [
+        [
+            numbers.setdefault(name, len(numbers)),
+            kind,
+            start_ns - first_ns,
+            duration_ns,
+            int(getattr(event, "device_resource_id", 0)),
+            _bytes(event) if kind != "kernel" else None,
+        ]
+        for start_ns, duration_ns, name, kind, event in found[:MAX_RECORDS]
+    ]
+    return {"names": list(numbers), "records": records, "left_out": len(found) - len(records)}
+
+
+def _kind(event: Any) -> str | None:
+    """None for what ran on the host, and for ranges that the profiler paints over the device's timeline."""
+    if event.device_type.name != "CUDA" or getattr(event, "is_user_annotation", False):
+        return None
+    name = str(event.name)
+    if name.startswith(("Memcpy", "Memset")):
+        return name[:6].lower()
+    return None if name.endswith(" Sync") else "kernel"  # `Stream Sync`: a wait, no work
+
+
+def _bytes(event: Any) -> int | None:
+    """What a copy moved: newer versions of torch say it in a field, some older ones in text, others not at all."""
+    known = getattr(getattr(event, "event_metadata", None), "bytes", None)
+    if known is not None:
+        return int(known)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        match = _BYTES.search(str(getattr(event, "metadata_json", "") or ""))
+    return int(match[1]) if match else None

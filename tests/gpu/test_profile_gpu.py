@@ -1,0 +1,130 @@
+"""What the profiler sees on a GPU: the names that the analysis relies on, and profiles of real candidates on `virtual`.
+
+`pytest --gpu tests/gpu/test_profile_gpu.py -s` prints a summary of each profile.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from pkb.cli.panel import profile_words
+from pkb.judge.pipeline import evaluate
+from pkb.judge.profile import CALLS, read_claim
+from pkb.judge.roles import base_name
+from pkb.rank.profile import device_events, pack_records
+from pkb.types.job import Job
+from pkb.types.plan import plan
+from pkb.types.profile import SideProfile
+from pkb.types.verdict import Communication, Evaluation, Verdict
+
+pytestmark = pytest.mark.gpu
+ROOT = Path(__file__).parents[2]
+ADVERSARIES = ROOT / "tests" / "adversaries" / "gpu"
+STAGE_LIMIT_S = 5.0
+"""Usually below a second; the first use of the profiler in a process loads CUPTI."""
+
+
+@cache
+def judged(path: Path, problem: str, ranks: int = 2) -> Evaluation:
+    evaluation = evaluate(Job(path, problem, "virtual", ranks, "tiny", "bf16", plan("quick"), call_limit_s=60.0))
+    assert evaluation.verdict is Verdict.CORRECT, evaluation.detail
+    print(f"\n{path.name}: {[check for check in evaluation.checks if 'profil' in check]} {evaluation.stage_seconds}")
+    if evaluation.profile is not None:
+        for name, side in (("candidate", evaluation.profile.candidate), ("reference", evaluation.profile.reference)):
+            print(f"  {name}: {profile_words(side) if side else evaluation.profile.note}")
+            for use in side.top if side else ():
+                print(f"    {use.role:13} {use.per_call:6.3g} x {use.us_per_call:8.1f} us  {use.name}")
+            for seen in side.observed_paths if side else ():
+                print(f"    {seen.path}: {seen.evidence}")
+    return evaluation
+
+
+def sides(evaluation: Evaluation) -> tuple[SideProfile, SideProfile]:
+    profile = evaluation.profile
+    assert profile is not None, evaluation.checks
+    assert profile.candidate is not None, profile.note
+    assert profile.reference is not None, profile.note
+    return profile.candidate, profile.reference
+
+
+def paths(side: SideProfile) -> set[str]:
+    return {seen.path for seen in side.observed_paths}
+
+
+def test_records_of_known_work() -> None:
+    a = torch.ones(1024, 1024, device="cuda")
+    b = torch.empty_like(a)
+    torch.mm(a, a)
+    torch.cuda._sleep(1000)
+    torch.cuda.synchronize()
+    with device_events(wanted=True) as events:
+        torch.cuda._sleep(100_000)
+        torch.mm(a, a)
+        b.copy_(a)
+        torch.cuda.synchronize()
+    claim = read_claim({"activity": pack_records(events)}, rank=0)
+    assert claim.left_out == 0
+    assert [base_name(record.name) for record in claim.records].count("spin_kernel") == 1, claim.records
+    copies = [record for record in claim.records if record.kind == "memcpy"]
+    assert len(copies) == 1
+    assert copies[0].name.startswith("Memcpy DtoD")
+    assert copies[0].bytes in (None, a.numel() * 4)
+    assert {record.kind for record in claim.records} == {"kernel", "memcpy"}
+    starts = [record.start_ns for record in claim.records]
+    assert starts == sorted(starts)
+    assert starts[0] == 0
+    assert claim.records[0].duration_ns > 10_000, "a spin of 100,000 cycles takes some 50 us"
+
+
+def test_a_product_and_a_kernel_of_its_own() -> None:
+    evaluation = judged(ROOT / "solutions" / "13_gemm_allreduce_cuda.py", "13")
+    candidate, reference = sides(evaluation)
+    assert (candidate.calls, reference.calls) == (CALLS, CALLS)
+    assert candidate.kernels_per_call >= 2, "the product and the reduction"
+    assert candidate.kernels_per_call == round(candidate.kernels_per_call), "every call does the same"
+    assert any("sum_tiles_bf16" in use.name and use.per_call == 1 for use in candidate.top), candidate.top
+    assert "library" not in paths(candidate)
+    assert evaluation.communication is Communication.CUSTOM
+    assert "library" in paths(reference)
+    assert reference.communication_us > 0
+    assert reference.overlap is not None
+    assert reference.overlap < 0.2, "the reference multiplies, then reduces"
+    for side in (candidate, reference):
+        assert [rank.rank for rank in side.ranks] == [0, 1]
+        for rank in side.ranks:
+            assert 0 < rank.busy_us <= rank.communication_us + rank.compute_us + rank.fused_us + 0.01
+            assert rank.timeline
+            assert rank.timeline[0][0] == 0.0
+            assert not any("spin_kernel" in row[2] for row in rank.timeline), "the harness's own kernels are left out"
+    assert evaluation.stage_seconds["profile"] < STAGE_LIMIT_S
+
+
+def test_the_librarys_kernels_are_seen() -> None:
+    evaluation = judged(ADVERSARIES / "library_nccl.py", "1")
+    candidate, reference = sides(evaluation)
+    assert evaluation.communication is Communication.LIBRARY
+    assert "library" in paths(candidate)
+    assert any("nccl" in use.name and use.role == "communication" for use in candidate.top)
+    assert candidate.communication_us > 0
+    assert reference.kernels_per_call >= 1
+
+
+def test_torchs_own_reduction_on_symmetric_memory_is_library_code() -> None:
+    candidate, _ = sides(judged(ADVERSARIES / "library_symm_mem_reduction.py", "1"))
+    assert "library" in paths(candidate), candidate.top
+
+
+def test_torch_operations_on_peers_tensors_give_no_false_overlap() -> None:
+    """Their kernels have torch's usual names, so which of them read a peer's memory cannot be seen."""
+    candidate, _ = sides(judged(ADVERSARIES / "honest_torch_on_symmetric_memory.py", "1"))
+    assert candidate.kernels_per_call + candidate.copies_per_call >= 1
+    assert candidate.overlap is None
+    assert candidate.overlap_note
+
+
+def test_a_side_stream_is_part_of_the_call() -> None:
+    candidate, _ = sides(judged(ADVERSARIES / "honest_side_stream.py", "1"))
+    assert candidate.kernels_per_call >= 1
+    assert candidate.busy_us > 0
