@@ -58,6 +58,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         switch_sent_bytes=moved,
         switch_received_bytes=moved,
         note="sent once along a pipelined chain; W-1 times if every rank pulls from the source",
+        mean_hbm_bytes=(1 + 1 / world_size) * payload,  # all write a copy, the source alone reads
+        mean_link_bytes=(1 - 1 / world_size) * payload,
     )
 
 

@@ -61,6 +61,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         switch_sent_bytes=moved,
         switch_received_bytes=moved,
         note="partial sums along a pipelined chain; W-1 times as much is received if the root pulls everything",
+        mean_link_bytes=(w - 1) / w * payload,  # the ends of the chain only send, or only receive
     )
 
 

@@ -57,6 +57,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         link_sent_bytes=part if w > 1 else 0,
         link_received_bytes=(w - 1) * part,
         phases=1 if w > 1 else 0,
+        mean_hbm_bytes=2 * part,  # every part is read once and written once
+        mean_link_bytes=(w - 1) / w * part,
     )
 
 

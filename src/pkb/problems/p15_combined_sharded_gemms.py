@@ -78,8 +78,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         link_sent_bytes=exchanged,
         link_received_bytes=exchanged,
         phases=1 if w > 1 else 0,
-        note="own rows only, after an all-to-all of row blocks; weights being the same everywhere, one that computed"
-        " a slice of F for all rows would read only 1/W of them",
+        note="own rows only, after an all-to-all of row blocks, where the reference gathers all rows and scatters sums;"
+        " weights being the same everywhere, one that computed a slice of F for all rows would read only 1/W of them",
     )
 
 

@@ -63,7 +63,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     m, n, w = size["m"], size["n"], world_size
     sums = m * max(4, element_bytes)
     return Cost(
-        flops=5 * m * n,
+        flops=4 * m * n,  # square, add, and two products
         hbm_bytes=(2 * m * n + n) * element_bytes,
         link_sent_bytes=2 * (w - 1) / w * sums,
         link_received_bytes=2 * (w - 1) / w * sums,

@@ -134,7 +134,8 @@ def solution(
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
-    elements = sum(math.prod(shape) for shapes in local_shapes(size, w, 0) for shape in shapes)  # the largest shards
+    by_rank = [sum(math.prod(s) for shapes in local_shapes(size, w, rank) for s in shapes) for rank in range(w)]
+    elements, mean = by_rank[0], sum(by_rank) / w  # the first rank has the largest shards
     scalar = 4
     return Cost(
         flops=3 * elements,
@@ -145,6 +146,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         switch_sent_bytes=(1 + 1 / w) * scalar if w > 1 else 0,
         switch_received_bytes=(1 + 1 / w) * scalar if w > 1 else 0,
         note="a call that clips, with one sum over all ranks; one that does not clip (1 in 4) writes the experts only",
+        mean_flops=3 * mean,
+        mean_hbm_bytes=3 * mean * element_bytes,
     )
 
 

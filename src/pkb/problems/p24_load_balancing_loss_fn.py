@@ -97,7 +97,7 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     elements = size["layers"] * size["batch"] * size["seq"] * size["experts"]
-    scalar = 4
+    scalar = max(4, element_bytes)
     return Cost(
         flops=6 * elements,
         hbm_bytes=elements * element_bytes,

@@ -33,8 +33,9 @@ EMPTY_PIECES = 0.2
 
 
 def cut(total: int, pieces: int, source: random.Random) -> list[int]:
-    """Random sizes, some of them zero, that add up to the total."""
-    weights = [0.0 if source.random() < EMPTY_PIECES else source.uniform(0.1, 1.0) for _ in range(pieces)]
+    """Random sizes, some of them zero, that add up to the total. Of two, none: a rank must receive something."""
+    empty = EMPTY_PIECES if pieces > 2 else 0.0
+    weights = [0.0 if source.random() < empty else source.uniform(0.1, 1.0) for _ in range(pieces)]
     if not any(weights):
         weights[source.randrange(pieces)] = 1.0
     bounds = [round(total * sum(weights[:i]) / sum(weights)) for i in range(pieces)] + [total]

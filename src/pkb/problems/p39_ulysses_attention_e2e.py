@@ -76,7 +76,7 @@ def solution(
 
     # A block of queries at a time, so that not all scores must be in memory at once.
     context = torch.empty_like(query)
-    block = 1024
+    block = 256
     for start in range(0, sequence, block):
         stop = min(start + block, sequence)
         seen, mask = sequence, None

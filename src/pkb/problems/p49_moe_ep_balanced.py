@@ -149,8 +149,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         hbm_bytes=(2 * tokens * hidden + w * hidden + 3 * hidden * ffn) * element_bytes,
         link_sent_bytes=0.9 * sent,  # more than expected may stay at home when a rank's own expert is popular
         link_received_bytes=0.9 * sent,
-        phases=3 if w > 1 else 0,
-        note="an average rank",
+        phases=2 if w > 1 else 0,
+        note="an average rank; counts ride with the rows, where the reference sends them first",
     )
 
 

@@ -151,8 +151,9 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         hbm_bytes=(2 * tokens * hidden + experts * hidden + 3 * hidden * ffn) * element_bytes,
         link_sent_bytes=sent,
         link_received_bytes=sent,
-        phases=3 if w > 1 else 0,
-        note="an average rank; a token is sent, computed and returned once for both its experts on one rank",
+        phases=2 if w > 1 else 0,
+        note="an average rank; a token is sent, computed and returned once for both its experts on one rank; counts ride "
+        "with the rows, where the reference sends them first",
     )
 
 

@@ -80,7 +80,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     part, w = size["part"], world_size
     coded = part + 4  # one byte an element, and the sender's scale
     return Cost(
-        flops=(6 * w + w - 1) * part,
+        flops=5 * w * part,  # size, maximum, code and value of each element; then W - 1 sums and a mean
         hbm_bytes=(2 * w + 1) * part * element_bytes,
         link_sent_bytes=(w - 1) * coded,
         link_received_bytes=(w - 1) * coded,

@@ -111,6 +111,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         switch_sent_bytes=kv if w > 1 else 0,
         switch_received_bytes=(w - 1) * kv,
         note="a causal call; blocks are read from their owners, where the reference passes them on in W - 1 hops",
+        mean_flops=4 * tensor * positions * w / 2,  # half of the square
+        mean_link_bytes=(w - 1) / 2 * kv,  # the first rank needs no other's block, the last needs all
     )
 
 

@@ -139,6 +139,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         switch_sent_bytes=(kv if cp > 1 else 0) + all_reduce,  # for a pair, the switch adds nothing to the sum
         switch_received_bytes=(cp - 1) * kv + all_reduce,
         note="a causal call, on the last rank of the ring; a pair sums by exchanging its products once",
+        mean_flops=2 * rows * hidden * 4 * local + 4 * rows * local * positions * cp / 2,
+        mean_link_bytes=(cp - 1) / 2 * kv + all_reduce,  # the first rank of a ring needs no other's block
     )
 
 

@@ -144,6 +144,9 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         switch_sent_bytes=(2 * tensor if cp > 1 else 0) + stage,
         switch_received_bytes=ring + stage,
         note="a causal call, on the last rank of a ring; the stages' times add up, as one waits for the other",
+        mean_flops=8 * rows * hidden**2 + 4 * rows * hidden * positions * cp / 2,
+        # The first of a ring needs no other's block, the last stage sends nothing on.
+        mean_link_bytes=ring / 2 + (pp - 1) / pp * tensor,
     )
 
 

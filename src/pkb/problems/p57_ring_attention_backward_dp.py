@@ -168,6 +168,10 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         link_received_bytes=(cp - 1) * 2 * tensor + averaged,
         phases=2 * int(cp > 1) + int(dp > 1),
         note="a causal call, on the last rank of a ring; blocks are read from their owners, not passed on",
+        mean_flops=10 * elements * positions * cp / 2,
+        # Instead of wide gradients, q and dout can travel to the owners of the keys, who repeat two products.
+        mean_link_bytes=(cp - 1) * 2 * min(tensor, elements * 4) + averaged,
+        least_link_bytes=(cp - 1) * 2 * min(tensor, elements * 4) + averaged,
     )
 
 

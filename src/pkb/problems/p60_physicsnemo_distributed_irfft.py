@@ -100,7 +100,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         link_sent_bytes=(w - 1) / w * own * element_bytes,
         link_received_bytes=(w - 1) / w * own * element_bytes,
         phases=1 if w > 1 else 0,
-        note="without the gather, and with half of the transposed data: the spectrum is that of a real field",
+        note="without the reference's gather, and with half of the data it transposes: the spectrum is that of a real field",
     )
 
 

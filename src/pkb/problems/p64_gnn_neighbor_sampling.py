@@ -163,21 +163,24 @@ def solution(
 
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
-    """Of a large graph, where few neighbours are found twice; a node has its whole fanout of neighbours."""
-    w, hops = world_size, size["hops"]
+    """Expected, for an average rank: pointers and neighbours are read from their owners, positions give the edge ids."""
+    w, hops, nodes = world_size, size["hops"], size["nodes"]
+    more = size["degree"] / (size["degree"] + 1)  # chance of one neighbour more: cuts are random, degrees geometric
     asking, asked, edges = float(size["seeds"]), 0.0, 0.0
     for hop in range(hops):
-        taken = asking * min(size["degree"], max(1, size["fanout"] * (hops - hop) // hops))
+        fanout = max(1, size["fanout"] * (hops - hop) // hops)
+        taken = asking * sum(more**n for n in range(1, fanout + 1))
         asked, edges = asked + asking, edges + taken
-        asking = min(taken, max(0.0, size["nodes"] - asked))
-    remote = (w - 1) / w
+        asking = (nodes - asked) * (1 - (1 - 1 / nodes) ** taken)  # found for the first time
+    travelling = (w - 1) / w * (16 * asked + 8 * edges)
     return Cost(
         flops=0,
         hbm_bytes=16 * asked + 8 * edges + 8 * (asked + asking) + 24 * edges,
-        link_sent_bytes=remote * (8 * asked + 16 * edges),
-        link_received_bytes=remote * (8 * asked + 16 * edges),
+        link_sent_bytes=travelling,
+        link_received_bytes=travelling,
         phases=2 * hops if w > 1 else 0,
-        note="an estimate: how many nodes are new depends on the graph",
+        note="an estimate: how many nodes are new depends on the graph; two pointers for each node and its neighbours are "
+        "read, where the reference sends questions, counts, neighbours and edge ids",
     )
 
 

@@ -85,7 +85,8 @@ def solution(
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, pair = world_size, 8 + size["f"] * element_bytes
-    travelling = (w - 1) / w * size["nnz"] * pair + 8 * (w - 1)
+    pairs, counts = (w - 1) / w * size["nnz"] * pair, 8 * (w - 1)
+    travelling = pairs + counts
     return Cost(
         flops=0,
         hbm_bytes=2 * size["nnz"] * pair,
@@ -93,6 +94,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         link_received_bytes=travelling,
         phases=2 if w > 1 else 0,
         note="an average rank; counts, then pairs written straight to their places",
+        mean_link_bytes=(1 - HOT_SHARE / 2) * pairs + counts,  # the ranks with most pairs may own the hot nodes
     )
 
 

@@ -90,16 +90,20 @@ def solution(
 
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
-    q, d, w = size["queries"], size["d"], world_size
-    rows = q * d * element_bytes
-    remote = (w - 1) / w * rows
+    q, d, w, nodes = size["queries"], size["d"], world_size, size["nodes"]
+    distinct = sum(n * (1 - (1 - 1 / n) ** asked) for n, asked in (
+        (max(1, nodes // 100), HOT_SHARE * q), (nodes, (1 - HOT_SHARE) * q),
+    ))  # fmt: skip
+    row = d * element_bytes
+    remote = (w - 1) / w * distinct * row
     return Cost(
-        flops=2 * q * d * d,
-        hbm_bytes=2 * rows + 8 * q + d * d * element_bytes,
+        flops=2 * distinct * d * d,
+        hbm_bytes=(distinct + q) * row + 8 * q + d * row,
         link_sent_bytes=remote,
         link_received_bytes=remote,
         phases=1 if w > 1 else 0,
-        note="an average rank that pulls each row once for each query; the reference sends ids first and stores the rows",
+        note="expected for an average rank that pulls and projects each distinct row once; the reference sends ids first, and "
+        "a row for every query",
     )
 
 

@@ -50,6 +50,10 @@ def key_splits_of(size: Size, world_size: int, source: random.Random) -> list[in
     return splits
 
 
+def batch_range(size: Size) -> tuple[int, int]:
+    return max(1, size["batch"] * 3 // 4), size["batch"] * 5 // 4
+
+
 def inputs(draw: Draw) -> dict[str, Any]:
     size, w = draw.size, draw.world_size
     mode = draw.random("mode", key="all")  # all ranks must agree on these
@@ -58,7 +62,7 @@ def inputs(draw: Draw) -> dict[str, Any]:
     stagger = 2 if w % 2 == 0 and mode.random() < 0.4 else 1
 
     own = draw.random("batch")
-    low, high = max(1, size["batch"] * 3 // 4), size["batch"] * 5 // 4
+    low, high = batch_range(size)
     batch = own.randint(low, high)
     strides = [own.randint(low, high) if variable else batch for _ in range(sum(splits))]
     # Lengths decide the shape of values, so they are drawn on the host, whatever device the rest is for.
@@ -142,7 +146,7 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     features = size["features"] or sum(1 + rank % 3 for rank in range(w))
-    lengths = features * size["batch"]
+    lengths = features * sum(batch_range(size)) / 2
     values = lengths * (size["shortest"] + size["longest"]) / 2
     payload = 8 * (lengths + values)
     travelling = (w - 1) / w * payload + 16 * features * (w - 1) / w

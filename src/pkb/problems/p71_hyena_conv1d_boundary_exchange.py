@@ -86,6 +86,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         link_sent_bytes=tails,
         link_received_bytes=tails,
         phases=1 if world_size > 1 else 0,
+        mean_link_bytes=2 * (1 - 1 / world_size) * rows * (kernel - 1) * element_bytes,
     )
 
 

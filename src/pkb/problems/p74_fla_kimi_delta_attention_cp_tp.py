@@ -143,6 +143,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     state = size["batch"] * size["heads"] * key * value * element_bytes
     earlier = (cp - 1) * rows * (2 * key + value + 1) * element_bytes
     hand_over = min(state, earlier) if cp > 1 else 0
+    mean_hand_over = min((cp - 1) / cp * state, earlier / 2)  # the first of a line needs nothing
     pair_sum = out if tp > 1 else 0
     return Cost(
         flops=7 * rows * key * value,
@@ -151,7 +152,9 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         link_received_bytes=hand_over + pair_sum,
         phases=int(cp > 1) + int(tp > 1),
         note="one state from the rank before, or the earlier ranks' k, v, g and beta where that is less; "
-        "the reference exchanges maps of key + value columns",
+        "the reference exchanges maps of key + value columns. The operations are those of one state, position by position; "
+        "the reference moves a map through every piece, then composes the maps",
+        mean_link_bytes=mean_hand_over + pair_sum,
     )
 
 

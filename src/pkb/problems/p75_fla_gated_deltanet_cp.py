@@ -148,7 +148,9 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         link_sent_bytes=min(exchange, state),
         link_received_bytes=min(exchange, state),
         phases=0 if w == 1 else 1 if state < exchange else 2,
-        note="the smaller of a state handed on and the reference's exchange of positions for heads and back",
+        note="the smaller of a state handed on and the reference's exchange of positions for heads and back. The operations "
+        "are those of the recurrence; the reference multiplies whole chunks",
+        mean_link_bytes=min(exchange, (w - 1) / w * state),  # the last rank hands its state to nobody
     )
 
 

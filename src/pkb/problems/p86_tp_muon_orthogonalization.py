@@ -36,10 +36,13 @@ SIZES = {  # kept: the dimension that all ranks hold whole; split: the other, di
 SHARED_RANK = 4
 
 
+def width_of(size: Size, world_size: int, rank: int) -> int:
+    chunk = -(-size["split"] // world_size)
+    return max(1, min(chunk, size["split"] - rank * chunk))
+
+
 def inputs(draw: Draw) -> dict[str, Any]:
-    w, kept, split = draw.world_size, draw.size["kept"], draw.size["split"]
-    chunk = -(-split // w)
-    width = max(1, min(chunk, split - draw.rank * chunk))
+    kept, width = draw.size["kept"], width_of(draw.size, draw.world_size, draw.rank)
     # Gradients have a few large common directions, and blocks of unlike size: no rank can do with its own Gram matrix.
     scale = draw.random("scale").uniform(0.5, 2.0)
     dtype = torch.promote_types(draw.dtype, torch.float32)
@@ -110,7 +113,8 @@ def solution(
 
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
-    w, r, c = world_size, size["kept"], -(-size["split"] // world_size)
+    w, r, c = world_size, size["kept"], width_of(size, world_size, 0)
+    mean_c = sum(width_of(size, w, rank) for rank in range(w)) / w
     gram = max(4, element_bytes) * r * (r + 1) / 2 * size["steps"]  # symmetric: one triangle
     return Cost(
         flops=size["steps"] * (3 * r * r * c + r**3 / w),
@@ -121,6 +125,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         switch_sent_bytes=(1 + 1 / w) * gram if w > 1 else 0,
         switch_received_bytes=(1 + 1 / w) * gram if w > 1 else 0,
         note="symmetry halves the Gram matrix, G G is shared out, and the norm comes from the first trace",
+        mean_flops=size["steps"] * (3 * r * r * mean_c + r**3 / w),
+        mean_hbm_bytes=2 * r * mean_c * element_bytes,
     )
 
 

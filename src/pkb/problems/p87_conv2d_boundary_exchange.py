@@ -94,6 +94,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         link_received_bytes=neighbours * edge,
         phases=1 if w > 1 else 0,
         note="a rank with two neighbours, where there is one",
+        mean_link_bytes=2 * (w - 1) / w * edge,
     )
 
 

@@ -27,6 +27,8 @@ class Truth:
     tree: Any
     dtypes: list[torch.dtype]
     """Of the tensors as the reference returns them for these arguments, before widening."""
+    output_bytes: int
+    """Of those tensors."""
 
 
 class OracleRank(Rank):
@@ -51,7 +53,11 @@ class OracleRank(Rank):
             case "truth":
                 for slot in message["slots"]:
                     self.truths[slot] = self._truth(slot)
-                return {}
+                known = [self.truths[slot] for slot in message["slots"]]
+                return {
+                    "output_bytes": max((truth.output_bytes for truth in known), default=0),
+                    "truth_bytes": max((_bytes(truth.tree) for truth in known), default=0),
+                }
             case "run":
                 slots = message["schedule"]["slots"]
                 if not slots:  # an empty batch: what telling the ranks and hearing from them costs
@@ -70,6 +76,10 @@ class OracleRank(Rank):
                 return self._memory(reset=message["reset"])
             case "lint":
                 return {"rows": lint_case(self, message)}
+            case "probe":
+                from pkb.rank import probe  # an evaluation does without it
+
+                return probe.answer(self, message)
         raise ValueError(f"unknown command {message['do']!r}")
 
     def _memory(self, *, reset: bool) -> dict[str, Any]:
@@ -133,15 +143,16 @@ class OracleRank(Rank):
             "mutated": {name: values[name] for name in problem.mutates},
         }
         dtypes = [tensor.dtype for tensor in describe(native)[1]]
+        output_bytes = _bytes(native)
         if problem.truth == "native" or upstream:
-            return Truth(native, dtypes)
+            return Truth(native, dtypes, output_bytes)
         del native
         wide = widen(fresh())
         tree = {
             "returned": problem.reference(*wide.values()),
             "mutated": {name: wide[name] for name in problem.mutates},
         }
-        return Truth(tree, dtypes)
+        return Truth(tree, dtypes, output_bytes)
 
     def _compare(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
         slot = message["slot"]
@@ -171,6 +182,10 @@ class OracleRank(Rank):
         if math.isnan(result.get("ratio") or 0.0):
             result |= {"ok": False, "ratio": None}
         return result | {"digest": digest(output)}
+
+
+def _bytes(tree: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in describe(tree)[1])
 
 
 def _same_shape(others: dict[int, Any], truth: Any) -> dict[int, Any]:
