@@ -1,0 +1,74 @@
+"""`pkb prompt 13 --backend triton`: the prompt that asks a model for a candidate, as text or JSON."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pkb.cli.problems_option import ProblemsFolder
+from pkb.types.errors import UserError
+
+
+def prompt(
+    problem: Annotated[
+        str | None, typer.Argument(help="Id, name or stem: 13, gemm_allreduce, 13_gemm_allreduce.")
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(help="Programming model: cuda, triton, parallelkittens, nvshmem or nccl-device.")
+    ] = "cuda",
+    hardware: Annotated[str, typer.Option(help="A machine of `pkb roofline`, or a .toml file.")] = "h100x8",
+    ranks: Annotated[int | None, typer.Option(help="Default: 8, or as many as problem and machine take.")] = None,
+    size: Annotated[str, typer.Option(help="The size that is timed: tiny, paper, real or odd.")] = "paper",
+    dtype: Annotated[str | None, typer.Option(help="Default: bf16 where the problem has it.")] = None,
+    shots: Annotated[
+        int | None, typer.Option(help="Worked examples. Default: 1 where the backend has any, else 0.")
+    ] = None,
+    parts: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Parts of your own, in place of those of the same names.")
+    ] = None,
+    json_out: Annotated[
+        bool, typer.Option("--json", help="Messages, parts and hashes as JSON on standard output.")
+    ] = False,
+    list_parts: Annotated[bool, typer.Option("--list-parts", help="Name the parts, and stop.")] = False,
+    copy_parts: Annotated[
+        Path | None,
+        typer.Option("--copy-parts", metavar="DIR", help="Write the parts to a folder to change, and stop."),
+    ] = None,
+    folder: ProblemsFolder = None,
+) -> None:
+    """Print the prompt that asks a model for a candidate."""
+    if list_parts or copy_parts is not None:
+        _parts(copy_parts)
+        return
+    if problem is None:
+        raise UserError("no problem was named", "pkb prompt 13; `pkb problems` lists ids and names")
+    from pkb.cli.output import write_json
+    from pkb.cli.problems_option import open_registry
+    from pkb.generate.prompt import compose
+    from pkb.generate.prompt_examples import examples
+
+    text = compose(
+        open_registry(folder).get(problem),
+        backend=backend,
+        hardware=hardware,
+        ranks=ranks,
+        size=size,
+        dtype=dtype,
+        shots=shots if shots is not None else min(1, len(examples(backend))),
+        parts_folder=parts,
+    )
+    if json_out:
+        write_json("-", text.to_dict())
+    else:
+        print(f"{text.system}\n\n{text.user}", end="")
+
+
+def _parts(copy_to: Path | None) -> None:
+    from pkb.generate import prompt_parts
+
+    if copy_to is not None:
+        for path in prompt_parts.copy_parts(copy_to):
+            print(path)
+        return
+    for name, what in prompt_parts.part_files():
+        print(f"{name + '.md':<26} {what}")
