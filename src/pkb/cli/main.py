@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 import pkb
-from pkb.cli import check, doctor, evaluate, lint, problems, show
+from pkb.cli import check, doctor, evaluate, lint, probe, problems, prompt, roofline, runs, score, show
 from pkb.types.errors import UserError
 
 
@@ -53,10 +53,15 @@ def options(
 
 app.command("problems")(problems.problems)
 app.command("show")(show.show)
+app.command("prompt")(prompt.prompt)
 app.command("eval")(evaluate.evaluate)
 app.command("check")(check.check)
 app.command("lint")(lint.lint)
+app.command("roofline")(roofline.roofline)
+app.command("score")(score.score)
+app.command("probe")(probe.probe)
 app.command("doctor")(doctor.doctor)
+app.add_typer(runs.app, name="runs")
 
 
 def main() -> None:
