@@ -74,6 +74,8 @@ def _preload(config: dict[str, Any]) -> None:
         modules += ["triton", "triton.language"]
     for module in modules:
         importlib.import_module(module)
+    if config["preload_triton"] and os.environ.get("TRITON_INTERPRET") == "1":
+        importlib.import_module("pkb.rank.triton_interpreter").mend_bfloat16()
     importlib.import_module("torch").set_num_threads(1)
     gc.collect()
     gc.freeze()

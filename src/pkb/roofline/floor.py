@@ -22,13 +22,14 @@ def floor_on(machine: Hardware, cost: Cost, *, dtype: str, world_size: int, shar
     never reach HBM inside the timed window, so that much is forgiven. Float32 products may use TF32 units as far as physics
     is concerned."""
     peak = machine.ideal
-    flops, hbm_bytes, sent = cost.flops, cost.hbm_bytes, cost.link_sent_bytes
+    # The mean over the ranks, not the busiest one: a kernel may share out what the reference leaves uneven.
+    flops, hbm_bytes, sent = cost.typical_flops, cost.typical_hbm_bytes, cost.link_sent_bytes
     if machine.multicast and cost.switch_sent_bytes is not None:
         sent = min(sent, cost.switch_sent_bytes)
     if cost.least_link_bytes is not None:
         sent = min(sent, cost.least_link_bytes)
     if shared_gpu:
-        flops, hbm_bytes, sent = world_size * cost.typical_flops, world_size * cost.typical_hbm_bytes, 0.0
+        flops, hbm_bytes, sent = world_size * flops, world_size * hbm_bytes, 0.0
     compute = flops / peak.flops[dtype]
     memory = max(0.0, hbm_bytes - machine.l2_bytes) / peak.hbm_bytes_per_s
     return 1e6 * max(compute, memory, sent / peak.link_bytes_per_s)
