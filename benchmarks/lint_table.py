@@ -1,0 +1,83 @@
+"""Makes docs/lint.md from what `pkb lint all --json` wrote: one row a problem, the nearest null candidate of all its cases.
+
+pkb lint all --json lint.json; python benchmarks/lint_table.py lint.json --head head.md --out docs/lint.md
+"""
+
+import argparse
+import json
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def ratio(value: Any) -> float:
+    return math.inf if value in ("inf", None) else float(value)
+
+
+def words(value: float) -> str:
+    return (
+        "inf"
+        if math.isinf(value)
+        else f"{value:.2g}"
+        if value < 100
+        else f"{value:.0f}"
+        if value < 1e5
+        else f"{value:.0e}"
+    )
+
+
+def read(path: Path) -> list[Row]:
+    text = path.read_text()
+    return json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
+
+
+def case(row: Row) -> str:
+    return f"{row['size']}, {row['ranks']} ranks, {row['dtype']}"
+
+
+def table(rows: list[Row]) -> str:
+    by_problem: dict[tuple[int, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        by_problem[row["problem_id"], row["name"]].append(row)
+    head = ["problem", "cases", "nearest null candidate", "in", "margin", "without communication", "honest, worst"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for (number, name), found in sorted(by_problem.items()):
+        near = min(found, key=lambda row: ratio(row["margin"]))
+        silent = min(
+            (row for row in found if row["null_candidate"] == "no_communication"), key=lambda r: ratio(r["margin"])
+        )
+        honest = max(ratio(row["honest_ratio"]) for row in found)
+        how = f" ({silent['note']})" if silent["note"] else ""
+        cells = [
+            f"{number:02d}_{name}", str(len({case(row) for row in found})), near["null_candidate"], case(near),
+            words(ratio(near["margin"])), words(ratio(silent["margin"])) + how, words(honest),
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("rows", type=Path)
+    options.add_argument("--head", type=Path)
+    options.add_argument("--out", type=Path, required=True)
+    args = options.parse_args()
+    rows = read(args.rows)
+    passed = [row for row in rows if row["passed"]]
+    nearest = min(rows, key=lambda row: ratio(row["margin"]))
+    summary = (
+        f"{len(rows)} null candidates in {len({(r['problem_id'], case(r)) for r in rows})} cases; {len(passed)} pass. "
+        f"The nearest ({nearest['null_candidate']} in problem {nearest['problem_id']}, {case(nearest)}) has "
+        f"{words(ratio(nearest['margin']))} times the tolerated error.\n\n"
+    )
+    head = args.head.read_text() if args.head else "# No problem can be passed without communicating\n\n"
+    args.out.write_text(head + summary + table(rows))
+    print(summary.strip())
+    return 1 if passed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
