@@ -1,6 +1,6 @@
 """Makes docs/lint.md from what `pkb lint all --json` wrote: one row a problem, the nearest null candidate of all its cases.
 
-pkb lint all --json lint.json; python benchmarks/lint_table.py lint.json --head head.md --out docs/lint.md
+pkb lint all --json lint.json; python benchmarks/lint_table.py lint.json --out docs/lint.md
 """
 
 import argparse
@@ -10,6 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+MARK = "<!-- below: made by benchmarks/lint_table.py -->"
 Row = dict[str, Any]
 
 
@@ -59,10 +60,17 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def replace_tables(path: Path, text: str) -> None:
+    """What people wrote above the mark stays."""
+    head = (
+        path.read_text().partition(MARK)[0] if path.exists() else "# No problem can be passed without communicating\n\n"
+    )
+    path.write_text(f"{head}{MARK}\n\n{text}")
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("rows", type=Path)
-    options.add_argument("--head", type=Path)
     options.add_argument("--out", type=Path, required=True)
     args = options.parse_args()
     rows = read(args.rows)
@@ -73,8 +81,7 @@ def main() -> int:
         f"The nearest ({nearest['null_candidate']} in problem {nearest['problem_id']}, {case(nearest)}) has "
         f"{words(ratio(nearest['margin']))} times the tolerated error.\n\n"
     )
-    head = args.head.read_text() if args.head else "# No problem can be passed without communicating\n\n"
-    args.out.write_text(head + summary + table(rows))
+    replace_tables(args.out, summary + table(rows))
     print(summary.strip())
     return 1 if passed else 0
 

@@ -1,6 +1,6 @@
 """Makes the page and the picture of docs/references.md from what `benchmarks/references.py` measured.
 
-    python benchmarks/reference_report.py references.jsonl --hardware probe.toml --out docs [--head head.md]
+    python benchmarks/reference_report.py references.jsonl --hardware probe.toml --out docs
 
 How near a reference is to the limit is its bound over its time: the bound of the datasheet, and the bound of what `pkb probe`
 reached on the same machine.
@@ -18,6 +18,7 @@ from pkb.roofline.rows import bounds_row
 from pkb.types.hardware import Hardware
 
 COLOURS = {"compute": "#b5316a", "hbm": "#2f6db3", "link": "#2a8a57", "latency": "#b98a1d"}
+MARK = "<!-- below: made by benchmarks/reference_report.py -->"
 Row = dict[str, Any]
 
 
@@ -112,20 +113,24 @@ def draw(path: Path, rows: dict[tuple[int, str, int], Row], cases: list[tuple[st
     figure.savefig(path, dpi=110)
 
 
+def replace_tables(path: Path, text: str) -> None:
+    """What people wrote above the mark stays."""
+    head = path.read_text().partition(MARK)[0] if path.exists() else "# The references by themselves\n\n"
+    path.write_text(f"{head}{MARK}\n\n{text}")
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("rows", type=Path)
     options.add_argument("--hardware", required=True, help="a built-in machine or a file that `pkb probe` wrote")
-    options.add_argument("--head", type=Path, help="text that comes before the tables")
     options.add_argument("--out", type=Path, required=True)
     args = options.parse_args()
     hardware = load(args.hardware)
     measured = [json.loads(line) for line in args.rows.read_text().splitlines()]
     rows = {(row["id"], row["size"], row["ranks"]): with_bounds(row, hardware) for row in measured if not row["error"]}
     cases = list(dict.fromkeys((size, ranks) for _, size, ranks in rows))
-    head = args.head.read_text() if args.head else "# The references by themselves\n\n"
     draw(args.out / "images" / "references.png", rows, cases, hardware)
-    (args.out / "references.md").write_text(head + page(rows, cases))
+    replace_tables(args.out / "references.md", page(rows, cases))
 
 
 if __name__ == "__main__":

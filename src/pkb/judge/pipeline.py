@@ -17,17 +17,18 @@ from pkb.judge import before_running
 from pkb.judge.build import BuildReport
 from pkb.judge.cases import Case, Exchange
 from pkb.judge.claims import mapping
-from pkb.judge.correctness import Checked, check_calls
+from pkb.judge.correctness import check_calls
 from pkb.judge.crew import Crew
 from pkb.judge.decision import Decided, from_failure
 from pkb.judge.failure import CrewFailure
 from pkb.judge.hints import hints_for
+from pkb.judge.pace import Pace, TimingPace
 from pkb.judge.profile import profile_calls
 from pkb.judge.races import provoke
 from pkb.judge.roles import expected_of
 from pkb.judge.sides import candidate_crew, oracle_crew
 from pkb.judge.stale import sweep
-from pkb.judge.timing import calls_that_fit, measure
+from pkb.judge.timing import measure
 from pkb.platforms.base import Platform
 from pkb.platforms.registry import create
 from pkb.problems.base import Problem
@@ -172,23 +173,23 @@ class _Session:
             where = f"{plan.trials} calls at {job.size} with {job.ranks} ranks"
             self.checks.append(f"{where}, worst error {checked.worst_ratio:.2g} of the tolerance")
             self._odd(exchange)
+        argument_bytes = job.ranks * self.problem.argument_bytes(job.size, job.ranks, job.dtype)
+        pace = Pace(plan, self.facts.memory_bytes, argument_bytes, checked.call_bytes)
         with self._in(Stage.RACES), self._blame(Stage.RACES):
             if plan.race_calls:
-                # A call's arguments, outputs and truth are held until all calls of a scenario are over.
-                held = self._argument_bytes() + sum(checked.call_bytes)
-                calls = calls_that_fit(held, self.facts.memory_bytes, plan.race_calls)
+                calls, repeats = pace.races()
                 passed = provoke(
                     exchange,
                     case,
                     calls=calls,
-                    repeats=plan.race_repeats,
+                    repeats=repeats,
                     on_gpu=on_gpu,
                     progress=self.progress,
                 )
-                self.checks.append(f"races: {', '.join(passed)} ({plan.race_repeats} x {calls} calls each)")
+                self.checks.append(f"races: {', '.join(passed)} ({repeats} x {calls} calls each)")
         if plan.timing_rounds and job.timing:
             with self._in(Stage.TIMING), self._blame(Stage.TIMING):
-                self.evidence["timing"], seen = self._time(exchange, case, checked)
+                self.evidence["timing"], seen = self._time(exchange, case, checked.first_call_us, pace.timing())
                 if seen is Communication.LIBRARY:  # whatever it did while it was checked
                     self.evidence["communication"] = seen
         else:
@@ -252,15 +253,10 @@ class _Session:
             )
             self.checks.append(f"{plan.second_world_trials} calls at tiny with {other} ranks")
 
-    def _argument_bytes(self) -> int:
-        job = self.job
-        return job.ranks * self.problem.argument_bytes(job.size, job.ranks, job.dtype)
-
-    def _time(self, exchange: Exchange, case: Case, checked: Checked) -> tuple[Timing, Communication]:
+    def _time(
+        self, exchange: Exchange, case: Case, first_call_us: float, pace: TimingPace
+    ) -> tuple[Timing, Communication]:
         job, plan = self.job, self.job.plan
-        # Both sides hold arguments and outputs of a stamped and of a queued batch.
-        held = 4 * (self._argument_bytes() + checked.call_bytes.outputs)
-        calls = calls_that_fit(held, self.facts.memory_bytes, plan.calls_per_round)
         element_bytes = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}[job.dtype]
         floor = floor_us(
             self.problem.cost(self.problem.sizes[job.size], job.ranks, element_bytes),
@@ -274,11 +270,12 @@ class _Session:
             exchange,
             case,
             plan=plan,
-            calls=calls,
+            calls=pace.calls,
+            rounds=pace.rounds,
             on_gpu=self.platform.device == "cuda",
             floor_us=floor,
             note=self.platform.note,
-            first_call_us=checked.first_call_us,
+            first_call_us=first_call_us,
             progress=self.progress,
         )
         limit = utilisation(

@@ -22,8 +22,6 @@ from pkb.types.verdict import Communication, Failure, Stage, Timing, Verdict
 
 Runner = Callable[..., dict[int, dict[str, Any]]]
 MAX_COVER_US = 5_000.0
-MEMORY_SHARE = 0.25
-"""Of the platform's memory that arguments and outputs of calls that are held together may take."""
 
 
 @dataclass
@@ -46,6 +44,7 @@ def measure(
     *,
     plan: Plan,
     calls: int,
+    rounds: int,
     on_gpu: bool,
     floor_us: float | None,
     note: str,
@@ -59,8 +58,8 @@ def measure(
     cover_us = needed_us if on_gpu else 0.0  # a CPU has no queue to fill
     source = random.SystemRandom()
     seen = Communication.NONE
-    for number in range(plan.timing_rounds):
-        progress(f"timing: round {number + 1} of {plan.timing_rounds}")
+    for number in range(rounds):
+        progress(f"timing: round {number + 1} of {rounds}")
         slots = exchange.deliver(case, calls, keep=True)
         queued = exchange.deliver(case, calls, keep=True)
         schedule: dict[str, Any] = {"aligned": True, "digests": True, "cover_us": cover_us}
@@ -78,7 +77,7 @@ def measure(
             side.wall_us.append(max(0.0, _wall_us(partial(run, queued, extra_s=30)) - empty_us) / calls)
         _verify_queued(exchange, queued, source)
         exchange.drop(keep_memory=True)
-    return _conclude(reference, candidate, plan, calls, floor_us, note, first_call_us, on_gpu), seen
+    return _conclude(reference, candidate, calls, floor_us, note, first_call_us, on_gpu), seen
 
 
 def _wall_us(run: Callable[[], Any]) -> float:
@@ -201,7 +200,6 @@ def _wrong_when_timed(outcome: Outcome) -> Decided:
 def _conclude(
     reference: Side,
     candidate: Side,
-    plan: Plan,
     calls: int,
     floor_us: float | None,
     note: str,
@@ -217,8 +215,8 @@ def _conclude(
         speedup_low=ratio.low,
         speedup_high=ratio.high,
         decision="unproven" if ratio.decision == "faster" and not clock.confirms else ratio.decision,
-        calls=calls * plan.timing_rounds,
-        rounds=plan.timing_rounds,
+        calls=calls * len(reference.calls_us),
+        rounds=len(reference.calls_us),
         reference_p10_us=quantile(reference.calls_us, 0.1),
         reference_p90_us=quantile(reference.calls_us, 0.9),
         candidate_p10_us=quantile(candidate.calls_us, 0.1),
@@ -252,8 +250,3 @@ def _conclude(
         text = f"{timing.candidate_us:.2f} us is below the physical floor of {floor_us:.2f} us"
         raise Decided(Verdict.REJECTED, Stage.TIMING, text, {"timing": timing, "failure": Failure("floor", text)})
     return timing
-
-
-def calls_that_fit(bytes_per_call: int, memory_bytes: int, wanted: int) -> int:
-    """How many calls can be held beside each other; at least two, so that data rotates."""
-    return max(2, min(wanted, int(MEMORY_SHARE * memory_bytes / max(1, bytes_per_call))))

@@ -7,6 +7,8 @@ truth, and by how much.
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -40,13 +42,13 @@ def lint_case(rank: Any, case: dict[str, Any]) -> list[dict[str, Any]]:
             world_size=rank.config.world_size, dtype=DTYPES[case["dtype"]],
         )  # fmt: skip
 
-    truths = [rank.truth_of(problem, lambda call=call: fresh(call), upstream=False) for call in range(2)]
+    truths = [rank.truth_of(problem, partial(fresh, call), upstream=False) for call in range(2)]
     # Asked of all ranks, since truths are made together: some hold an empty part where others hold much.
     few = torch.tensor([min((t.numel() for t in describe(truths[0].tree)[1]), default=0) <= FEW_ELEMENTS])
     few = few.to(torch.int32).to(rank.device.torch_device)
     dist.all_reduce(few)
     for call in range(2, CALLS_FOR_FEW if int(few) else 2):
-        truths.append(rank.truth_of(problem, lambda call=call: fresh(call), upstream=False))
+        truths.append(rank.truth_of(problem, partial(fresh, call), upstream=False))
     contexts = [context_of(call) for call in range(len(truths))]
     truth, context = truths[0], contexts[0]
     number, world_size = rank.config.rank, rank.config.world_size
@@ -60,13 +62,10 @@ def lint_case(rank: Any, case: dict[str, Any]) -> list[dict[str, Any]]:
         "honest": lambda: _honest(problem, fresh(0)),
     }
     rows = {name: _score(problem, truth, make, context) for name, make in once.items()}
-    rows["constant"] = _worst(
-        _score(problem, t, lambda t=t: _constants(t, truths), c) for t, c in zip(truths, contexts, strict=True)
-    )
-    rows["previous_call"] = _worst(
-        _score(problem, truths[i - 1], lambda t=truths[i]: _native(t.tree, t.dtypes), contexts[i - 1])
-        for i in range(1, len(truths))
-    )
+    guesses = [partial(_constants, t, truths) for t in truths]
+    rows["constant"] = _worst(map(_score, repeat(problem), truths, guesses, contexts))
+    older = [partial(_native, t.tree, t.dtypes) for t in truths[1:]]
+    rows["previous_call"] = _worst(map(_score, repeat(problem), truths[:-1], older, contexts[:-1]))
     return [{"null": name, **rows[name]} for name in (*NULLS, "honest")]
 
 
