@@ -1,0 +1,61 @@
+"""`pkb agent 13 --model M --steps 20`: a model that hands in kernels, reads the verdicts and tries again."""
+
+from typing import Annotated
+
+import typer
+
+from pkb.cli import model_options as options
+from pkb.cli.generate import path_text
+from pkb.cli.problems_option import ProblemsFolder
+from pkb.cli.runs_option import StoreFolder
+
+
+def agent(
+    problems: options.Problems = None,
+    model: options.ModelName = None,
+    backend: options.Backend = "cuda",
+    samples: options.Samples = 1,
+    steps: Annotated[int, typer.Option(help="Answers for each problem and sample.")] = 20,
+    budget_tokens: Annotated[int | None, typer.Option(help="Tokens for each, in and out together.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="US dollars for each; needs --prices.")] = None,
+    budget_seconds: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Time of model and judge for each.")
+    ] = None,
+    platform: options.PlatformName = "auto",
+    ranks: options.Ranks = 4,
+    size: options.Size = None,
+    dtype: options.Dtype = None,
+    plan: options.PlanName = "standard",
+    hardware: options.HardwareName = "h100x8",
+    shots: options.Shots = None,
+    parts: options.PartsFolder = None,
+    temperature: options.Temperature = None,
+    max_tokens: options.MaxTokens = None,
+    time_limit: options.TimeLimit = 600.0,
+    retries: options.Retries = 4,
+    parallel: options.Parallel = 4,
+    prices: options.PricesFile = None,
+    name: options.RunName = "",
+    resume: options.Resume = None,
+    out: options.OutFolder = None,
+    store: StoreFolder = None,
+    folder: ProblemsFolder = None,
+    json_out: options.JsonOut = False,
+) -> None:
+    """Let a model work on problems: it hands in kernels, is told what the judge found, and tries again."""
+    from pkb.cli import model_runs
+
+    if resume is not None:
+        model_runs.refuse_with_resume(problems, model)
+        model_runs.resume(store, resume, kind="agent", evaluate=True, out=out, json_out=json_out)
+        return
+    fields = dict(
+        backend=backend, platform=platform, ranks=ranks, size=size, dtype=dtype, plan=plan, hardware=hardware,
+        shots=shots, parts_folder=path_text(parts), problems_folder=path_text(folder), temperature=temperature,
+        max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=parallel, steps=steps,
+        budget_tokens=budget_tokens, budget_usd=budget_usd, budget_seconds=budget_seconds,
+    )  # fmt: skip
+    model_runs.begin(
+        store, kind="agent", problems=problems, model=model, fields=fields, prices=prices, samples=samples, name=name,
+        evaluate=True, out=out, json_out=json_out,
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""`pkb generate 1-8 --model M`: one answer of a model for each problem, judged and stored."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pkb.cli import model_options as options
+from pkb.cli.problems_option import ProblemsFolder
+from pkb.cli.runs_option import StoreFolder
+
+
+def generate(
+    problems: options.Problems = None,
+    model: options.ModelName = None,
+    backend: options.Backend = "cuda",
+    samples: options.Samples = 1,
+    platform: options.PlatformName = "auto",
+    ranks: options.Ranks = 4,
+    size: options.Size = None,
+    dtype: options.Dtype = None,
+    plan: options.PlanName = "standard",
+    hardware: options.HardwareName = "h100x8",
+    shots: options.Shots = None,
+    parts: options.PartsFolder = None,
+    temperature: options.Temperature = None,
+    max_tokens: options.MaxTokens = None,
+    time_limit: options.TimeLimit = 600.0,
+    retries: options.Retries = 4,
+    parallel: options.Parallel = 4,
+    prices: options.PricesFile = None,
+    evaluate: Annotated[
+        bool, typer.Option("--eval/--no-eval", help="Judge the answers; --resume RUN does it later.")
+    ] = True,
+    name: options.RunName = "",
+    resume: options.Resume = None,
+    out: options.OutFolder = None,
+    store: StoreFolder = None,
+    folder: ProblemsFolder = None,
+    json_out: options.JsonOut = False,
+) -> None:
+    """Ask a model for candidates, one answer each, and judge them."""
+    from pkb.cli import model_runs
+
+    if resume is not None:
+        model_runs.refuse_with_resume(problems, model)
+        model_runs.resume(store, resume, kind="generate", evaluate=evaluate, out=out, json_out=json_out)
+        return
+    fields = dict(
+        backend=backend, platform=platform, ranks=ranks, size=size, dtype=dtype, plan=plan, hardware=hardware,
+        shots=shots, parts_folder=path_text(parts), problems_folder=path_text(folder), temperature=temperature,
+        max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=parallel,
+    )  # fmt: skip
+    model_runs.begin(
+        store, kind="generate", problems=problems, model=model, fields=fields, prices=prices, samples=samples, name=name,
+        evaluate=evaluate, out=out, json_out=json_out,
+    )  # fmt: skip
+
+
+def path_text(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())

@@ -1,0 +1,41 @@
+"""Options that `pkb generate` and `pkb agent` share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pkb.types.plan import PLANS
+
+Problems = Annotated[str | None, typer.Argument(help="Ids, names, stems, ranges: 1-8,13; or all.")]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="As inspect-ai names it: openai/MODEL, anthropic/MODEL, openai-api/SERVICE/MODEL, vllm/MODEL, ...",
+    ),
+]
+Backend = Annotated[str, typer.Option(help="Programming model: cuda, triton, parallelkittens, nvshmem or nccl-device.")]
+Samples = Annotated[int, typer.Option(help="How many for each problem.")]
+PlatformName = Annotated[str, typer.Option("--platform", help="Where to judge: auto, cpu, virtual or node.")]
+Ranks = Annotated[int, typer.Option(help="How many ranks.")]
+Size = Annotated[str | None, typer.Option(help="tiny, paper, real or odd. Default: paper, on cpu tiny.")]
+Dtype = Annotated[str | None, typer.Option(help="Default: bf16 where the problem has it.")]
+PlanName = Annotated[str, typer.Option("--plan", help=f"How thorough: {', '.join(PLANS)}.")]
+HardwareName = Annotated[str, typer.Option("--hardware", help="The machine in the prompt: a name, or a .toml file.")]
+Shots = Annotated[int | None, typer.Option(help="Worked examples. Default: 1 where the backend has any.")]
+PartsFolder = Annotated[Path | None, typer.Option("--parts", metavar="DIR", help="Prompt parts of your own.")]
+Temperature = Annotated[float | None, typer.Option(help="Default: the provider's.")]
+MaxTokens = Annotated[int | None, typer.Option(help="Of one answer. Default: the provider's.")]
+TimeLimit = Annotated[float, typer.Option(metavar="SECONDS", help="For one answer, retries included.")]
+Retries = Annotated[int, typer.Option(help="After rate limits and lost connections.")]
+Parallel = Annotated[int, typer.Option(help="Answers asked for at once; evaluations come one by one.")]
+PricesFile = Annotated[
+    Path | None, typer.Option("--prices", metavar="FILE", help="What tokens cost; see docs/models.md.")
+]
+RunName = Annotated[str, typer.Option("--name", help="A name for the run.")]
+Resume = Annotated[
+    str | None, typer.Option(metavar="RUN", help="Go on with a run: id, the beginning of one, a name, or latest.")
+]
+OutFolder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Also write the candidates to a folder.")]
+JsonOut = Annotated[bool, typer.Option("--json", help="A JSON document on standard output.")]

@@ -1,0 +1,139 @@
+"""Begins, resumes and reports the runs of `pkb generate` and `pkb agent`."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from pkb.cli.runs_option import open_store
+from pkb.types.errors import UserError
+
+if TYPE_CHECKING:
+    from pkb.generate.session import Outcome
+    from pkb.generate.settings import Settings
+    from pkb.problems.base import Problem
+    from pkb.store import Run, Store
+
+Kind = Literal["generate", "agent"]
+
+
+def refuse_with_resume(problems: str | None, model: str | None) -> None:
+    if problems is not None or model is not None:
+        raise UserError("--resume goes on with what the run was begun with", "leave problems and --model out")
+
+
+def begin(
+    folder: Path | None,
+    *,
+    kind: Kind,
+    problems: str | None,
+    model: str | None,
+    fields: dict[str, Any],
+    prices: Path | None,
+    samples: int,
+    name: str,
+    evaluate: bool,
+    out: Path | None,
+    json_out: bool,
+) -> None:
+    if problems is None or model is None:
+        raise UserError("which problems, and which model?", f"pkb {kind} 1-8 --model openai/MODEL, or --resume RUN")
+    if samples < 1:
+        raise UserError(f"--samples {samples} asks for nothing", "give 1 or more")
+    from pkb.generate.models import open_model
+    from pkb.generate.prices import price_of
+    from pkb.generate.settings import Settings
+
+    settings = Settings(model=model, price=price_of(model, prices) if prices else None, **fields)
+    chosen = settings.registry().select(problems)
+    if evaluate:
+        settings = _settle(settings, chosen)
+    tasks = settings.tasks(chosen, samples=samples)
+    settings.prompt(chosen[0], tasks[0])  # wrong words for backend, hardware or parts are told before a run exists
+    open_model(model, temperature=None, max_tokens=None, retries=0)  # and so is a missing key
+    with open_store(folder) as store:
+        config = settings.to_dict() | {"problems": [problem.stem for problem in chosen], "samples": samples}
+        run = store.create_run(kind, name=name, config=config, tasks=tasks)
+        _work(store, run, settings, evaluate=evaluate, out=out, json_out=json_out)
+
+
+def resume(
+    folder: Path | None, reference: str, *, kind: Kind, evaluate: bool, out: Path | None, json_out: bool
+) -> None:
+    from pkb.generate.session import open_run
+
+    with open_store(folder) as store:
+        run, settings = open_run(store, reference, kind=kind)
+        _work(store, run, settings, evaluate=evaluate, out=out, json_out=json_out)
+
+
+def _settle(settings: "Settings", chosen: list["Problem"]) -> "Settings":
+    """The platform by name, and every case checked: no answer is paid for that cannot be judged."""
+    from pkb.cli.evaluate import check_case, pick_platform
+
+    platform, facts = pick_platform(settings.platform)
+    settings = replace(settings, platform=platform)
+    for problem, task in zip(chosen, settings.tasks(chosen, samples=1), strict=True):
+        check_case(problem, facts, size=task.size, ranks=task.ranks, dtype=task.dtype)
+    return settings
+
+
+def _work(
+    store: "Store", run: "Run", settings: "Settings", *, evaluate: bool, out: Path | None, json_out: bool
+) -> None:
+    from pkb.cli.output import show_progress, write_json
+    from pkb.generate.session import work_on
+
+    print(f"run {run.id} in {store.root}", file=sys.stderr, flush=True)
+    try:
+        with show_progress() as progress:
+            found = work_on(store, run, settings, evaluate=evaluate, progress=progress)
+    except KeyboardInterrupt:
+        print(f"interrupted; go on with: pkb {run.kind} --resume {run.id} --store {store.root}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if out is not None:
+        _write(store, found, out)
+    if json_out:
+        write_json("-", {"run": run.id, "store": str(store.root), "tasks": [one.to_dict() for one in found]})
+    else:
+        for one in found:
+            print(line(one))
+    waiting = sum(one.task.state in ("waiting", "claimed") for one in found)
+    if waiting:
+        print(f"{waiting} wait to be judged: pkb {run.kind} --resume {run.id}", file=sys.stderr)
+    raise typer.Exit(1 if any(one.task.state == "failed" for one in found) else 0)
+
+
+def line(outcome: "Outcome") -> str:
+    """`13_gemm_allreduce s0  correct  1.23x (1.10 to 1.36) faster  custom  1 answer`."""
+    task, row = outcome.task, outcome.evaluation
+    words = [f"{task.problem} s{task.sample}"]
+    if row is None:
+        words.append({"done": "no candidate", "failed": "no answer"}.get(task.state, task.state))
+    else:
+        words.append(row.verdict)
+        if row.speedup is not None:
+            words.append(f"{row.speedup:.2f}x ({row.speedup_low:.2f} to {row.speedup_high:.2f}) {row.decision}")
+        elif row.verdict != "correct":
+            words.append(" ".join(row.detail.split())[:200])
+        words.append(row.communication)
+    if outcome.problem:
+        words.append(" ".join(outcome.problem.split())[:200])
+    words.append(f"{outcome.answers} answer{'s' * (outcome.answers != 1)}")
+    return "  ".join(words)
+
+
+def _write(store: "Store", found: list["Outcome"], folder: Path) -> None:
+    """The candidates that the verdicts are about; `pkb eval` and `pkb runs import` understand the names."""
+    try:
+        for one in found:
+            if one.evaluation is None or one.evaluation.candidate_sha is None:
+                continue
+            place = folder / f"sample{one.task.sample}" if one.task.sample else folder
+            place.mkdir(parents=True, exist_ok=True)
+            path = place / f"{one.task.problem}_{one.task.backend}.py"
+            path.write_bytes(store.objects.get(one.evaluation.candidate_sha))
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}", "choose another place") from error

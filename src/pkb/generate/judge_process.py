@@ -1,0 +1,112 @@
+"""The judge as a process of its own: a request a line on standard input, progress and the verdict on standard output.
+
+`Judge` (judging.py) starts it. It is apart from the process that talks to models for three reasons: an evaluation blocks, it
+must be stoppable at any moment, and no candidate may run below a process that has a provider's key in its environment.
+
+When standard input closes, because the other side is done, was interrupted or was killed, an evaluation in progress is
+interrupted as by Ctrl-C, and cleans up.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import queue
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from pkb.types.errors import UserError
+
+LOCK_LIMIT_S = 3600.0
+_LOCK_POLL_S = 0.5
+
+Say = Callable[[dict[str, Any]], None]
+
+
+def main() -> None:
+    # What a library prints must not end up between our lines.
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)
+        with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+            _serve(answers)
+
+
+def _serve(answers: IO[str]) -> None:
+    requests: queue.Queue[str | None] = queue.Queue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+
+    def say(message: dict[str, Any]) -> None:
+        answers.write(json.dumps(message, allow_nan=False, default=str) + "\n")
+        answers.flush()
+
+    while (line := requests.get()) is not None:
+        try:
+            say({"evaluation": _judge(json.loads(line), say)})
+        except UserError as error:
+            say({"user_error": error.message, "fix": error.fix})
+        except Exception:  # the process boundary: whoever asked is told, and goes on
+            say({"error": traceback.format_exc()})
+
+
+def _read(requests: "queue.Queue[str | None]") -> None:
+    for line in sys.stdin:
+        requests.put(line)
+    requests.put(None)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _judge(request: dict[str, Any], say: Say) -> dict[str, Any]:
+    from pkb.judge.pipeline import evaluate
+    from pkb.types.job import Job
+    from pkb.types.plan import plan
+
+    folder = request["problems_folder"]
+    # Named so that the next evaluation takes it away if this process is killed (judge/stale.py).
+    with tempfile.TemporaryDirectory(prefix=f"pkb-candidate-{os.getpid()}-") as place:
+        path = Path(place) / request["filename"]
+        path.write_bytes(request["code"].encode("utf-8", "replace"))
+        job = Job(
+            candidate=path, problem=request["problem"], platform=request["platform"], ranks=request["ranks"],
+            size=request["size"], dtype=request["dtype"], plan=plan(request["plan"]),
+            problems_folder=Path(folder) if folder else None, call_limit_s=request["call_limit_s"],
+        )  # fmt: skip
+        with _device(job.platform, say):
+            return evaluate(job, progress=lambda what: say({"progress": what})).to_dict()
+
+
+@contextlib.contextmanager
+def _device(platform: str, say: Say) -> Iterator[None]:
+    """One evaluation at a time on a device, whoever asks: two at once would spoil each other's times."""
+    device = "cpu" if platform == "cpu" else "gpu"
+    path = Path(tempfile.gettempdir()) / f"pkb-device-{os.getuid()}-{device}.lock"
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + LOCK_LIMIT_S
+        told = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"another evaluation has held the {device} for {LOCK_LIMIT_S:.0f} s", f"see who holds {path}"
+                    ) from None
+            if not told:
+                say({"progress": f"waiting for another evaluation on the {device}"})
+                told = True
+            time.sleep(_LOCK_POLL_S)
+        yield
+    finally:
+        os.close(file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Works on a run of the store: asks for what is missing, has it judged, and leaves the run in a state that can be resumed."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pkb.generate.journal import StoreJournal
+from pkb.generate.judging import Judge, Progress
+from pkb.generate.models import need_inspect, open_model
+from pkb.generate.settings import Settings
+from pkb.store import EvaluationRow, Run, Store, Task
+from pkb.types.errors import UserError
+
+LOGS = "logs"
+"""Folder of inspect's logs inside the store; `inspect view --log-dir STORE/logs` shows them."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A task of the run with what has come of it."""
+
+    task: Task
+    evaluation: EvaluationRow | None
+    """The last verdict; of an agent that is the best kernel's."""
+    answers: int
+    problem: str
+    """Why there is no verdict, or why the task failed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {
+            "task": self.task.to_dict(),
+            "evaluation": self.evaluation and self.evaluation.to_dict(),
+        }
+
+
+def open_run(store: Store, reference: str, *, kind: str) -> tuple[Run, Settings]:
+    """A run to resume, and how it was begun."""
+    run = store.run(reference)
+    if run.kind != kind:
+        raise UserError(f"run {run.id} is of kind {run.kind}", f"`pkb {run.kind} --resume` may know it")
+    return run, Settings.from_dict(run.config)
+
+
+def work_on(
+    store: Store, run: Run, settings: Settings, *, evaluate: bool = True, progress: Progress = lambda what: None
+) -> list[Outcome]:
+    """Everything that is not done yet. Ctrl-C leaves the run `interrupted`, with each task done or waiting."""
+    need_inspect()
+    from pkb.generate.tasks import Kind, build
+    from pkb.generate.work import items_of
+
+    model = open_model(
+        settings.model, temperature=settings.temperature, max_tokens=settings.max_tokens, retries=settings.retries
+    )
+    journal, judge = StoreJournal(store, run.id), Judge(progress)
+    claimed = journal.claim_all()
+    store.set_run_state(run.id, "open")
+    ended = False
+    try:
+        with journal:
+            items = items_of(settings, claimed)
+            if items:
+                kind: Kind = "agent" if run.kind == "agent" else "generate"
+                task = build(kind, settings, items, journal=journal, judge=judge, progress=progress)
+                _evaluate(task, model, journal=journal, evaluate=evaluate, settings=settings,
+                          logs=store.root / LOGS / run.id)  # fmt: skip
+            if journal.fatal is not None:
+                raise journal.fatal
+            ended = True
+    finally:
+        judge.close()
+        left = store.tasks(run.id, state="waiting") + store.tasks(run.id, state="claimed")
+        if not left:
+            store.set_run_state(run.id, "complete")
+        elif not ended:
+            store.set_run_state(run.id, "interrupted")
+    return outcomes(store, run)
+
+
+def _evaluate(task: Any, model: Any, *, journal: StoreJournal, evaluate: bool, settings: Settings, logs: Path) -> None:
+    """inspect's evaluation. A task that it ended with an error of ours is failed, with that error."""
+    from inspect_ai import eval as inspect_eval
+
+    logs_of_tasks = inspect_eval(
+        task, model=model, log_dir=str(logs), display="none", log_level="warning", fail_on_error=False, score=evaluate,
+        max_samples=settings.parallel, max_connections=settings.parallel, ctl_server=False,
+    )  # fmt: skip
+    # inspect takes Ctrl-C for itself: what it interrupted has the status, or no log at all.
+    if not logs_of_tasks or logs_of_tasks[0].status == "cancelled":
+        raise KeyboardInterrupt
+    log = logs_of_tasks[0]
+    by_key = {task.key: task for task in journal.claimed.values()}
+    for sample in log.samples or ():
+        broken = by_key.get(str((sample.metadata or {}).get("task")))
+        if sample.error is not None and broken is not None:
+            journal.failed(broken, sample.error.message)
+    if log.status == "error" and log.error is not None:
+        raise RuntimeError(f"inspect ended with an error: {log.error.message}")
+
+
+def outcomes(store: Store, run: Run) -> list[Outcome]:
+    last: dict[str, EvaluationRow] = {}
+    for each in store.evaluations([run.id]):
+        if each.task_key not in last or each.step >= last[each.task_key].step:
+            last[each.task_key] = each
+    found = []
+    for task in store.tasks(run.id):
+        steps = store.steps(run.id, task.key)
+        row = last.get(task.key)
+        said = steps[-1].error if steps else ""
+        problem = task.error or ("" if row is not None else said or f"the task is {task.state}")
+        found.append(Outcome(task, row, len(steps), problem))
+    return found

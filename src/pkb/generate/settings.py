@@ -1,0 +1,117 @@
+"""How candidates are asked for and judged: all of a run but its problems. Stored with the run, so that it can be resumed."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pkb.generate.judging import Request
+from pkb.generate.prices import Price, price_from
+from pkb.generate.prompt import Prompt, compose
+from pkb.generate.prompt_examples import examples
+from pkb.platforms.registry import PLATFORMS, resolve
+from pkb.problems.base import DTYPES, SIZE_NAMES, Problem
+from pkb.problems.registry import Registry, default_registry, load_folder
+from pkb.store import TaskSpec
+from pkb.types.errors import UserError
+from pkb.types.plan import plan as plan_named
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    model: str
+    backend: str = "cuda"
+    platform: str = "auto"
+    ranks: int = 4
+    size: str | None = None
+    """None: `tiny` on cpu, else `paper`."""
+    dtype: str | None = None
+    """None: bf16 where the problem has it."""
+    plan: str = "standard"
+    hardware: str = "h100x8"
+    """The machine that the prompt describes."""
+    shots: int | None = None
+    """Worked examples in the prompt; None: one where the backend has any."""
+    parts_folder: str | None = None
+    problems_folder: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    """Of one answer."""
+    time_limit_s: float = 600.0
+    """For one answer, retries included."""
+    retries: int = 4
+    parallel: int = 4
+    """Answers asked for at the same time; evaluations come one by one all the same."""
+    price: Price | None = None
+    steps: int = 20
+    """Answers of an agent; this and the budgets are for each problem and sample."""
+    budget_tokens: int | None = None
+    budget_usd: float | None = None
+    budget_seconds: float | None = None
+    """Of the model's and the judge's time together."""
+
+    def __post_init__(self) -> None:
+        plan_named(self.plan)
+        if self.platform not in ("auto", *PLATFORMS):
+            raise UserError(f"no platform is called {self.platform!r}", f"platforms are auto, {', '.join(PLATFORMS)}")
+        if self.size is not None and self.size not in SIZE_NAMES:
+            raise UserError(f"no size is called {self.size!r}", f"sizes are {', '.join(SIZE_NAMES)}")
+        if self.dtype is not None and self.dtype not in DTYPES:
+            raise UserError(f"no dtype is called {self.dtype!r}", f"dtypes are {', '.join(DTYPES)}")
+        for name in ("ranks", "max_tokens", "time_limit_s", "parallel", "steps", "budget_tokens", "budget_usd",
+                     "budget_seconds"):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise UserError(f"{name} = {value:g} makes no sense", "give a number above 0")
+        if self.budget_usd is not None and self.price is None:
+            raise UserError("a budget in dollars needs prices", "--prices FILE.toml; docs/models.md shows the form")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"price": self.price and self.price.to_dict()}
+
+    @staticmethod
+    def from_dict(config: Mapping[str, Any]) -> "Settings":
+        known = {field.name for field in fields(Settings)}
+        chosen = {name: value for name, value in config.items() if name in known}
+        if chosen.get("price"):
+            chosen["price"] = price_from(chosen["price"], where="the run's price")
+        return Settings(**chosen)
+
+    def registry(self) -> Registry:
+        folder = self.problems_folder
+        return default_registry() if folder is None else default_registry().plus(load_folder(Path(folder)))
+
+    def tasks(self, problems: list[Problem], *, samples: int) -> list[TaskSpec]:
+        """A task for each problem and sample; the case is settled here, so that a resumed run judges the same one."""
+        size = self.size or ("tiny" if self.platform == "cpu" else "paper")
+        return [
+            TaskSpec(
+                collection=self.model, problem=problem.stem, backend=self.backend, sample=sample,
+                platform=self.platform, ranks=self.ranks, size=size, dtype=self.dtype or problem.default_dtype,
+                plan=self.plan,
+            )
+            for problem in problems
+            for sample in range(samples)
+        ]  # fmt: skip
+
+    def prompt(self, problem: Problem, task: TaskSpec) -> Prompt:
+        return compose(
+            problem,
+            backend=self.backend,
+            hardware=self.hardware,
+            ranks=task.ranks,
+            size=task.size,
+            dtype=task.dtype,
+            shots=self.shots if self.shots is not None else min(1, len(examples(self.backend))),
+            parts_folder=Path(self.parts_folder) if self.parts_folder else None,
+        )
+
+    def request(self, task: TaskSpec, code: str) -> Request:
+        return Request(
+            code=code, filename=filename(task), problem=task.problem, platform=resolve(task.platform),
+            ranks=task.ranks, size=task.size, dtype=task.dtype, plan=task.plan, problems_folder=self.problems_folder,
+        )  # fmt: skip
+
+
+def filename(task: TaskSpec) -> str:
+    return f"{task.problem}_{task.backend}.py"

@@ -1,0 +1,142 @@
+"""inspect-ai tasks: problems as the dataset, a solver, and the judge's verdict as the score.
+
+`inspect eval pkb/oneshot -T problems=1-8 --model ...` runs one by itself, with inspect's log only; `pkb generate` and
+`pkb agent` run the same with a run of the store behind it.
+"""
+
+import atexit
+import sys
+from dataclasses import replace
+from typing import Literal
+
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import ChatMessageSystem, ChatMessageUser
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer
+from inspect_ai.solver import TaskState
+
+from pkb.generate.agent import agent_solver
+from pkb.generate.feedback import feedback
+from pkb.generate.journal import Journal, NoJournal
+from pkb.generate.judging import Document, Judge, JudgeFailed, Progress
+from pkb.generate.oneshot import STEP, one_shot_solver
+from pkb.generate.settings import Settings
+from pkb.generate.work import CODE, PROBLEM, VERDICT, Item, Work, items_of
+from pkb.platforms.registry import resolve
+
+Kind = Literal["generate", "agent"]
+
+
+@task
+def oneshot(
+    problems: str = "1",
+    backend: str = "cuda",
+    platform: str = "auto",
+    ranks: int = 4,
+    size: str | None = None,
+    dtype: str | None = None,
+    plan: str = "standard",
+    hardware: str = "h100x8",
+    shots: int | None = None,
+    samples: int = 1,
+) -> Task:
+    """One answer for each problem (`1-8,13`, names, `all`) and sample."""
+    settings = Settings(
+        model="inspect", backend=backend, platform=platform, ranks=ranks, size=size, dtype=dtype, plan=plan,
+        hardware=hardware, shots=shots,
+    )  # fmt: skip
+    return _by_itself("generate", settings, problems=str(problems), samples=samples)
+
+
+@task
+def agent(
+    problems: str = "1",
+    backend: str = "cuda",
+    platform: str = "auto",
+    ranks: int = 4,
+    size: str | None = None,
+    dtype: str | None = None,
+    plan: str = "standard",
+    hardware: str = "h100x8",
+    shots: int | None = None,
+    samples: int = 1,
+    steps: int = 20,
+    budget_tokens: int | None = None,
+    budget_seconds: float | None = None,
+) -> Task:
+    """An agent at each problem and sample."""
+    settings = Settings(
+        model="inspect", backend=backend, platform=platform, ranks=ranks, size=size, dtype=dtype, plan=plan,
+        hardware=hardware, shots=shots, steps=steps, budget_tokens=budget_tokens, budget_seconds=budget_seconds,
+    )  # fmt: skip
+    return _by_itself("agent", settings, problems=str(problems), samples=samples)
+
+
+def _by_itself(kind: Kind, settings: Settings, *, problems: str, samples: int) -> Task:
+    settings = replace(settings, platform=resolve(settings.platform))
+    items = items_of(settings, settings.tasks(settings.registry().select(problems), samples=samples))
+    judge = Judge(_to_stderr)
+    atexit.register(judge.close)
+    return build(kind, settings, items, journal=NoJournal(), judge=judge, progress=_to_stderr)
+
+
+def build(
+    kind: Kind, settings: Settings, items: list[Item], *, journal: Journal, judge: Judge, progress: Progress
+) -> Task:
+    work = Work(settings, items, journal=journal, judge=judge, progress=progress)
+    dataset = MemoryDataset(
+        [
+            Sample(
+                id=item.name,
+                input=[ChatMessageSystem(content=item.prompt.system), ChatMessageUser(content=item.prompt.user)],
+                metadata={"task": item.task.key, "prompt_sha256": item.prompt.sha256},
+            )
+            for item in items
+        ]
+    )
+    solve = agent_solver(work) if kind == "agent" else one_shot_solver(work)
+    name = "agent" if kind == "agent" else "oneshot"
+    return Task(
+        dataset=dataset, solver=solve, scorer=verdict_scorer(work), name=name, metadata={"backend": settings.backend}
+    )
+
+
+def verdict_scorer(work: Work) -> Scorer:
+    """`correct` and `faster`, 0 or 1. An agent's verdict is there already; a single answer is judged here."""
+
+    @scorer(name="verdict", metrics={"correct": [mean()], "faster": [mean()]})
+    def verdict() -> Scorer:
+        async def score(state: TaskState, target: Target) -> Score:
+            item, code = work.item(state), state.store.get(CODE)
+            document: Document | None = state.store.get(VERDICT)
+            if document is None and code is not None:
+                try:
+                    document = await work.judge(item, code)
+                except JudgeFailed as error:
+                    work.journal.failed(item.task, str(error))
+                    raise
+                work.journal.judged(item.task, STEP, document, done=True)
+            return _score(document, code, why=str(state.store.get(PROBLEM) or work.journal.fatal or "no answer"))
+
+        return score
+
+    return verdict()
+
+
+def _score(document: Document | None, code: str | None, *, why: str) -> Score:
+    if document is None:
+        return Score(value={"correct": 0, "faster": 0}, explanation=why)
+    timing = document.get("timing") or {}
+    correct = document["verdict"] == "correct"
+    # All samples would make the log large; the store has them.
+    small = {name: value for name, value in timing.items() if not name.endswith("_samples_us")}
+    return Score(
+        value={"correct": int(correct), "faster": int(correct and timing.get("decision") == "faster")},
+        answer=code,
+        explanation=feedback(document),
+        metadata={"verdict": document["verdict"], "evaluation": document | {"timing": small or None, "profile": None}},
+    )
+
+
+def _to_stderr(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)

@@ -1,0 +1,76 @@
+"""What an agent is told is what a person is shown, and no more."""
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from verdict_examples import example
+
+from pkb.cli.panel import render
+from pkb.generate.feedback import feedback
+from pkb.types.verdict import Failure, Verdict
+
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+def panel_text(evaluation: object) -> str:
+    out = io.StringIO()
+    Console(file=out, width=2000, highlight=False).print(render(evaluation))  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_every_number_in_the_feedback_is_in_the_panel(verdict: Verdict) -> None:
+    """A field that the panel leaves out, or shows with fewer digits, would bring a number that is not there."""
+    evaluation = replace(
+        example(verdict),
+        environment={"oracle seed": "918273645", "torch": "7.7.7"},
+        isolation={"landlock": "on 55555"},
+        candidate={"file": "x.py", "sha256": "31337" * 12, "backend": "cuda"},
+    )
+    shown = set(_NUMBER.findall(panel_text(evaluation)))
+    told = set(_NUMBER.findall(feedback(evaluation.to_dict())))
+    assert told - shown == set()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "parts"),
+    [
+        (
+            Verdict.WRONG,
+            ["WRONG in stage", "values differ", "ranks 1, 2, 3 differ", "looks like the data of the call before"],
+        ),
+        (Verdict.RACE, ["race of kind", "right alone, wrong when calls are queued"]),
+        (Verdict.DEADLOCK, ["rank 0:", "waiting"]),
+        (Verdict.COMPILE_ERROR, ["COMPILE ERROR in stage build"]),
+        (
+            Verdict.CORRECT,
+            ["95 % interval 1.91 to 2.08", "faster than the reference", "communication: ", "hardware limit"],
+        ),
+        (Verdict.REJECTED, ["broke the rule"]),
+        (Verdict.HARNESS_ERROR, ["says nothing about your kernel"]),
+    ],
+)
+def test_what_helps_is_told(verdict: Verdict, parts: list[str]) -> None:
+    text = feedback(example(verdict).to_dict())
+    for part in parts:
+        assert part in text
+
+
+def test_times_that_are_not_believed_are_not_told() -> None:
+    rejected = replace(example(Verdict.REJECTED), timing=example(Verdict.CORRECT).timing)
+    text = feedback(rejected.to_dict())
+    assert "not to be believed" in text
+    assert "speedup" not in text
+
+
+def test_a_candidate_cannot_flood_the_conversation() -> None:
+    loud = Failure("RuntimeError", "x" * 100_000, rank=0, trace="y\n" * 50_000)
+    evaluation = replace(
+        example(Verdict.RUNTIME_ERROR), failure=loud, detail="z" * 50_000, output_tail="\x1b[2J" + "w\n" * 9999
+    )
+    text = feedback(evaluation.to_dict())
+    assert len(text) < 8000
+    assert "\x1b" not in text
