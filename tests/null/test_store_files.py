@@ -268,3 +268,25 @@ def test_export_to_standard_output(root: Path, run: Run, monkeypatch: pytest.Mon
             write_parquet(reader, [run], out="-")
     lines: list[dict[str, Any]] = [json.loads(line) for line in raw.getvalue().splitlines()]
     assert lines[0]["run"] == asdict(run)
+
+
+def test_an_answer_without_a_candidate_is_exported_and_scored(tmp_path: Path) -> None:
+    """Left out, it would count as never asked, and every score would be too good."""
+    root, out = tmp_path / "runs", tmp_path / "out.jsonl"
+    with Store(root) as store:
+        run = store.create_run("generate", name="silent", tasks=[SPEC, replace(SPEC, sample=1)])
+        worker = Worker.here()
+        task = store.claim(run.id, worker)
+        assert task is not None
+        store.record_step(run.id, task.key, step=0, transcript={"said": "no code today"}, stop_reason="stop")
+        store.finish(task, worker)
+    invoke(root, "export", "latest", "--out", str(out))
+    (line,) = [json.loads(line) for line in out.read_text().splitlines()]  # the other task is still waiting
+    assert line["evaluation"] is None
+    assert line["answer"]["stop_reason"] == "stop"
+    scored = CliRunner().invoke(app, ["score", run.id[:12], "--store", str(root), "--json"])
+    assert scored.exit_code == 0, scored.output
+    (collection,) = json.loads(scored.stdout)["collections"]
+    assert (collection["samples"], collection["judged_problems"]) == (1, 1)
+    assert collection["failure_modes"]["no_answer"] == 1
+    assert collection["pass_at"]["1"]["value"] == 0

@@ -1,12 +1,14 @@
 """`pkb score`: what a set of verdicts says together."""
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pkb.cli.problems_option import ProblemsFolder
+from pkb.cli.runs_option import StoreFolder
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,7 +22,10 @@ AXES = ("parallelism", "layer", "stage", "pattern", "source")
 
 def score(
     results: Annotated[
-        list[Path], typer.Argument(metavar="RESULTS...", help="Verdicts (.json), lines of them (.jsonl), or folders.")
+        list[Path],
+        typer.Argument(
+            metavar="RESULTS...", help="Verdicts (.json), lines of them (.jsonl), folders, or stored runs (id or latest)."
+        ),
     ],
     label: Annotated[
         list[str] | None,
@@ -33,6 +38,7 @@ def score(
     seed: Annotated[int, typer.Option(help="Of the resampling behind the intervals.")] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     csv_out: Annotated[bool, typer.Option("--csv", help="One line a sample on standard output.")] = False,
+    store: StoreFolder = None,
     folder: ProblemsFolder = None,
 ) -> None:
     """Score verdicts: failure modes, pass@k, fast_p, speedups, by taxonomy. Runs nothing."""
@@ -44,7 +50,9 @@ def score(
 
     from pkb.analysis.results import read_results
 
-    found = read_results(results, labels=label or ())
+    with tempfile.TemporaryDirectory(prefix="pkb-score-") as scratch:
+        paths = [_exported(str(path), store, Path(scratch)) if _names_a_run(path) else path for path in results]
+        found = read_results(paths, labels=label or ())
     for entry in found.unreadable:
         print(f"not read: {entry.where}: {entry.why}", file=sys.stderr)
     if not found.samples:
@@ -58,6 +66,25 @@ def score(
         found, _problems_of(found, folder), comparison,
         axis=by, wanted=wanted, seed=seed, json_out=json_out, with_published=published,
     )  # fmt: skip
+
+
+def _names_a_run(path: Path) -> bool:
+    return not path.exists() and len(path.parts) == 1 and not path.suffix
+
+
+def _exported(name: str, store: Path | None, scratch: Path) -> Path:
+    """A stored run as the file that `pkb runs export` would write."""
+    from pkb.cli.runs_option import open_reader
+    from pkb.store.exporting import write_jsonl
+
+    try:
+        with open_reader(store) as reader:
+            run = reader.run(name)
+            out = scratch / f"{run.id}.jsonl"
+            write_jsonl(reader, [run], out=str(out))
+    except UserError as error:
+        raise UserError(f"{name} is neither a file nor a stored run: {error}") from None
+    return out
 
 
 def _report(

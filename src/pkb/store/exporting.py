@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pkb.store.reader import Reader
-from pkb.store.records import Run
+from pkb.store.records import Run, Task
 from pkb.types.errors import UserError
 
 _TEXT = (
@@ -27,7 +27,8 @@ _BATCH = 1000
 
 
 def jsonl_rows(reader: Reader, runs: Iterable[Run], *, sources: bool = False) -> Iterator[dict[str, Any]]:
-    """One evaluation each: the run, the task, the step, the whole verdict, and what a model said about it if one did."""
+    """One evaluation each: the run, the task, the step, the whole verdict, and what a model said about it if one did.
+    Then one line for each task that ended without a verdict."""
     for run in runs:
         tasks = {task.key: task for task in reader.tasks(run.id)}
         for row in reader.evaluations([run.id]):
@@ -44,6 +45,25 @@ def jsonl_rows(reader: Reader, runs: Iterable[Run], *, sources: bool = False) ->
             if sources:
                 line["source"] = reader.source(row.candidate_sha) if row.candidate_sha else None
             yield line
+        yield from _without_verdict(reader, run, tasks)
+
+
+def _without_verdict(reader: Reader, run: Run, tasks: dict[str, Task]) -> Iterator[dict[str, Any]]:
+    """Tasks that are done although nothing could be judged: the model answered without a candidate. Left out, they would
+    count as never asked, and every score would be too good."""
+    judged = {row.task_key for row in reader.evaluations([run.id])}
+    for key, task in tasks.items():
+        said = reader.steps(run.id, key) if task.state == "done" and key not in judged else []
+        if said:
+            yield {
+                "run": asdict(run),
+                "task": task.to_dict(),
+                "step": said[-1].step,
+                "answer": asdict(said[-1]),
+                "evaluation": None,
+                "candidate_sha": None,
+                "recorded_at": said[-1].created_at,
+            }
 
 
 def write_jsonl(reader: Reader, runs: Iterable[Run], *, out: str, sources: bool = False) -> int:
