@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pkb.judge.oracle_world import running
 from pkb.judge.references import ReferenceRow, run_references
-from pkb.platforms.registry import create, resolve
+from pkb.platforms.registry import resolve
 from pkb.problems import default_registry
 
 Rows = dict[tuple[int, str, int], dict[str, Any]]
@@ -60,11 +61,9 @@ def main() -> int:
     cases = [(size, int(ranks)) for size, _, ranks in (case.partition(":") for case in args.cases.split(","))]
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "references.jsonl"
-    platform = create(resolve(args.platform))
     chosen = default_registry().select(args.ids)
-    platform.start()
     started = time.monotonic()
-    try:
+    with running(resolve(args.platform), max(ranks for _, ranks in cases)) as platform:
         for size, ranks in cases:
             there = read(path)
             missing = [problem for problem in chosen if (problem.id, size, ranks) not in there]
@@ -85,8 +84,6 @@ def main() -> int:
                 missing, platform=platform, size=size, world_size=ranks, calls=args.calls, truth=args.truth, on_row=keep
             )
             (args.out / "references.md").write_text(table(read(path), cases))
-    finally:
-        platform.stop()
     failed = [row for row in read(path).values() if row["error"]]
     print(f"{len(read(path))} rows, {len(failed)} failed")
     return 1 if failed else 0

@@ -1,9 +1,6 @@
 """The pieces: inspect's own way in, the judge's process and its lock, the choice of the best kernel, the pages of the kit."""
 
-import fcntl
 import json
-import os
-import tempfile
 import threading
 import time
 import tomllib
@@ -25,6 +22,7 @@ from pkb.generate.registry import oneshot
 from pkb.generate.settings import Settings
 from pkb.generate.tools import KIT_PAGES, kit_page
 from pkb.generate.work import Work, items_of
+from pkb.platforms.device_lock import hold
 from pkb.store import Reader
 from pkb.types.errors import UserError
 
@@ -62,25 +60,17 @@ def test_the_entry_point_names_a_module_with_our_tasks() -> None:
     assert {"oneshot", "agent", "scripted"} <= set(dir(module))
 
 
-def test_one_evaluation_at_a_time_on_a_device_and_no_key_below(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_evaluation_at_a_time_on_a_device_and_no_key_below(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SOMEBODYS_API_KEY", "sk-not-for-candidates-0123456789")
     said: list[str] = []
     judge = Judge(said.append)
     got: list[Any] = []
-    path = Path(tempfile.gettempdir()) / f"pkb-device-{os.getuid()}-cpu.lock"
-    with path.open("a") as held:
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
+    monkeypatch.setenv("PKB_LOCK_DIR", str(tmp_path / "locks"))
+    with hold(["cpu"], wait_s=5):
         waiting = threading.Thread(target=lambda: got.append(judge.evaluate(REQUEST)))
         waiting.start()
         deadline = time.monotonic() + 60
-        while not any("waiting for another evaluation" in line for line in said):
+        while not any("waiting for cpu" in line for line in said):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert judge._process is not None

@@ -8,7 +8,6 @@ interrupted as by Ctrl-C, and cleans up.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import queue
@@ -16,16 +15,12 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from pkb.types.errors import UserError
-
-LOCK_LIMIT_S = 3600.0
-_LOCK_POLL_S = 0.5
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -64,6 +59,7 @@ def _read(requests: "queue.Queue[str | None]") -> None:
 
 def _judge(request: dict[str, Any], say: Say) -> dict[str, Any]:
     from pkb.judge.pipeline import evaluate
+    from pkb.platforms.device_lock import devices_of, hold
     from pkb.types.job import Job
     from pkb.types.plan import plan
 
@@ -77,35 +73,9 @@ def _judge(request: dict[str, Any], say: Say) -> dict[str, Any]:
             size=request["size"], dtype=request["dtype"], plan=plan(request["plan"]),
             problems_folder=Path(folder) if folder else None, call_limit_s=request["call_limit_s"],
         )  # fmt: skip
-        with _device(job.platform, say):
+        # On a CPU too, one at a time: agents work on several problems at once, and would share the cores.
+        with hold(devices_of(job.platform, job.ranks) or ["cpu"], say=lambda what: say({"progress": what})):
             return evaluate(job, progress=lambda what: say({"progress": what})).to_dict()
-
-
-@contextlib.contextmanager
-def _device(platform: str, say: Say) -> Iterator[None]:
-    """One evaluation at a time on a device, whoever asks: two at once would spoil each other's times."""
-    device = "cpu" if platform == "cpu" else "gpu"
-    path = Path(tempfile.gettempdir()) / f"pkb-device-{os.getuid()}-{device}.lock"
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        deadline = time.monotonic() + LOCK_LIMIT_S
-        told = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise UserError(
-                        f"another evaluation has held the {device} for {LOCK_LIMIT_S:.0f} s", f"see who holds {path}"
-                    ) from None
-            if not told:
-                say({"progress": f"waiting for another evaluation on the {device}"})
-                told = True
-            time.sleep(_LOCK_POLL_S)
-        yield
-    finally:
-        os.close(file)
 
 
 if __name__ == "__main__":

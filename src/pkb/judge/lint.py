@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pkb.judge.failure import CrewFailure
-from pkb.judge.oracle_world import OracleWorld, failure_words
-from pkb.platforms.registry import create
+from pkb.judge.oracle_world import OracleWorld, failure_words, running
 from pkb.problems.base import Problem
 from pkb.types.lint import LintRow
 
@@ -27,18 +26,14 @@ def lint(
     on_rows: Callable[[list[LintRow]], None] = lambda rows: None,
 ) -> list[LintRow]:
     """Rows of all cases; `on_rows` gets those of each case as soon as they are there."""
-    place = create(platform)
-    place.start()
     rows: list[LintRow] = []
-    try:
+    with running(platform, max(world_sizes), say=progress) as place:
         for world_size in world_sizes:
             with OracleWorld(place, world_size, problems_folder=problems_folder) as world:
                 for problem, size, dtype in _cases(problems, sizes, world_size, dtypes):
                     progress(f"{problem.stem}, {size}, {world_size} ranks, {dtype}")
                     rows += (found := _lint_case(world, problem, size, dtype))
                     on_rows(found)
-    finally:
-        place.stop()
     return rows
 
 

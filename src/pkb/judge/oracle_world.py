@@ -1,7 +1,9 @@
 """A world of oracle ranks that outlives a failing case: for work on many problems that judges no candidate."""
 
+import contextlib
 import secrets
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,24 @@ from pkb.judge.crew import Crew
 from pkb.judge.failure import CrewFailure, CrewSpec
 from pkb.judge.limits import UNLIMITED, Limits
 from pkb.platforms.base import Platform
+from pkb.platforms.device_lock import devices_of, hold
+from pkb.platforms.registry import create
 from pkb.problems.layouts import groups
 
 START_LIMIT_S = 180.0
 OPEN_LIMIT_S = 120.0
+
+
+@contextlib.contextmanager
+def running(platform: str, ranks: int, *, say: Callable[[str], None] = lambda text: None) -> Iterator[Platform]:
+    """The platform, started, with its GPUs for ourselves."""
+    with hold(devices_of(platform, ranks), say=say):
+        place = create(platform)
+        try:
+            place.start()
+            yield place
+        finally:
+            place.stop()
 
 
 class OracleWorld:

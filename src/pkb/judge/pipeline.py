@@ -30,6 +30,7 @@ from pkb.judge.sides import candidate_crew, oracle_crew
 from pkb.judge.stale import sweep
 from pkb.judge.timing import measure
 from pkb.platforms.base import Platform
+from pkb.platforms.device_lock import devices_of, hold
 from pkb.platforms.registry import create
 from pkb.problems.base import Problem
 from pkb.problems.layouts import groups
@@ -45,9 +46,10 @@ Progress = Callable[[str], None]
 
 
 def evaluate(job: Job, *, progress: Progress = lambda text: None) -> Evaluation:
-    """One honest verdict on one candidate."""
-    sweep()
-    return _Session(job, progress).run()
+    """One honest verdict on one candidate, alone on its GPUs."""
+    with hold(devices_of(job.platform, job.ranks), say=progress):
+        sweep()
+        return _Session(job, progress).run()
 
 
 class _Session:

@@ -11,10 +11,9 @@ from statistics import median
 from typing import Any
 
 from pkb.judge.failure import CrewFailure
-from pkb.judge.oracle_world import OracleWorld, failure_words
+from pkb.judge.oracle_world import OracleWorld, failure_words, running
 from pkb.platforms.base import Platform
 from pkb.platforms.cuda import gpus
-from pkb.platforms.registry import create
 from pkb.types.errors import UserError
 
 PART_LIMIT_S = 90.0
@@ -110,13 +109,8 @@ def probe(
     """Everything that this platform lets us measure with so many ranks, at least two."""
     if ranks < 2:
         raise UserError(f"{ranks} rank has no peer to measure a link with", "give --ranks 2 or more")
-    place = create(platform)
-    place.start()
-    try:
-        with OracleWorld(place, ranks) as world:
-            return _Run(world, place, quick=quick, progress=progress).all()
-    finally:
-        place.stop()
+    with running(platform, ranks, say=progress) as place, OracleWorld(place, ranks) as world:
+        return _Run(world, place, quick=quick, progress=progress).all()
 
 
 class _Run:

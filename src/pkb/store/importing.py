@@ -106,14 +106,14 @@ def import_folder(
     resampled: list[tuple[str, int]] = []
     refused: list[tuple[str, str]] = []
     ignored: list[str] = []
-    for path in _walk(folder):
+    for path in walk_candidates(folder):
         shown = path.relative_to(folder).as_posix()
         if path.suffix != ".py":
             ignored.append(shown)
             continue
         try:
             named = read_name(path.stem, problems=problems, default=backend)
-            source = _read(path)
+            source = read_candidate(path)
         except UserError as error:
             refused.append((shown, str(error)))
             continue
@@ -140,7 +140,7 @@ def import_folder(
     return ImportReport(run, imported, tuple(renumbered), tuple(resampled), tuple(refused), tuple(ignored))
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def walk_candidates(folder: Path) -> Iterator[Path]:
     """Files in order of their names; hidden ones and Python's caches are nobody's candidates."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
@@ -149,7 +149,7 @@ def _walk(folder: Path) -> Iterator[Path]:
                 yield Path(parent) / name
 
 
-def _read(path: Path) -> bytes:
+def read_candidate(path: Path) -> bytes:
     try:
         if not path.is_file():
             raise UserError("it is not a regular file")

@@ -1,0 +1,114 @@
+"""`pkb run`: a whole sweep, of candidates in files or written by models. It can be stopped at any moment and resumed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pkb.cli.runs_option import StoreFolder
+from pkb.types.errors import UserError
+
+if TYPE_CHECKING:
+    from pkb.cluster.tally import Tally
+
+_SHOWN_FAILURES = 5
+
+
+def run(
+    ctx: typer.Context,
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More candidates.")] = None,
+    candidates: Annotated[
+        list[Path] | None, typer.Option(metavar="PATH", help="Candidate files, or folders of them.")
+    ] = None,
+    model: Annotated[list[str] | None, typer.Option(metavar="M", help="Ask this model for candidates.")] = None,
+    problems: Annotated[str, typer.Option(help="For models: all, or ids, names and ranges such as 1-8,13.")] = "all",
+    samples: Annotated[int, typer.Option(help="For models: candidates per problem.")] = 1,
+    backend: Annotated[
+        str | None, typer.Option(help="For models: what to write, cuda if not given. For files: when names give none.")
+    ] = None,
+    platform: Annotated[str, typer.Option(help="auto, cpu, virtual or node.")] = "auto",
+    ranks: Annotated[int, typer.Option(help="How many ranks.")] = 4,
+    size: Annotated[str | None, typer.Option(help="tiny, paper, real or odd. Default: paper, on cpu tiny.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Default: bf16 where the problem has it.")] = None,
+    plan: Annotated[str, typer.Option(help="How thorough: quick, standard or paper.")] = "standard",
+    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Time against the reference.")] = True,
+    hardware: Annotated[str | None, typer.Option(help="For models: the machine that prompts describe.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="For models. Default: the model's own.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="For models: the longest answer.")] = None,
+    prices: Annotated[Path | None, typer.Option(metavar="FILE", help="For models: prices, see docs/models.md.")] = None,
+    problems_folder: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A folder with problem modules of your own (pNN_name.py).")
+    ] = None,
+    eval_limit: Annotated[float, typer.Option(metavar="SECONDS", help="What one evaluation may take.")] = 3600.0,
+    name: Annotated[str, typer.Option(help="The run's name.")] = "",
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Go on with a stored run: an id, a name, or latest.")
+    ] = None,
+    retry_errors: Annotated[
+        bool, typer.Option("--retry-errors", help="With --resume: try again what got no verdict.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="At most N tasks now; the rest can be resumed.")] = None,
+    workers: Annotated[int, typer.Option(help="Evaluations at a time, on cpu only; a GPU does one.")] = 1,
+    builders: Annotated[int | None, typer.Option(help="Builds at a time. Default: half the cores.")] = None,
+    askers: Annotated[int, typer.Option(help="Questions to models at a time.")] = 8,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Work on a Ray cluster: its address, or auto.")
+    ] = None,
+    store: StoreFolder = None,
+    json_out: Annotated[bool, typer.Option("--json", help="The summary as JSON on standard output.")] = False,
+) -> None:  # fmt: skip
+    """Evaluate many candidates. Exit status 0: every task has a verdict; 2: some have none."""
+    from pkb.cli.output import write_json
+    from pkb.cli.run_sweep import Asked, Work, begin, carry_on
+
+    # By name: typer may bring a click of its own, whose enum is not click's.
+    sources = {key: ctx.get_parameter_source(key) for key in ctx.params}
+    given = {key for key, source in sources.items() if source is not None and source.name != "DEFAULT"}
+    work = Work(workers=workers, builders=builders, askers=askers, cluster=cluster, limit=limit)
+    if resume is not None:
+        if planned := sorted(given - {"resume", "retry_errors", "limit", "workers", "builders", "askers", "cluster",
+                                      "store", "json_out"}):  # fmt: skip
+            raise UserError(
+                f"--{planned[0].replace('_', '-')} does not go with --resume: a run keeps its plan", "leave it out"
+            )
+        tally = carry_on(resume, store=store, work=work, retry_errors=retry_errors)
+    else:
+        if retry_errors:
+            raise UserError("--retry-errors needs --resume RUN", "--resume latest --retry-errors")
+        asked = Asked(
+            candidates=[*(candidates or []), *(more or [])], models=model or [], problems=problems, samples=samples,
+            backend=backend, platform=platform, ranks=ranks, size=size, dtype=dtype, plan=plan, timing=timing,
+            hardware=hardware, temperature=temperature, max_tokens=max_tokens, prices=prices,
+            problems_folder=problems_folder, eval_limit_s=eval_limit, name=name,
+        )  # fmt: skip
+        tally = begin(asked, store=store, work=work)
+    status = tally.exit_status_for(limited=limit is not None)
+    if json_out:
+        write_json("-", tally.to_dict() | {"exit_status": status})
+    else:
+        print("\n".join(summary_lines(tally, store=store)))
+    raise typer.Exit(status)
+
+
+def summary_lines(tally: "Tally", *, store: Path | None) -> list[str]:
+    where = f" --store {store}" if store else ""
+    lines = [f"{tally.run}: {tally.state}, {sum(tally.verdicts.values())} verdicts for {tally.tasks} tasks"]
+    lines += [f"  {count:>4} {verdict}" for verdict, count in tally.verdicts.items()]
+    if tally.no_answer:
+        lines.append(f"  {tally.no_answer:>4} no answer with a candidate in it")
+    if tally.timed:
+        lines.append(f"  {tally.faster:>4} proven faster than the reference, of {tally.timed} timed")
+    if tally.cost_usd is not None:
+        lines.append(f"  {tally.cost_usd:.2f} US dollars for models")
+    lines += [f"no verdict: {key}: {' '.join(why.split())[:160]}" for key, why in tally.failed[:_SHOWN_FAILURES]]
+    if (unseen := len(tally.failed) - _SHOWN_FAILURES) > 0:
+        lines.append(f"no verdict: {unseen} more")
+    if tally.failed:
+        lines.append(f"try those again: pkb run --resume {tally.run} --retry-errors{where}")
+    if tally.waiting:
+        lines.append(f"{tally.waiting} tasks wait: pkb run --resume {tally.run}{where}")
+    if tally.elsewhere:
+        lines.append(f"{tally.elsewhere} tasks are in the hands of another sweep")
+    lines.append(f"results: pkb runs show {tally.run}{where}")
+    lines.append(f"scores:  pkb runs export {tally.run} --out run.jsonl{where} && pkb score run.jsonl")
+    return lines

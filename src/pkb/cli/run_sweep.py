@@ -1,0 +1,319 @@
+"""`pkb run`, behind its options: settles what is asked for, stores the plan, and has it worked off."""
+
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from pkb.types.errors import UserError
+
+if TYPE_CHECKING:
+    from pkb.cluster.orders import Hands
+    from pkb.cluster.planning import SweepPlan
+    from pkb.cluster.ray_machines import Machines
+    from pkb.cluster.tally import Tally
+    from pkb.cluster.writing import Ask
+    from pkb.platforms.base import PlatformFacts
+    from pkb.problems.base import Problem
+    from pkb.problems.registry import Registry
+    from pkb.store import Run, Store, TaskSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Who does it: may differ from start to start of the same run."""
+
+    workers: int = 1
+    builders: int | None = None
+    askers: int = 8
+    cluster: str | None = None
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "askers", "limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"--{name} {value} makes no sense", "give 1 or more")
+        if self.builders is not None and self.builders < 0:
+            raise UserError(f"--builders {self.builders} makes no sense", "give 0 or more")
+
+    @property
+    def builders_here(self) -> int:
+        return max(1, len(os.sched_getaffinity(0)) // 2) if self.builders is None else self.builders
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a new run is to hold."""
+
+    candidates: list[Path]
+    models: list[str]
+    problems: str
+    samples: int
+    backend: str | None
+    platform: str
+    ranks: int
+    size: str | None
+    dtype: str | None
+    plan: str
+    timing: bool
+    hardware: str | None
+    temperature: float | None
+    max_tokens: int | None
+    prices: Path | None
+    problems_folder: Path | None
+    eval_limit_s: float
+    name: str
+
+    def __post_init__(self) -> None:
+        if bool(self.candidates) == bool(self.models):
+            raise UserError("a sweep is of candidates or of models", "give --candidates PATH or --model M")
+        if self.samples < 1:
+            raise UserError(f"--samples {self.samples} asks for nothing", "give 1 or more")
+        if self.ranks < 1:
+            raise UserError(f"--ranks {self.ranks} makes no group", "give 1 or more")
+        if not 0 < self.eval_limit_s < float("inf"):
+            raise UserError(f"--eval-limit {self.eval_limit_s:g} is no limit", "give a number above 0")
+
+
+def begin(asked: Asked, *, store: Path | None, work: Work, ask: "Ask | None" = None) -> "Tally":
+    """A new run, planned, stored and worked off."""
+    from pkb.cli.runs_option import open_store
+    from pkb.cluster.orders import folder_text
+    from pkb.cluster.settings import Settings
+
+    with _machines(work.cluster) as machines:
+        plan, hardware = _plan(asked, machines)
+        for note in (*(f"{file}: refused: {why}" for file, why in plan.refused), *plan.notes):
+            print(note, file=sys.stderr)
+        settings = Settings(
+            timing=asked.timing, problems_folder=folder_text(asked.problems_folder), temperature=asked.temperature,
+            max_tokens=asked.max_tokens, evaluation_limit_s=asked.eval_limit_s, hardware=hardware,
+            prices=_prices(asked),
+        )  # fmt: skip
+        config = {
+            "candidates": [str(path.absolute()) for path in asked.candidates],
+            "models": asked.models,
+            "refused": plan.refused,
+            "notes": plan.notes,
+            "settings": settings.to_dict(),
+        }
+        name = asked.name or "+".join(asked.models) or asked.candidates[0].resolve().stem
+        with open_store(store) as writer:
+            run = writer.create_run("sweep", name=name, config=config, tasks=plan.tasks, candidates=plan.candidates)
+            return _work_off(writer, run, work=work, machines=machines, store=store, ask=ask)
+
+
+def carry_on(
+    reference: str, *, store: Path | None, work: Work, retry_errors: bool = False, ask: "Ask | None" = None
+) -> "Tally":
+    """What is left of a stored run: a sweep that was stopped, or files that were imported."""
+    from pkb.cli.runs_option import open_reader, open_store
+
+    open_reader(store).close()  # where nothing is stored there is nothing to resume: do not make a store
+    with open_store(store) as writer:
+        run = writer.run(reference)
+        if run.kind not in ("sweep", "import"):
+            raise UserError(f"{run.id} is a run of `pkb {run.kind}`", f"pkb {run.kind} --resume {run.id}")
+        if retry_errors:
+            writer.retry_failed(run.id)
+        with _machines(work.cluster) as machines:
+            return _work_off(writer, run, work=work, machines=machines, store=store, ask=ask)
+
+
+# -- planning ---------------------------------------------------------------------------------------------------------
+
+
+def _plan(asked: Asked, machines: "Machines | None") -> tuple["SweepPlan", str]:
+    """The tasks, and the machine that prompts speak of."""
+    from pkb.cli.evaluate import PLATFORMS, _check_words, pick_platform
+    from pkb.cli.problems_option import open_registry
+    from pkb.cluster.case import default_size
+    from pkb.cluster.planning import plan_candidates, plan_models
+    from pkb.store import TaskSpec
+    from pkb.types.plan import plan as plan_named
+
+    if asked.platform not in PLATFORMS:
+        raise UserError(f"no platform is called {asked.platform!r}", f"platforms are {', '.join(PLATFORMS)}")
+    _check_words(size=asked.size, dtype=asked.dtype)
+    facts = None
+    if machines is None:
+        platform, facts = pick_platform(asked.platform)
+        if asked.ranks > facts.max_ranks:
+            raise UserError(f"platform {platform} can have at most {facts.max_ranks} ranks here", "fewer --ranks")
+        device = facts.hardware
+    else:
+        platform = machines.platform(asked.platform, ranks=asked.ranks)
+        device = machines.hardware(platform)
+    like = TaskSpec(
+        collection="", problem="0_", backend="", platform=platform, ranks=asked.ranks,
+        size=asked.size or default_size(platform), dtype=asked.dtype or "auto", plan=plan_named(asked.plan).name,
+    )  # fmt: skip
+    registry = open_registry(asked.problems_folder)
+    if asked.candidates:
+        known = {problem.name: problem.id for problem in registry.all()}
+        plan = plan_candidates(asked.candidates, problems=known, like=like, backend=asked.backend or "")
+    else:
+        stems = [problem.stem for problem in registry.select(asked.problems)]
+        plan = plan_models(
+            asked.models, problems=stems, samples=asked.samples, backend=asked.backend or "cuda", like=like
+        )
+    return _possible(plan, registry, facts), asked.hardware or _described(platform, device)
+
+
+def _possible(plan: "SweepPlan", registry: "Registry", facts: "PlatformFacts | None") -> "SweepPlan":
+    """Without the tasks that cannot run; which ones, and why, is said and stored. `facts` are this machine's, if it works."""
+    kept: list[TaskSpec] = []
+    candidates = {}
+    notes = []
+    for task in plan.tasks:
+        problem = registry.get(task.problem)
+        dtype = problem.default_dtype if task.dtype == "auto" else task.dtype
+        if why_not := _why_not(problem, facts, task=replace(task, dtype=dtype)):
+            notes.append(f"left out: {why_not}")
+            continue
+        settled = replace(task, dtype=dtype)
+        kept.append(settled)
+        if task.key in plan.candidates:
+            candidates[settled.key] = plan.candidates[task.key]
+    if not kept:
+        raise UserError(f"no task can run: {notes[0].removeprefix('left out: ')}", "other --ranks, --size or --dtype")
+    return replace(plan, tasks=tuple(kept), candidates=candidates, notes=(*plan.notes, *dict.fromkeys(notes)))
+
+
+def _why_not(problem: "Problem", facts: "PlatformFacts | None", *, task: "TaskSpec") -> str | None:
+    if facts is None:
+        return problem.why_not(task.size, task.ranks, task.dtype)
+    from pkb.cli.evaluate import check_case
+
+    try:
+        check_case(problem, facts, size=task.size, ranks=task.ranks, dtype=task.dtype)
+    except UserError as error:
+        return error.message
+    return None
+
+
+def _described(platform: str, device: str) -> str:
+    from pkb.roofline.hardware import for_device
+
+    known = for_device(device, shared_gpu=platform != "node") if platform != "cpu" else None
+    return known.name if known else "h100x8"
+
+
+def _prices(asked: Asked) -> dict[str, dict[str, float]]:
+    if asked.prices is None:
+        return {}
+    from pkb.generate.prices import price_of
+
+    return {model: price_of(model, asked.prices).to_dict() for model in asked.models}
+
+
+# -- working ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _machines(address: str | None) -> Iterator["Machines | None"]:
+    if address is None:
+        yield None
+        return
+    from pkb.cluster.ray_machines import Machines
+
+    with _stdout_to_stderr():
+        machines = Machines(address)
+        try:
+            machines.meet()
+            yield machines
+        finally:
+            machines.close()
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Ray prints what happens to its machines; standard output is for the result."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _work_off(
+    writer: "Store", run: "Run", *, work: Work, machines: "Machines | None", store: Path | None, ask: "Ask | None"
+) -> "Tally":
+    from pkb.cli.run_progress import watch
+    from pkb.cluster.settings import Settings
+    from pkb.cluster.sweep import Sweep
+    from pkb.cluster.tally import tally
+
+    before = tally(writer, run)
+    done = sum(before.verdicts.values()) + before.no_answer + len(before.failed)
+    print(f"run {run.id}: {before.tasks} tasks, {done} of them done", file=sys.stderr, flush=True)
+    hands = _hands(writer.tasks(run.id), work=work, machines=machines, ask=ask)
+    with _signals(), watch(total=before.tasks, done=done, counts=Counter(before.verdicts)) as watcher:
+        sweep = Sweep(
+            writer, run, hands=hands, settings=Settings.of(run.config), watcher=watcher, limit=work.limit
+        )  # fmt: skip
+        interrupted = False
+        try:
+            sweep.work()
+        except KeyboardInterrupt:
+            interrupted = True
+        except UserError as error:
+            where = f" --store {store}" if store else ""
+            raise UserError(error.message, f"then: pkb run --resume {run.id}{where}") from error
+    if interrupted:
+        where = f" --store {store}" if store else ""
+        print(f"interrupted; go on with: pkb run --resume {run.id}{where}", file=sys.stderr)
+        raise typer.Exit(130)
+    return tally(writer, run)
+
+
+def _hands(tasks: Any, *, work: Work, machines: "Machines | None", ask: "Ask | None") -> "Hands":
+    platforms = {task.platform for task in tasks if task.state != "done"} or {"cpu"}
+    ranks = max((task.ranks for task in tasks), default=1)
+    if machines is None:
+        from pkb.cluster.local import LocalHands
+        from pkb.platforms.registry import resolve
+
+        only_cpu = all(resolve(name) == "cpu" for name in platforms)
+        if work.workers > 1 and not only_cpu:
+            raise UserError("several evaluations on one GPU would spoil each other's times", "--workers 1")
+        return LocalHands(seats=work.workers, builders=work.builders_here, askers=work.askers, ask=ask)
+    from pkb.cluster.ray_hands import RayHands
+
+    if len(platforms) > 1:
+        raise UserError(f"the run is for platforms {', '.join(sorted(platforms))}", "a cluster works for one at a time")
+    return RayHands(
+        machines, platform=machines.platform(platforms.pop(), ranks=ranks), ranks=ranks, seats_each=work.workers,
+        builders_each=1 if work.builders is None else work.builders, askers=work.askers, ask=ask,
+    )  # fmt: skip
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM ends the sweep in good order; later ones are ignored, since that takes a moment."""
+
+    def end(number: int, frame: object) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,69 @@
+"""This machine at work: evaluations one after another on a device, builds beside them at low priority, models in threads."""
+
+import os
+import queue
+import threading
+import traceback
+from dataclasses import replace
+
+from pkb.cluster.judge_client import JudgeServer
+from pkb.cluster.orders import AskOrder, Event, Order
+from pkb.cluster.writing import Ask, write_candidate
+from pkb.types.errors import UserError
+
+
+class LocalHands:
+    def __init__(self, *, seats: int, builders: int, askers: int, ask: Ask | None = None) -> None:
+        self._events: queue.Queue[Event] = queue.Queue()
+        self._judge = JudgeServer(self._events.put)
+        self._ask = ask
+        self._shares = shares_of_cores(seats)
+        self._sitting: dict[str, int] = {}
+        """Seat by order."""
+        self.seats, self.builders, self.askers = seats, builders, askers
+
+    def start(self, order: Order) -> None:
+        if isinstance(order, AskOrder):
+            # A daemon: Ctrl-C does not wait for a model's answer.
+            threading.Thread(target=self._write, args=(order,), daemon=True).start()
+            return
+        if order.kind == "evaluate":
+            seat = next(n for n in range(self.seats) if n not in self._sitting.values())
+            self._sitting[order.id] = seat
+            order = replace(order, cores=self._shares[seat])
+        self._judge.send(order)
+
+    def events(self, timeout_s: float) -> list[Event]:
+        found: list[Event] = []
+        try:
+            found.append(self._events.get(timeout=timeout_s))
+            while True:
+                found.append(self._events.get_nowait())
+        except queue.Empty:
+            pass
+        for event in found:
+            if event.what != "stage":
+                self._sitting.pop(event.id, None)
+        return found
+
+    def close(self) -> None:
+        self._judge.close()
+
+    def _write(self, order: AskOrder) -> None:
+        try:
+            event = Event(order.id, "done", document=write_candidate(order, self._ask))
+        except UserError as error:
+            event = Event(order.id, "refused", str(error))
+        except Exception as error:  # the thread's boundary; a provider's error is an event like any other
+            text = "".join(traceback.format_exception(error))
+            event = Event(order.id, "broken", text[-2000:])
+        self._events.put(event)
+
+
+def shares_of_cores(seats: int) -> list[tuple[int, ...]]:
+    """Each seat's cores: disjoint while there are enough, and all of them for one seat."""
+    cores = sorted(os.sched_getaffinity(0))
+    if seats == 1:
+        return [()]
+    each = max(1, len(cores) // seats)
+    return [tuple(cores[(seat * each + n) % len(cores)] for n in range(each)) for seat in range(seats)]

@@ -1,0 +1,244 @@
+"""Works off the tasks of a run. This process alone writes the store; hands, here or on other machines, do the work.
+
+A task is claimed, its candidate written by a model if it has none yet, built ahead, evaluated, recorded. Every answer of a
+model and every verdict is stored the moment it is there, so that a sweep that is killed loses only what was under way.
+"""
+
+import ast
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from pkb.candidates.prebuild import find_calls
+from pkb.cluster.orders import AskOrder, Event, Hands, JudgeOrder, Order
+from pkb.cluster.settings import Settings
+from pkb.store import CandidateFile, Run, Store, Task, Worker
+from pkb.store.secret_check import remove_secrets
+from pkb.types.errors import UserError
+from pkb.types.verdict import Verdict
+
+TRIES = {"lost": 3, "late": 2, "broken": 2, "harness": 2, "refused": 1}
+"""How often a task may end so, before it has failed."""
+AHEAD = 32
+"""Answers of models that may wait to be evaluated while more are asked for."""
+NOTHING_CAME = ("timeout", "error")
+"""Stop reasons of an answer that never came: the provider's or the network's fault, so it is asked for again."""
+RENEW_S = 300.0
+RECLAIM_S = 30.0
+NO_SEAT_S = 600.0
+"""How long a sweep waits for a machine when it has lost all of them."""
+# A sweep that is killed is no fault of its tasks: each was in a process of its own, and deaths of those are counted here.
+_ANY_NUMBER_OF_RESUMES = 1 << 30
+Phase = Literal["ask", "build", "evaluate"]
+
+
+class Watcher(Protocol):
+    """Shows how it goes."""
+
+    def stage(self, task: Task, text: str) -> None: ...
+    def judged(self, task: Task, verdict: str, detail: str) -> None: ...
+    def failed(self, task: Task, why: str, *, again: bool) -> None: ...
+
+
+@dataclass
+class _Held:
+    task: Task
+    phase: Phase
+    source: bytes = b""
+    filename: str = ""
+    order_id: str | None = None
+    """None: it waits for somebody to do its phase."""
+    ends: Counter[str] = field(default_factory=Counter)
+
+
+class Sweep:
+    def __init__(
+        self, store: Store, run: Run, *, hands: Hands, settings: Settings, watcher: Watcher, limit: int | None = None
+    ) -> None:
+        self.store, self.run, self.hands, self.settings, self.watcher = store, run, hands, settings, watcher
+        self.me = Worker.here()
+        self.left = limit
+        self.held: dict[str, _Held] = {}
+        self.queue: deque[_Held] = deque()
+        self.orders: dict[str, _Held] = {}
+        self.numbers = 0
+        self.names = {candidate.sha: candidate.filename for candidate in store.candidates(run.id)}
+
+    def work(self) -> None:
+        """Until no task waits. However it ends, nothing is left running and what was held waits again."""
+        renewed = reclaimed = seated = 0.0
+        self.store.set_run_state(self.run.id, "open")
+        try:
+            while True:
+                now = time.monotonic()
+                if now - reclaimed > RECLAIM_S:
+                    self.store.reclaim_dead(self.run.id, max_attempts=_ANY_NUMBER_OF_RESUMES)
+                    reclaimed = now
+                if now - renewed > RENEW_S:
+                    for held in self.held.values():
+                        self.store.renew(held.task, self.me)
+                    renewed = now
+                self._claim()
+                if not self.held:
+                    break
+                if self.hands.seats or not seated:
+                    seated = now
+                elif now - seated > NO_SEAT_S:
+                    raise UserError(f"no machine has been there for {NO_SEAT_S:.0f} s", "resume when there is one")
+                self._hand_out()
+                for event in self.hands.events(1.0):
+                    self._on(event)
+        finally:
+            self.hands.close()
+            for held in self.held.values():
+                self.store.release(held.task, self.me)
+            self.held.clear()
+            tasks = self.store.summary(self.run).tasks
+            if tasks.get("waiting"):
+                self.store.set_run_state(self.run.id, "interrupted")
+            elif not tasks.get("claimed"):  # else another sweep is still at it, and says so itself
+                self.store.set_run_state(self.run.id, "complete")
+
+    # -- handing out --------------------------------------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        while self.left != 0:
+            asking = sum(held.phase == "ask" for held in self.held.values())
+            ahead = len(self.held) - asking
+            room = max(1, self.hands.seats) + self.hands.builders + (AHEAD if asking else 0)
+            if asking >= self.hands.askers or ahead >= room:
+                return
+            task = self.store.claim(self.run.id, self.me)
+            if task is None:
+                return
+            if self.left is not None:
+                self.left -= 1
+            self._take_up(task)
+
+    def _take_up(self, task: Task) -> None:
+        held = self.held[task.key] = _Held(task, "ask")
+        sha = task.candidate_sha
+        for step in self.store.steps(
+            self.run.id, task.key
+        ):  # the answer of an earlier start: paid for, not asked again
+            if step.candidate_sha is None:
+                self._no_answer(held, step.error)
+                return
+            sha = step.candidate_sha
+        if sha is None:
+            self.queue.append(held)
+        else:
+            self._candidate_is(held, self.store.objects.get(sha), self.names.get(sha) or f"{task.problem}.py")
+
+    def _candidate_is(self, held: _Held, source: bytes, filename: str) -> None:
+        held.source, held.filename = source, filename
+        held.phase = "build" if self.hands.builders and needs_build(source) else "evaluate"
+        self.queue.append(held)
+
+    def _hand_out(self) -> None:
+        busy = Counter(held.phase for held in self.orders.values())
+        room = {
+            "ask": self.hands.askers - busy["ask"],
+            "build": self.hands.builders - busy["build"],
+            "evaluate": self.hands.seats - busy["evaluate"],
+        }
+        for held in list(self.queue):
+            if room[held.phase] > 0:
+                room[held.phase] -= 1
+                self.queue.remove(held)
+                self.numbers += 1
+                held.order_id = f"{self.numbers}:{held.task.key}"
+                self.orders[held.order_id] = held
+                self.hands.start(self._order(held, held.order_id))
+
+    def _order(self, held: _Held, order_id: str) -> Order:
+        task, settings = held.task, self.settings
+        if held.phase == "ask":
+            return AskOrder(
+                id=order_id, model=task.collection, problem=task.problem, backend=task.backend,
+                hardware=settings.hardware, ranks=task.ranks, size="paper" if task.size == "auto" else task.size,
+                dtype=task.dtype, temperature=settings.temperature, max_tokens=settings.max_tokens,
+                limit_s=settings.ask_limit_s, price=settings.prices.get(task.collection),
+                problems_folder=settings.problems_folder,
+            )  # fmt: skip
+        limit_s = settings.evaluation_limit_s if held.phase == "evaluate" else settings.build_limit_s + 60
+        return JudgeOrder(
+            id=order_id, kind=held.phase, source=held.source, filename=held.filename, problem=task.problem,
+            platform=task.platform, ranks=task.ranks, size=task.size, dtype=task.dtype, plan=task.plan,
+            timing=settings.timing, problems_folder=settings.problems_folder, call_limit_s=settings.call_limit_s,
+            build_limit_s=settings.build_limit_s, limit_s=limit_s,
+        )  # fmt: skip
+
+    # -- what comes back ----------------------------------------------------------------------------------------------
+
+    def _on(self, event: Event) -> None:
+        held = self.orders.get(event.id)
+        if held is None:  # of an order that was given up
+            return
+        if event.what == "stage":
+            self.watcher.stage(held.task, event.text)
+            return
+        del self.orders[event.id]
+        held.order_id = None
+        if held.phase == "build":  # whatever it said: the evaluation builds what is missing, and judges it
+            held.phase = "evaluate"
+            self.queue.appendleft(held)
+        elif event.what != "done":
+            if (
+                held.phase == "ask" and event.what == "refused"
+            ):  # it would be so for every task: a key or a name is wrong
+                raise UserError(event.text)
+            self._again(held, event.what, event.text)
+        elif held.phase == "ask":
+            self._answered(held, event)
+        elif event.document["verdict"] == Verdict.HARNESS_ERROR:
+            self._again(held, "harness", str(event.document["detail"]))
+        else:
+            self.store.record_evaluation(self.run.id, held.task.key, event.document)
+            del self.held[held.task.key]
+            self.watcher.judged(held.task, str(event.document["verdict"]), str(event.document["detail"]))
+
+    def _answered(self, held: _Held, event: Event) -> None:
+        answer, task = event.document, held.task
+        if answer["stop_reason"] in NOTHING_CAME:
+            self._again(held, "broken", answer["problem"])
+            return
+        name = f"{task.problem}_{task.backend}.py"
+        file = None
+        if answer["code"] is not None:
+            file = CandidateFile(source=answer["code"].encode(), filename=name, origin=task.collection)
+        self.store.record_step(
+            self.run.id, task.key, step=0, transcript=answer["transcript"], candidate=file,
+            tokens_in=answer["tokens_in"], tokens_out=answer["tokens_out"], cost_usd=answer["cost_usd"],
+            seconds=answer["seconds"], stop_reason=answer["stop_reason"] or "", error=answer["problem"] or "",
+        )  # fmt: skip
+        if file is None:
+            self._no_answer(held, answer["problem"])
+        else:
+            self._candidate_is(held, file.source, name)
+
+    def _no_answer(self, held: _Held, why: str) -> None:
+        """The model's failure, not ours: the task is done, and scores count it."""
+        self.store.finish(held.task, self.me)
+        del self.held[held.task.key]
+        self.watcher.judged(held.task, "no_answer", why)
+
+    def _again(self, held: _Held, how: str, why: str) -> None:
+        why = str(remove_secrets(why))  # a provider's error may quote what it was sent
+        held.ends[how] += 1
+        again = held.ends[how] < TRIES[how]
+        self.watcher.failed(held.task, why, again=again)
+        if again:
+            self.queue.append(held)
+        else:
+            self.store.fail(held.task, self.me, error=f"{how}: {why}")
+            del self.held[held.task.key]
+
+
+def needs_build(source: bytes) -> bool:
+    """Whether building ahead would do anything: starting a process to find out would cost more than most such builds."""
+    try:
+        return bool(find_calls(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False

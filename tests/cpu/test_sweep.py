@@ -1,0 +1,366 @@
+"""Sweeps on this machine: every task gets its verdict, whatever dies on the way."""
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from leftovers import until
+from sweeping import CHEAP, LIKE, PROBLEMS, REAL, Silent, pkb, running_below_us, store_run, verdicts, write_candidates
+
+from pkb.cluster.local import LocalHands, shares_of_cores
+from pkb.cluster.orders import AskOrder, Event, JudgeOrder, Order
+from pkb.cluster.planning import plan_candidates, plan_models
+from pkb.cluster.settings import Settings
+from pkb.cluster.sweep import TRIES, Sweep, needs_build
+from pkb.cluster.tally import tally
+from pkb.store import Run, Store
+from pkb.types.errors import UserError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with Store(tmp_path / "store") as opened:
+        yield opened
+
+
+def sweep(store: Store, run: Run, hands: Any, **options: Any) -> Silent:
+    watcher = Silent()
+    settings = Settings.of(store.run(run.id).config)
+    Sweep(store, run, hands=hands, settings=settings, watcher=watcher, **options).work()
+    return watcher
+
+
+def local(**options: Any) -> LocalHands:
+    return LocalHands(**({"seats": 1, "builders": 0, "askers": 4} | options))
+
+
+def test_command_judges_a_folder_and_files(tmp_path: Path) -> None:
+    expected = write_candidates(tmp_path / "many", cheap=3, real_at=[0])
+    (tmp_path / "many" / "nonsense.py").write_text("")
+    (tmp_path / "2_allgather_torch.py").write_text(CHEAP["load_error"])
+    process = pkb(
+        "run", "--candidates", str(tmp_path / "many"), str(tmp_path / "2_allgather_torch.py"), "--plan", "quick",
+        "--ranks", "2", "--platform", "cpu", "--store", str(tmp_path / "store"), "--json", "--name", "mine",
+    )  # fmt: skip
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    document = json.loads(output)
+    assert document["state"] == "complete"
+    assert document["tasks"] == 5
+    assert document["verdicts"] == {"load_error": 2, "correct": 1, "compile_error": 1, "rejected": 1}
+    assert "nonsense.py: refused" in errors
+    assert "5/5" in errors
+    with Store(tmp_path / "store") as store:
+        run = store.run("mine")
+        assert {k: v for k, v in verdicts(store, run).items() if k != tmp_path.name} == {
+            name: [verdict] for name, verdict in expected.items()
+        }
+        assert next(store.evaluations([run.id])).size == "tiny"
+
+
+def test_limit_then_resume(tmp_path: Path, store: Store) -> None:
+    write_candidates(tmp_path / "c", cheap=4)
+    run = store_run(store, tmp_path / "c")
+    sweep(store, run, local(), limit=3)
+    left = tally(store, run)
+    assert (sum(left.verdicts.values()), left.waiting, left.state) == (3, 1, "interrupted")
+    assert left.exit_status_for(limited=True) == 0
+    assert left.exit_status_for(limited=False) == 2
+    sweep(store, run, local(seats=2))
+    done = tally(store, run)
+    assert (sum(done.verdicts.values()), done.state, done.exit_status_for(limited=False)) == (4, "complete", 0)
+
+
+def test_a_judge_that_is_killed_costs_a_try(tmp_path: Path, store: Store) -> None:
+    """Its own process, then the server that forks it: both times the verdict comes all the same."""
+    write_candidates(tmp_path / "c", cheap=0, real_at=[0])
+    run = store_run(store, tmp_path / "c")
+    victims: list[str] = []
+
+    def kill() -> None:
+        me = psutil.Process()
+
+        def evaluators() -> list[psutil.Process]:
+            servers = [c for c in me.children() if "pkb.cluster.judge_server" in " ".join(c.cmdline())]
+            return [child for server in servers for child in server.children()]
+
+        if until(lambda: bool(evaluators()), within_s=30):
+            first = evaluators()[0]
+            first.kill()
+            victims.append("child")
+            if until(lambda: any(child != first for child in evaluators()), within_s=30):
+                next(child for child in evaluators() if child != first).parent().kill()  # type: ignore[union-attr]
+                victims.append("server")
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    watcher = sweep(store, run, local())
+    killer.join()
+    assert victims == ["child", "server"]
+    assert [again for _, again in watcher.losses] == [True, True]
+    assert "SIGKILL" in watcher.losses[0][0]
+    assert watcher.done == ["correct"]
+    assert running_below_us() == []
+
+
+def test_limit_of_time_ends_an_evaluation(tmp_path: Path, store: Store) -> None:
+    write_candidates(tmp_path / "c", cheap=1, real_at=[0])
+    run = store_run(store, tmp_path / "c", evaluation_limit_s=0.5)
+    watcher = sweep(store, run, local(seats=2))
+    result = tally(store, run)
+    assert watcher.done == ["compile_error"]  # quick enough
+    assert [again for _, again in watcher.losses] == [True, False]
+    assert "more than 0" in result.failed[0][1]
+    assert result.exit_status_for(limited=False) == 2
+    assert running_below_us() == []
+    store.retry_failed(run.id)
+    assert tally(store, run).waiting == 1
+
+
+def test_interrupt_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+    write_candidates(tmp_path / "c", cheap=2, real_at=[0, 2])
+    common = ("--store", str(tmp_path / "store"))
+    process = pkb("run", "--candidates", str(tmp_path / "c"), "--plan", "quick", "--ranks", "2", "--platform", "cpu",
+                  *common)  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "1/4" in line:
+            break
+    time.sleep(1.5)  # inside the second one, or between two
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    assert output == ""
+    (command,) = re.findall(r"go on with: pkb (run --resume \S+ --store \S+)", errors)
+    assert until(lambda: not running_below_us(), within_s=10), running_below_us()
+    with Store(tmp_path / "store") as store:
+        run = store.run("latest")
+        before = tally(store, run)
+        assert (before.state, before.elsewhere) == ("interrupted", 0)
+        assert 1 <= sum(before.verdicts.values()) < 4
+        assert all(task.attempts <= 1 for task in store.tasks(run.id))
+        again = pkb(*command.split())
+        output, errors = again.communicate(timeout=120)
+        assert again.returncode == 0, errors
+        assert all(len(each) == 1 for each in verdicts(store, run).values())
+        assert tally(store, run).state == "complete"
+
+
+# -- a scripted hand: what a sweep does with what it is told ------------------------------------------------------------
+
+
+@dataclass
+class Scripted:
+    """Answers every order with the next thing of its script."""
+
+    script: list[tuple[str, str | dict[str, Any]]]
+    seats: int = 1
+    builders: int = 1
+    askers: int = 2
+    orders: list[Order] = field(default_factory=list)
+    answers: list[Event] = field(default_factory=list)
+    closed: bool = False
+
+    def start(self, order: Order) -> None:
+        self.orders.append(order)
+        what, said = self.script.pop(0)
+        document = said if isinstance(said, dict) else {}
+        self.answers.append(Event(order.id, what, said if isinstance(said, str) else "", document))  # type: ignore[arg-type]
+
+    def events(self, timeout_s: float) -> list[Event]:
+        answers, self.answers = self.answers, []
+        return answers
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def said(verdict: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "schema": 1, "verdict": verdict, "stage": "correctness", "detail": "so it is", "problem": {"id": 1},
+        "candidate": {"file": "x.py"}, "platform": "cpu", "hardware": "none", "ranks": 2, "size": "tiny", "dtype": "bf16",
+        "plan": "quick",
+    } | changes  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["lost", "late", "broken", "harness"])
+def test_tries_are_bounded(tmp_path: Path, store: Store, how: str) -> None:
+    write_candidates(tmp_path / "c", cheap=1)
+    bad = ("done", said("harness_error")) if how == "harness" else (how, "it is gone")
+    one_short = store_run(store, tmp_path / "c")
+    watcher = sweep(store, one_short, Scripted([bad] * (TRIES[how] - 1) + [("done", said("wrong"))]))
+    assert watcher.done == ["wrong"]
+    too_often = store_run(store, tmp_path / "c")
+    hands = Scripted([bad] * TRIES[how])
+    watcher = sweep(store, too_often, hands)
+    assert watcher.done == []
+    assert hands.closed
+    result = tally(store, too_often)
+    assert (result.verdicts, len(result.failed), result.state) == ({}, 1, "complete")
+    assert result.failed[0][1].startswith(how)
+
+
+def test_builds_come_before_evaluations_and_only_where_there_is_something_to_build(
+    tmp_path: Path, store: Store
+) -> None:
+    (tmp_path / "c").mkdir()
+    text = "from pkb.kit import build_cpp\nlibrary = build_cpp('int x;')\ndef solution(t):\n    return t\n"
+    assert needs_build(text.encode())
+    assert not needs_build(CHEAP["compile_error"].encode())
+    assert not needs_build(CHEAP["rejected"].encode())
+    (tmp_path / "c" / "1_allreduce_cpp.py").write_text(text)
+    (tmp_path / "c" / "1_allreduce_torch.py").write_text(CHEAP["load_error"])
+    run = store_run(store, tmp_path / "c")
+    script: list[tuple[str, Any]] = [("lost", "no matter"), ("done", said("wrong")), ("done", said("wrong"))]
+    hands = Scripted(script)
+    sweep(store, run, hands)
+    kinds = [order.kind for order in hands.orders if order.problem == "01_allreduce"]
+    assert sorted(kinds) == ["build", "evaluate", "evaluate"]
+    of_cpp = [order.kind for order in hands.orders if isinstance(order, JudgeOrder) and b"build_cpp" in order.source]
+    assert of_cpp == ["build", "evaluate"]
+
+
+def test_an_order_survives_the_wire() -> None:
+    order = JudgeOrder(
+        id="1", kind="evaluate", source=b"\xff\x00\n'", filename="x.py", problem="01_allreduce", platform="cpu", ranks=2,
+        size="tiny", dtype="bf16", plan="quick", cores=(0, 1),
+    )  # fmt: skip
+    assert JudgeOrder.of(json.loads(json.dumps(order.to_dict()))) == order
+
+
+def test_cores_are_shared_out() -> None:
+    cores = os.sched_getaffinity(0)
+    assert shares_of_cores(1) == [()]
+    if len(cores) >= 2:
+        first, second = shares_of_cores(2)
+        assert first
+        assert not set(first) & set(second)
+    assert all(set(share) <= cores and share for share in shares_of_cores(2 * len(cores)))
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Said:
+    code: str | None
+    problem: str = ""
+    stop_reason: str = "stop"
+    tokens_in: int | None = 10
+    tokens_out: int | None = 20
+    cost_usd: float | None = 0.25
+    seconds: float = 0.1
+    transcript: Any = b'{"messages": []}'
+
+
+def test_models_are_asked_once_for_each_sample(store: Store) -> None:
+    asked: list[tuple[str, str]] = []
+    guard = threading.Lock()
+
+    def ask(model: str, prompt: Any, **options: Any) -> Said:
+        with guard:
+            asked.append((model, prompt.problem))
+            number = sum(problem == prompt.problem for _, problem in asked)
+        if prompt.problem == "02_allgather":
+            return Said(None, "there is no code in it")
+        if prompt.problem == "03_broadcast" and number == 1:
+            return Said(None, "no answer within 600 s", stop_reason="timeout")
+        return Said(CHEAP["load_error"])
+
+    stems = ["01_allreduce", "02_allgather", "03_broadcast"]
+    plan = plan_models(["scripted/m"], problems=stems, samples=2, backend="triton", like=LIKE)
+    assert [task.sample for task in plan.tasks] == [0, 0, 0, 1, 1, 1]
+    run = store.create_run("sweep", tasks=plan.tasks)
+    sweep(store, run, local(ask=ask), limit=3)
+    sweep(store, run, local(ask=ask))
+    result = tally(store, run)
+    assert result.verdicts == {"load_error": 4}
+    assert (result.no_answer, result.state, result.cost_usd) == (2, "complete", 1.5)
+    assert sorted(problem for _, problem in asked) == sorted([*stems, *stems, "03_broadcast"])
+    row = next(store.evaluations([run.id]))
+    assert (row.tokens_out, row.collection) == (20, "scripted/m")
+    assert store.source(str(row.candidate_sha)) == CHEAP["load_error"]
+
+
+def test_an_answer_that_was_paid_for_is_not_asked_for_again(store: Store) -> None:
+    plan = plan_models(["m"], problems=["01_allreduce"], samples=1, backend="triton", like=LIKE)
+    run = store.create_run("sweep", tasks=plan.tasks)
+    answer = Said(CHEAP["load_error"]).__dict__ | {"transcript": []}
+    first = Scripted([("done", answer), ("refused", "the platform is not there")])
+    sweep(store, run, first)
+    assert [order.kind for order in first.orders] == ["ask", "evaluate"]
+    store.retry_failed(run.id)
+    second = Scripted([("done", said("load_error"))])
+    sweep(store, run, second)
+    assert [order.kind for order in second.orders] == ["evaluate"]
+    assert tally(store, run).verdicts == {"load_error": 1}
+
+
+def test_command_asks_a_model(tmp_path: Path) -> None:
+    """The whole way, with a model that reads its answers from a file."""
+    pytest.importorskip("inspect_ai")
+    script = {"01_allreduce": [f"Here it is:\n```python\n{REAL}```\n"], "*": ["I would rather not."]}
+    (tmp_path / "m.json").write_text(json.dumps(script))
+    process = pkb(
+        "run", "--model", f"scripted/{tmp_path}/m.json", "--problems", "1-2", "--backend", "triton", "--plan", "quick",
+        "--ranks", "2", "--platform", "cpu", "--store", str(tmp_path / "store"), "--json",
+    )  # fmt: skip
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    document = json.loads(output)
+    assert (document["verdicts"], document["no_answer"], document["state"]) == ({"correct": 1}, 1, "complete")
+    with Store(tmp_path / "store") as store:
+        steps = [step for task in store.tasks(document["run"]) for step in store.steps(document["run"], task.key)]
+        assert [step.candidate_sha is None for step in steps] == [False, True]
+        assert all(step.tokens_in for step in steps)
+
+
+def test_a_wrong_key_stops_the_sweep_and_not_the_run(store: Store) -> None:
+    plan = plan_models(["m"], problems=["01_allreduce", "02_allgather"], samples=1, backend="triton", like=LIKE)
+    run = store.create_run("sweep", tasks=plan.tasks)
+    with pytest.raises(UserError, match="refused the key"):
+        sweep(store, run, Scripted([("refused", "m refused the key")] * 2))
+    assert tally(store, run).waiting == 2
+    assert all(task.attempts == 0 for task in store.tasks(run.id))
+
+
+# -- planning -----------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_read_as_an_import_reads_them(tmp_path: Path) -> None:
+    for name in (
+        "a/1_allreduce_cuda.py",
+        "a/9_allgather_cuda.py",
+        "b/allreduce_cuda.py",
+        "b/01_allreduce_cuda.py",
+        "c.txt",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    plan = plan_candidates([tmp_path], problems=PROBLEMS, like=LIKE)
+    seen = {(task.collection, task.problem, task.sample) for task in plan.tasks}
+    assert seen == {
+        ("a", "01_allreduce", 0),
+        ("a", "02_allgather", 0),
+        ("b", "01_allreduce", 0),
+        ("b", "01_allreduce", 1),
+    }
+    assert plan.candidates[plan.tasks[0].key].source == b"a/1_allreduce_cuda.py"
+    with pytest.raises(UserError, match="does not exist"):
+        plan_candidates([tmp_path / "nowhere"], problems=PROBLEMS, like=LIKE)
+    with pytest.raises(UserError, match="no candidate to evaluate"):
+        plan_candidates([tmp_path / "c.txt"], problems=PROBLEMS, like=LIKE)
+
+
+def test_ask_orders_hold_no_key() -> None:
+    assert not [
+        name for name in AskOrder.__dataclass_fields__ if "key" in name or ("token" in name and name != "max_tokens")
+    ]
