@@ -220,14 +220,16 @@ def test_own_kernels_come_before_names_of_libraries() -> None:
     assert role_of("sum_rows", "kernel", Expected({"sum_rows": ()})).role is Role.COMPUTE
 
 
-def test_a_kernel_whose_code_multiplies_matrices_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_whose_code_multiplies_matrices_is_fused() -> None:
     text = (
+        "import pkb.kit as kit\n"
         'MOVE = """__global__ void move_only(char* const* p) { st_release_sys(p[0], 1); }"""\n'
         'BOTH = """__global__ void with_dot(char* const* p) { asm("wgmma.mma_async.sync"); st_release_sys(p[0], 1); }"""\n'
-        "def solution(t): return t\n"
+        "def solution(t):\n"
+        "    for name, code in (('move_only', MOVE), ('with_dot', BOTH)):\n"
+        "        kit.cuda(code).kernel(name)[1, 32](kit.buffers(t))\n"
+        "    return t\n"
     )
-    found = {"move_only": ("sm_load_store",), "with_dot": ("sm_load_store",)}
-    monkeypatch.setattr(roles.static, "kernel_paths", lambda source: found, raising=False)
     source = parse(text.encode(), path=Path("candidate.py"))
     expected = roles.expected_of(source, (PathUse("sm_load_store", 1, "st_release_sys"), PathUse("none", 0, "")))
     assert expected.computing == {"with_dot"}

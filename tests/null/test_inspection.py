@@ -35,7 +35,7 @@ def source(text: str) -> Source:
         (b"x = '\xff'\n", "not UTF-8"),
         (b"# coding: utf-7\nx = 1\n", "declares the encoding"),
         (b"# coding: nonsense\nx = 1\n", "encoding"),
-        (b"#" * (MAX_BYTES + 1), "larger than 2 MiB"),
+        (b"#" * (MAX_BYTES + 1), "larger than 512 KiB"),
     ],
 )
 def test_a_file_that_is_no_source_is_wrong_usage(tmp_path: Path, content: bytes | None, says: str) -> None:

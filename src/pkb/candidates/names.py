@@ -112,11 +112,12 @@ class Names:
 
     def _literals(self) -> Iterator[Literal]:
         skipped: set[int] = set()
+        no_strings: set[int] = set()
         for node in self._nodes:  # ast.walk goes from the outside in, so a joined string comes before its parts
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 skipped.add(id(node.value))
             elif isinstance(node, ast.BinOp | ast.JoinedStr | ast.Constant) and id(node) not in skipped:
-                text = fold(node)
+                text = fold(node, no_strings)
                 if text is not None and text != UNKNOWN:
                     skipped |= {id(part) for part in ast.walk(node)}
                     yield Literal(text, node.lineno, node.end_lineno or node.lineno)
@@ -188,16 +189,20 @@ class Names:
         return None
 
 
-def fold(node: ast.AST | None) -> str | None:
+def fold(node: ast.AST | None, no_strings: set[int] | None = None) -> str | None:
     """The text of a string expression: constants, `+`, f-strings; `{}` where a part is unknown. None if it is no
-    string."""
+    string. A set of sums known to hold none spares a long sum from being walked again from each of its parts."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
         return "".join(fold(part) or UNKNOWN for part in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = fold(node.left), fold(node.right)
+        if no_strings is not None and id(node) in no_strings:
+            return None
+        left, right = fold(node.left, no_strings), fold(node.right, no_strings)
         if left is None and right is None:
+            if no_strings is not None:
+                no_strings.add(id(node))
             return None
         return (UNKNOWN if left is None else left) + (UNKNOWN if right is None else right)
     return None

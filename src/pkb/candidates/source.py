@@ -19,7 +19,8 @@ from pkb.candidates.names import Names
 from pkb.types.errors import UserError
 from pkb.types.verdict import Failure
 
-MAX_BYTES = 2 << 20
+MAX_BYTES = 1 << 19
+"""Ten times the longest candidate that anybody has written; reading more would keep the judge busy for minutes."""
 MAX_DEPTH = 250
 """Deeper nesting is not read: our own walks over it, and Python's compiler, would run out of stack."""
 
@@ -107,7 +108,7 @@ def _read_bytes(path: Path) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path itself
         raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}", fix) from error
     if len(data) > MAX_BYTES:
-        raise UserError(f"{path} is larger than {MAX_BYTES >> 20} MiB", "a candidate is source, not data")
+        raise UserError(f"{path} is larger than {MAX_BYTES >> 10} KiB", "a candidate is source, not data")
     return data
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from pkb.candidates import paths as static
 from pkb.candidates.names import is_code
-from pkb.candidates.paths import PathUse
+from pkb.candidates.paths import PathUse, kernel_paths
 from pkb.candidates.source import Source
 from pkb.types.profile import Role
 
@@ -56,8 +55,7 @@ class Expected:
 
 
 def expected_of(source: Source, uses: tuple[PathUse, ...]) -> Expected:
-    read = getattr(static, "kernel_paths", None)
-    kernels = {name: tuple(ways) for name, ways in read(source).items()} if read is not None else {}
+    kernels = dict(kernel_paths(source))
     lines: dict[str, int] = {}
     for use in uses:
         lines.setdefault(use.path, use.line)
