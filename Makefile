@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo check test test-gpu soak clean
+.PHONY: setup demo check test test-gpu soak report clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,11 @@ test-gpu: setup
 
 soak: setup
 	$(BIN)/python benchmarks/soak.py --count 200
+
+# The project's own adversaries and kernels, judged cheaply (some minutes the first time, resumable) and shown: out/report.
+report: setup
+	@run=$$($(BIN)/python tools/own_suite.py --store out/store | tail -1) && test -n "$$run" \
+	&& $(BIN)/pkb report "$$run" --store out/store --out out/report --figures
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 LIMIT = 400
-TOTAL = 40_000
+TOTAL = 44_000
 ROOT = Path(__file__).resolve().parents[1]
 
 

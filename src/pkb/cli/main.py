@@ -7,7 +7,23 @@ import typer
 from typer.core import TyperGroup
 
 import pkb
-from pkb.cli import check, doctor, evaluate, lint, probe, problems, prompt, roofline, runs, score, show
+from pkb.cli import (
+    agent,
+    check,
+    doctor,
+    evaluate,
+    generate,
+    lint,
+    probe,
+    problems,
+    prompt,
+    report,
+    roofline,
+    run,
+    runs,
+    score,
+    show,
+)
 from pkb.types.errors import UserError
 
 
@@ -55,12 +71,16 @@ app.command("problems")(problems.problems)
 app.command("show")(show.show)
 app.command("prompt")(prompt.prompt)
 app.command("eval")(evaluate.evaluate)
+app.command("generate")(generate.generate)
+app.command("agent")(agent.agent)
 app.command("check")(check.check)
 app.command("lint")(lint.lint)
 app.command("roofline")(roofline.roofline)
 app.command("score")(score.score)
 app.command("probe")(probe.probe)
 app.command("doctor")(doctor.doctor)
+app.command("run")(run.run)
+app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
 
 

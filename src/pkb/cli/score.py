@@ -24,7 +24,8 @@ def score(
     results: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RESULTS...", help="Verdicts (.json), lines of them (.jsonl), folders, or stored runs (id or latest)."
+            metavar="RESULTS...",
+            help="Verdicts (.json), lines of them (.jsonl), folders, or stored runs (id or latest).",
         ),
     ],
     label: Annotated[

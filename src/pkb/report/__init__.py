@@ -1,0 +1,1 @@
+"""Results to look at: a static site made from stored runs. Reads the store, runs nothing; see docs/report.md."""

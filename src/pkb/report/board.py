@@ -1,0 +1,160 @@
+"""The leaderboard's figures, in three readings: a single shot, the best of k, an agent's loop."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pkb.analysis.document import share_document
+from pkb.analysis.estimate import geometric_mean
+from pkb.analysis.groups import group_by
+from pkb.analysis.samples import Sample
+from pkb.analysis.score import CURVE, Figure, Share, fast_share, figure, share_at
+from pkb.problems.base import Problem
+from pkb.report.contenders import Contender
+
+View = Literal["single", "best", "agent"]
+VIEWS: Mapping[View, str] = {"single": "Single shot", "best": "Best of k", "agent": "Agent"}
+HEAT_AXES = ("parallelism", "layer", "pattern")
+
+
+@dataclass(frozen=True)
+class BoardRow:
+    """Figures of one contender in one reading. None means that it cannot be said, never zero."""
+
+    contender: Contender
+    view: View
+    k: int
+    problems: int
+    """Problems with a judged sample: the denominator."""
+    not_judged: int
+    correct: Share | None
+    custom: Share | None
+    """Correct by kernels of its own."""
+    library: Share | None
+    """Correct by calling the library it was to replace: counted apart."""
+    faster: Share | None
+    custom_faster: Share | None
+    curve: tuple[tuple[float, Share], ...]
+    """fast_p, proven; empty where nothing correct was timed."""
+    speedup: Figure | None
+    custom_speedup: Figure | None
+    utilisation: Figure | None
+    reference_utilisation: Figure | None
+    untimed: int
+    cost_usd: float | None
+    tokens: float | None
+    steps: float | None
+    """Mean number of a model's answers for one try."""
+
+    @property
+    def rank_key(self) -> tuple[float, ...]:
+        """Best first: proven faster, then correct by own kernels, then correct."""
+        return tuple(-share.value if share else 1.0 for share in (self.faster, self.custom, self.correct))
+
+
+def board(everybody: Sequence[Contender]) -> dict[View, list[BoardRow]]:
+    rows: dict[View, list[BoardRow]] = {view: [] for view in VIEWS}
+    for contender in everybody:
+        if contender.is_agent:
+            rows["agent"].append(_row(contender, "agent", k=1, speeds=contender.samples))
+            continue
+        rows["single"].append(_row(contender, "single", k=1, speeds=contender.firsts))
+        if contender.most_tries > 1:
+            rows["best"].append(_row(contender, "best", k=contender.most_tries, speeds=contender.samples))
+    return {view: sorted(found, key=lambda row: row.rank_key) for view, found in rows.items()}
+
+
+def _row(contender: Contender, view: View, *, k: int, speeds: Sequence[Sample]) -> BoardRow:
+    samples = contender.samples
+    correct = share_at(samples, lambda sample: sample.is_correct, k=k)
+    curve = [(p, fast_share(samples, p, k=k)) for p in CURVE]
+    timed = all(share is not None for _, share in curve)
+    costs = [each.sample.cost_usd for each in contender.tries if each.sample.cost_usd is not None]
+    tokens = [each.sample.tokens for each in contender.tries if each.sample.tokens is not None]
+    steps = [each.step_count for each in contender.tries if each.steps]
+    return BoardRow(
+        contender=contender,
+        view=view,
+        k=k,
+        problems=correct.problems if correct else 0,
+        not_judged=sum(not sample.is_judged for sample in samples),
+        correct=correct,
+        custom=share_at(samples, lambda sample: sample.is_custom, k=k),
+        library=share_at(samples, lambda s: s.is_correct and s.communication == "library", k=k),
+        faster=fast_share(samples, 1.0, k=k),
+        custom_faster=fast_share(samples, 1.0, k=k, custom=True),
+        curve=tuple((p, share) for p, share in curve if share is not None) if timed else (),
+        speedup=figure(speeds, _believed_speedup, geometric_mean),
+        custom_speedup=figure([s for s in speeds if s.is_custom], _believed_speedup, geometric_mean),
+        utilisation=figure(speeds, lambda sample: sample.utilisation, statistics.median),
+        reference_utilisation=figure(speeds, lambda sample: sample.reference_utilisation, statistics.median),
+        untimed=sum(sample.is_correct and sample.speed is None for sample in samples),
+        cost_usd=sum(costs) if costs else None,
+        tokens=sum(tokens) if tokens else None,
+        steps=statistics.fmean(steps) if steps else None,
+    )
+
+
+def _believed_speedup(sample: Sample) -> float | None:
+    speed = sample.speed
+    return speed.value if speed is not None and speed.decision != "unproven" else None
+
+
+def heat_map(everybody: Sequence[Contender], problems: Mapping[int, Problem]) -> dict[str, dict[str, Any]]:
+    """By axis: the words, and for each contender a cell a word: share of problems correct at one try, and of how many."""
+    maps = {}
+    for axis in HEAT_AXES:
+        rows: dict[str, dict[str, Any]] = {}
+        words: dict[str, None] = {}
+        for contender in everybody:
+            cells = {}
+            for group in group_by(contender.samples, problems, axis):
+                if group.passed is not None:
+                    words[group.name] = None
+                    cells[group.name] = {
+                        "passed": share_document(group.passed),
+                        "custom": share_document(group.custom),
+                        "fast": share_document(group.fast),
+                    }
+            rows[contender.id] = cells
+        maps[axis] = {"words": list(words), "rows": rows}
+    return maps
+
+
+def figure_document(found: Figure | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "value": found.value, "problems": found.problems, "low": found.interval.low, "high": found.interval.high,
+    }  # fmt: skip
+
+
+def row_document(row: BoardRow) -> dict[str, Any]:
+    """For `data/board.js` and the CSV."""
+    return {
+        "id": row.contender.id,
+        "name": row.contender.name,
+        "kind": row.contender.kind,
+        "run": row.contender.run.id,
+        "view": row.view,
+        "k": row.k,
+        "problems": row.problems,
+        "conditions": row.contender.conditions,
+        "notes": row.contender.notes,
+        "correct": share_document(row.correct),
+        "custom": share_document(row.custom),
+        "library": share_document(row.library),
+        "faster": share_document(row.faster),
+        "custom_faster": share_document(row.custom_faster),
+        "curve": [[p, share.value, share.interval.low, share.interval.high] for p, share in row.curve],
+        "speedup": figure_document(row.speedup),
+        "custom_speedup": figure_document(row.custom_speedup),
+        "utilisation": figure_document(row.utilisation),
+        "reference_utilisation": figure_document(row.reference_utilisation),
+        "not_judged": row.not_judged,
+        "untimed": row.untimed,
+        "cost_usd": row.cost_usd,
+        "tokens": row.tokens,
+        "steps": row.steps,
+    }

@@ -1,0 +1,51 @@
+"""Two contenders on the same problems, worked out beforehand for every pair, so that a page without a server can show it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pkb.analysis.compare import Comparison, compare
+from pkb.analysis.samples import Sample
+from pkb.report.contenders import Contender
+
+MOST_CONTENDERS = 24
+"""Pairs grow with the square: 24 make 552 small files."""
+
+
+class Pair(NamedTuple):
+    first: Contender
+    second: Contender
+    readings: dict[str, Any]
+    """By k: one try each, and the best of as many as both have."""
+
+
+def compared_contenders(everybody: Sequence[Contender]) -> list[Contender]:
+    return list(everybody[:MOST_CONTENDERS])
+
+
+def pairs(everybody: Sequence[Contender]) -> Iterator[Pair]:
+    """Both directions: `better` and `worse` are the second's, seen from the first."""
+    chosen = compared_contenders(everybody)
+    for first in chosen:
+        for second in chosen:
+            if first is second:
+                continue
+            ks = sorted({1, max(1, min(first.most_tries, second.most_tries))})
+            yield Pair(first, second, {str(k): _document(compare(first.samples, second.samples, k=k)) for k in ks})
+
+
+def _document(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "summary": comparison.summary,
+        "both": comparison.both,
+        "only_first": comparison.only_first,
+        "only_second": comparison.only_second,
+        "neither": comparison.neither,
+        "p": comparison.p_value,
+        "rows": [[row.problem, row.answer, row.why, _speed(row.first), _speed(row.second)] for row in comparison.rows],
+    }
+
+
+def _speed(sample: Sample | None) -> list[float] | None:
+    if sample is None or sample.speed is None:
+        return None
+    return [round(sample.speed.value, 4), round(sample.speed.low, 4), round(sample.speed.high, 4)]

@@ -1,0 +1,158 @@
+"""The folder a site is written into: templates, data as scripts, tables as CSV. Appears whole or not at all."""
+
+import csv
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pkb.report import words
+from pkb.types.errors import UserError
+
+MARKER = ".pkb-report"
+"""Lies in every site that we made: only such a folder is ever replaced."""
+
+
+class Pages:
+    def __init__(self, folder: Path, shared: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.shared = dict(shared)
+        self.count = 0
+        self.env = _environment()
+
+    def page(self, path: str, template: str, **context: Any) -> None:
+        """`root` leads from the page to the top of the site: pages are opened from disk, where `/` is the disk's own."""
+        root = "../" * path.count("/")
+        text = self.env.get_template(template).render(self.shared | context | {"root": root, "path": path})
+        self._write(path, text)
+        self.count += 1
+
+    def data(self, name: str, value: Any) -> None:
+        """A script that assigns: a page opened from disk may load scripts, but may not fetch files."""
+        body = f"(window.PKB_DATA=window.PKB_DATA||{{}})[{script_json(name)}]={script_json(value)};\n"
+        self._write(f"data/{name}.js", body)
+
+    def table(self, name: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([spreadsheet_safe(row.get(column)) for column in columns] for row in rows)
+        self._write(f"csv/{name}.csv", stream.getvalue())
+
+    def copy_static(self) -> None:
+        for entry in (files("pkb.report") / "static").iterdir():
+            (self.folder / "static").mkdir(exist_ok=True)
+            (self.folder / "static" / entry.name).write_bytes(entry.read_bytes())
+        self._write("static/tones.css", _tones_css())
+        self._write("static/highlight.css", _highlight_css())
+
+    def copy_plotly(self) -> None:
+        try:
+            script = files("plotly") / "package_data" / "plotly.min.js"
+        except ModuleNotFoundError:
+            raise UserError("a report needs plotly", "pip install 'pkb[report]'") from None
+        (self.folder / "static" / "plotly.min.js").write_bytes(script.read_bytes())
+
+    def _write(self, path: str, text: str) -> None:
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # A candidate may hold a lone surrogate, which no encoding can write.
+        target.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+
+
+def script_json(value: Any) -> str:
+    """JSON that is safe inside a script element and a script file: no `<` that could end it, no line separators."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def spreadsheet_safe(value: Any) -> Any:
+    """A name that begins with `=` would be a formula in a spreadsheet: names come from models."""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value
+    return "" if value is None else value
+
+
+def _environment() -> Any:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
+    except ModuleNotFoundError:
+        raise UserError("a report needs jinja2", "pip install 'pkb[report]'") from None
+    env = Environment(
+        loader=PackageLoader("pkb.report"),
+        autoescape=True,  # every name, message and source comes from a model
+        finalize=_finalize,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters.update(
+        time=words.time_words, times=words.times_words, percent=words.percent, count=words.count_words,
+        dollars=words.dollars, short=words.short_number, bytes=words.bytes_words, plain=words.plain,
+        mode_words=words.mode_words, spark=words.spark,
+    )  # fmt: skip
+    env.filters["script_json"] = lambda value: Markup(script_json(value))
+    env.globals.update(
+        VERDICT_MODE=words.VERDICT_MODE, DECISION_WORDS=words.DECISION_WORDS, PATHS=words.PATH_WORDS
+    )  # fmt: skip
+    return env
+
+
+def _finalize(value: Any) -> Any:
+    """Plain text is shown as it is stored: nothing invisible, nothing that turns the line around."""
+    return words.visible(value) if type(value) is str else value
+
+
+def _tones_css() -> str:
+    def rules(which: int) -> str:
+        return "".join(f"--m-{name}:{tone[which]};" for name, tone in words.MODE_TONES.items())
+
+    dark = rules(1)
+    return (
+        f":root{{{rules(0)}}}\n:root[data-theme=dark]{{{dark}}}\n"
+        f"@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n"
+    )
+
+
+def _highlight_css() -> str:
+    from pygments.formatters import HtmlFormatter
+
+    def styled(style: str, scope: str) -> str:
+        lines = HtmlFormatter(style=style, classprefix="h-").get_style_defs(scope).splitlines()
+        # Only colours of tokens: backgrounds and line numbers are the page's own business.
+        return "\n".join(line for line in lines if ".h-" in line and "linenos" not in line)
+
+    light, dark = styled("friendly", ".code"), styled("github-dark", ":root[data-theme=dark] .code")
+    auto = styled("github-dark", ":root:not([data-theme=light]) .code")
+    return f"{light}\n{dark}\n@media(prefers-color-scheme:dark){{\n{auto}\n}}\n"
+
+
+@contextmanager
+def whole_site(out: Path) -> Iterator[Path]:
+    """A folder beside `out` that takes its place when all is written, so that a failed build leaves the old site."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file", "give a folder")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).exists():
+        raise UserError(f"{out} holds something that is no report of ours", "give an empty or a new folder")
+    out = out.absolute()
+    building = out.with_name(f".{out.name}.building-{os.getpid()}")
+    old = out.with_name(f".{out.name}.old-{os.getpid()}")
+    try:
+        building.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"cannot write beside {out}: {error.strerror}", "give another --out") from error
+    try:
+        (building / MARKER).write_text("a report written by pkb; it is replaced as a whole\n", encoding="utf-8")
+        yield building
+        if out.exists():
+            out.rename(old)
+        building.rename(out)
+    finally:
+        for leftover in (building, old):
+            shutil.rmtree(leftover, ignore_errors=True)
