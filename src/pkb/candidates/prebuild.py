@@ -7,7 +7,7 @@ that asks.
 
 One JSON document goes to standard output:
 
-    {"built":   [{"name", "kind", "line", "seconds", "cached", "checked_only"}],
+    {"built":   [{"name", "kind", "line", "seconds", "cached", "file", "checked_only"}],
      "skipped": [{"line", "why"}],
      "error":   null | {"name", "kind", "line", "first_error", "log"},
      "unavailable": null | "why this machine cannot build it"}
@@ -73,6 +73,8 @@ class Built:
     line: int
     seconds: float
     cached: bool
+    file: str
+    """Its name in the folder of builds."""
     checked_only: bool = False
 
 
@@ -208,7 +210,8 @@ def prebuild(source: str) -> dict[str, Any]:
             report["error"] = first
             return report
         checked_only = artifact.path.suffix == ".o"
-        built = Built(name, call.kind, line, round(artifact.seconds, 3), artifact.cached, checked_only=checked_only)
+        seconds, file = round(artifact.seconds, 3), artifact.path.name
+        built = Built(name, call.kind, line, seconds, artifact.cached, file, checked_only=checked_only)
         report["built"].append(asdict(built))
     return report
 

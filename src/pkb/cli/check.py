@@ -61,6 +61,7 @@ def render_check(report: "CheckReport") -> "RenderableType":
     if report.paths:
         parts.append(Text(f"paths    {', '.join(report.paths)} (guessed from the source)"))
     parts += bullets("built", [f"{name} ({kind}) in {seconds:.1f} s" for name, kind, seconds in report.built])
+    parts += bullets("machine code", report.machine_code)
     parts += bullets("not built here", report.skipped)
     parts += bullets("warnings", report.warnings)
     parts += bullets("hints", report.hints)

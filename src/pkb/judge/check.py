@@ -1,14 +1,17 @@
 """Inspect and build only: what `pkb check` does, on any machine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pkb.candidates.paths import binary_paths
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import has_solution, read
-from pkb.judge.build import prebuild
+from pkb.judge.build import BuildReport, prebuild
 from pkb.types.check import CheckReport
 from pkb.types.verdict import Failure, Verdict
+
+DISASSEMBLY_LIMIT_S = 30.0
 
 
 def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] = lambda text: None) -> CheckReport:
@@ -50,5 +53,22 @@ def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] =
         return CheckReport(ok=False, verdict=Verdict.COMPILE_ERROR, detail=first, failure=failure, **common)
     if build.unavailable:
         return CheckReport(ok=False, verdict=Verdict.UNSUPPORTED, detail=build.unavailable, **common)
+    progress("machine code")
+    common["machine_code"] = tuple(_machine_code(build))
     built = len(build.built)
     return CheckReport(ok=True, verdict=None, detail=f"reads well; {built} source{'s' * (built != 1)} built", **common)
+
+
+def _machine_code(build: BuildReport) -> Iterator[str]:
+    """One line a kernel and way of moving data, with the first instruction that shows it."""
+    for item in build.built:
+        if item.get("kind") == "cpp":
+            continue
+        name, read = item.get("name"), binary_paths(build.folder / str(item.get("file")), timeout_s=DISASSEMBLY_LIMIT_S)
+        if read.uses is None:
+            yield f"{name}: not read: {read.problem}"
+            continue
+        first = {(use.kernel, use.path): use.text for use in reversed(read.uses)}
+        yield from (f"{kernel}: {path} ({text})" for (kernel, path), text in sorted(first.items()))
+        if not read.uses:
+            yield f"{name}: no instruction that reaches beyond the GPU by its looks"

@@ -18,6 +18,8 @@ class CheckReport:
     backend: str = ""
     built: Sequence[tuple[str, str, float]] = ()
     """What was compiled: name, kind (such as `cuda`, `cpp`, `triton`) and seconds."""
+    machine_code: Sequence[str] = ()
+    """What the compiled kernels show of communication, from their disassembly, or why it could not be read."""
     skipped: Sequence[str] = ()
     """What could not be built on this machine, and why: no mark against the candidate."""
     failure: Failure | None = None
