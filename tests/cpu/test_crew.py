@@ -76,7 +76,7 @@ def failure_of(tmp_path: Path, source: str, *, size: int = 2, timeout_s: float =
 
 def test_ranks_answer_print_and_end(tmp_path: Path) -> None:
     crew = crew_of(2, tmp_path)
-    answers = load(crew, tmp_path, "print('hello from', rank, flush=True)")
+    answers = load(crew, tmp_path, "print(f'hello from {rank}\\n', end='', flush=True)")
     assert sorted(answers) == [0, 1]
     assert all(answer["reply"] == "done" for answer in crew.ask({"do": "drop"}, timeout_s=60).values())
     assert len(crew.survivors()) == 2, "both ranks live, known by the ids that the kernel gave"

@@ -42,6 +42,12 @@ def local(**options: Any) -> LocalHands:
     return LocalHands(**({"seats": 1, "builders": 0, "askers": 4} | options))
 
 
+@pytest.fixture
+def before() -> set[int]:
+    """Processes of other tests that this one runs beside."""
+    return {int(line.split()[0]) for line in running_below_us()}
+
+
 def test_command_judges_a_folder_and_files(tmp_path: Path) -> None:
     expected = write_candidates(tmp_path / "many", cheap=3, real_at=[0])
     (tmp_path / "many" / "nonsense.py").write_text("")
@@ -79,7 +85,7 @@ def test_limit_then_resume(tmp_path: Path, store: Store) -> None:
     assert (sum(done.verdicts.values()), done.state, done.exit_status_for(limited=False)) == (4, "complete", 0)
 
 
-def test_a_judge_that_is_killed_costs_a_try(tmp_path: Path, store: Store) -> None:
+def test_a_judge_that_is_killed_costs_a_try(tmp_path: Path, store: Store, before: set[int]) -> None:
     """Its own process, then the server that forks it: both times the verdict comes all the same."""
     write_candidates(tmp_path / "c", cheap=0, real_at=[0])
     run = store_run(store, tmp_path / "c")
@@ -108,10 +114,10 @@ def test_a_judge_that_is_killed_costs_a_try(tmp_path: Path, store: Store) -> Non
     assert [again for _, again in watcher.losses] == [True, True]
     assert "SIGKILL" in watcher.losses[0][0]
     assert watcher.done == ["correct"]
-    assert running_below_us() == []
+    assert running_below_us(before) == []
 
 
-def test_limit_of_time_ends_an_evaluation(tmp_path: Path, store: Store) -> None:
+def test_limit_of_time_ends_an_evaluation(tmp_path: Path, store: Store, before: set[int]) -> None:
     write_candidates(tmp_path / "c", cheap=1, real_at=[0])
     run = store_run(store, tmp_path / "c", evaluation_limit_s=0.5)
     watcher = sweep(store, run, local(seats=2))
@@ -120,12 +126,12 @@ def test_limit_of_time_ends_an_evaluation(tmp_path: Path, store: Store) -> None:
     assert [again for _, again in watcher.losses] == [True, False]
     assert "more than 0" in result.failed[0][1]
     assert result.exit_status_for(limited=False) == 2
-    assert running_below_us() == []
+    assert running_below_us(before) == []
     store.retry_failed(run.id)
     assert tally(store, run).waiting == 1
 
 
-def test_interrupt_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+def test_interrupt_leaves_a_run_that_can_be_resumed(tmp_path: Path, before: set[int]) -> None:
     write_candidates(tmp_path / "c", cheap=2, real_at=[0, 2])
     common = ("--store", str(tmp_path / "store"))
     process = pkb("run", "--candidates", str(tmp_path / "c"), "--plan", "quick", "--ranks", "2", "--platform", "cpu",
@@ -140,7 +146,7 @@ def test_interrupt_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     assert process.returncode == 130, errors
     assert output == ""
     (command,) = re.findall(r"go on with: pkb (run --resume \S+ --store \S+)", errors)
-    assert until(lambda: not running_below_us(), within_s=10), running_below_us()
+    assert until(lambda: not running_below_us(before), within_s=10), running_below_us(before)
     with Store(tmp_path / "store") as store:
         run = store.run("latest")
         before = tally(store, run)

@@ -182,3 +182,11 @@ def test_unchanged_code_is_rarely_confirmed_as_faster() -> None:
 def test_honest_candidates_are_never_contradicted(true_us: float, jitter: float, seed: int) -> None:
     """A contradiction becomes a rejection, which says that somebody cheats."""
     assert not clock(claimed_us=true_us, true_us=true_us, seed=seed, jitter=jitter).contradicts
+
+
+def test_rounds_in_which_nothing_could_be_measured_confirm_nothing() -> None:
+    """An empty batch may take longer than a fast one; what is left after taking it off is zero, not a time."""
+    reference = Claim(1000.0, 10.0, [1000.0, 1010.0, 0.0, 990.0, 1000.0])
+    assert check_clock(reference, Claim(100.0, 10.0, [100.0, 0.0, 0.0, 101.0, 99.0])).confirms
+    assert not check_clock(reference, Claim(100.0, 10.0, [0.0, 0.0, 0.0, 101.0, 0.0])).confirms
+    assert not check_clock(reference, Claim(100.0, 10.0, [0.0] * 5)).confirms

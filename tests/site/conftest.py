@@ -21,7 +21,7 @@ def rich(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return write_site(root / "store", write_rich(root / "store"), root / "site", figures=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: its event loop would be in the way of other tests of this process
 def browser() -> Iterator[Any]:
     chromium = shutil.which("chromium")
     if chromium is None:

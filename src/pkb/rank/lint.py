@@ -26,7 +26,8 @@ NULLS = (
 
 FEW_ELEMENTS = 16
 CALLS_FOR_FEW = 4
-"""A guess of a few numbers may be near in one call by chance; a candidate is judged by several, and so are the guesses."""
+"""A guess of a few numbers may be near in one call by chance, and a rank's part may be empty in one call; a candidate is
+judged by several, and so are these."""
 
 
 def lint_case(rank: Any, case: dict[str, Any]) -> list[dict[str, Any]]:
@@ -53,15 +54,17 @@ def lint_case(rank: Any, case: dict[str, Any]) -> list[dict[str, Any]]:
     truth, context = truths[0], contexts[0]
     number, world_size = rank.config.rank, rank.config.world_size
     once: dict[str, Callable[[], Any]] = {
-        "zeros": lambda: _map(truth, torch.zeros_like),
         "own_input": lambda: _own_input(truth, context.arguments, sharded=False, rank=0, world_size=1),
         "own_shard": lambda: _own_input(truth, context.arguments, sharded=True, rank=number, world_size=world_size),
         "no_communication": lambda: _without_communication(problem, fresh(0)),
         "uninitialised": lambda: _map(truth, _uninitialised),
-        "only_rank_0": lambda: _native(truth.tree, truth.dtypes) if number == 0 else _map(truth, torch.zeros_like),
         "honest": lambda: _honest(problem, fresh(0)),
     }
     rows = {name: _score(problem, truth, make, context) for name, make in once.items()}
+    zeros = [partial(_map, t, torch.zeros_like) for t in truths]
+    rows["zeros"] = _worst(map(_score, repeat(problem), truths, zeros, contexts))
+    right = [partial(_native, t.tree, t.dtypes) for t in truths]
+    rows["only_rank_0"] = _worst(map(_score, repeat(problem), truths, right if number == 0 else zeros, contexts))
     guesses = [partial(_constants, t, truths) for t in truths]
     rows["constant"] = _worst(map(_score, repeat(problem), truths, guesses, contexts))
     older = [partial(_native, t.tree, t.dtypes) for t in truths[1:]]
