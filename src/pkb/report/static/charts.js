@@ -133,7 +133,7 @@
     P.load(P.root + "static/plotly.min.js").then(function () {
       var made = DRAW[box.dataset.chart]();
       if (box.clientWidth < 560 && made[1].legend && !made[1].legend.orientation) merge(made[1], below());
-      window.Plotly.react(box, made[0], made[1], { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], toImageButtonOptions: { format: "svg" } }).then(function () {
+      window.Plotly.react(box, made[0], made[1], { responsive: true, displayModeBar: false }).then(function () {
         box.dataset.drawn = "yes";
       });
       if (!box.dataset.wired) {
