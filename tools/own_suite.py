@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import typer
+
 from pkb.cli.run_sweep import Work, carry_on
 from pkb.cluster.settings import Settings
 from pkb.platforms.registry import resolve
@@ -117,4 +119,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except typer.Exit as end:  # interrupted: how to go on has been said
+        sys.exit(end.exit_code)
