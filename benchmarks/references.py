@@ -1,9 +1,9 @@
-"""Runs all references and writes a table: time of a call and peak memory, at each size and number of ranks.
+"""Runs all references: time of a call and peak memory, at each size and number of ranks.
 
     python benchmarks/references.py [--ids all] [--cases paper:4,paper:8,real:8] [--platform auto] --out DIR
 
 Every row is appended to DIR/references.jsonl as soon as it is there, so that a run that is cut short keeps what it has;
-rows that are there already are not taken again. DIR/references.md is the table, rewritten after each case.
+rows that are there already are not taken again. `reference_report.py` makes the table and the picture of it.
 """
 
 import argparse
@@ -18,33 +18,10 @@ from pkb.judge.references import ReferenceRow, run_references
 from pkb.platforms.registry import resolve
 from pkb.problems import default_registry
 
-Rows = dict[tuple[int, str, int], dict[str, Any]]
 
-
-def read(path: Path) -> Rows:
+def read(path: Path) -> dict[tuple[int, str, int], dict[str, Any]]:
     lines = path.read_text().splitlines() if path.exists() else []
     return {(row["id"], row["size"], row["ranks"]): row for row in map(json.loads, lines)}
-
-
-def table(rows: Rows, cases: list[tuple[str, int]]) -> str:
-    head = ["problem", *(f"{size}, {ranks} ranks: us" for size, ranks in cases)]
-    head += [f"{size}, {ranks} ranks: GiB" for size, ranks in cases]
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for problem in default_registry().all():
-        found = [rows.get((problem.id, size, ranks)) for size, ranks in cases]
-        if any(found):
-            lines.append(f"| {' | '.join([problem.stem, *map(time_words, found), *map(memory_words, found)])} |")
-    return "\n".join(lines) + "\n"
-
-
-def time_words(row: dict[str, Any] | None) -> str:
-    if row is None:
-        return ""
-    return f"{row['time_us']:.0f}" if row["time_us"] is not None else "failed"
-
-
-def memory_words(row: dict[str, Any] | None) -> str:
-    return f"{row['all_ranks_peak_bytes'] / 2**30:.2f}" if row and row["all_ranks_peak_bytes"] is not None else ""
 
 
 def main() -> int:
@@ -83,7 +60,6 @@ def main() -> int:
             run_references(
                 missing, platform=platform, size=size, world_size=ranks, calls=args.calls, truth=args.truth, on_row=keep
             )
-            (args.out / "references.md").write_text(table(read(path), cases))
     failed = [row for row in read(path).values() if row["error"]]
     print(f"{len(read(path))} rows, {len(failed)} failed")
     return 1 if failed else 0

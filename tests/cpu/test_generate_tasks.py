@@ -13,9 +13,10 @@ from inspect_ai import eval as inspect_eval
 from typer.testing import CliRunner
 
 from pkb.cli.main import app
+from pkb.cluster.judge_client import JudgeServer
 from pkb.generate.attempt import Attempt, Judged, as_file
 from pkb.generate.journal import NoJournal
-from pkb.generate.judging import Judge, JudgeFailed, Request, environment_without_keys
+from pkb.generate.judging import Judge, JudgeFailed, Request
 from pkb.generate.models import Reply
 from pkb.generate.prices import Price
 from pkb.generate.registry import oneshot
@@ -24,6 +25,7 @@ from pkb.generate.tools import KIT_PAGES, kit_page
 from pkb.generate.work import Work, items_of
 from pkb.platforms.device_lock import hold
 from pkb.store import Reader
+from pkb.store.secret_check import without_secrets
 from pkb.types.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -95,10 +97,19 @@ def test_a_judge_that_is_killed_is_no_verdict_and_the_next_one_starts() -> None:
 
 
 def test_names_that_look_like_secrets_stay_out() -> None:
-    kept = environment_without_keys(
-        {"PATH": "x", "OPENAI_API_KEY": "k", "HF_TOKEN": "k", "PGPASSWORD": "k", "KEYS": "y"}
-    )
+    kept = without_secrets({"PATH": "x", "OPENAI_API_KEY": "k", "HF_TOKEN": "k", "PGPASSWORD": "k", "KEYS": "y"})
     assert kept == {"PATH": "x", "KEYS": "y"}
+
+
+def test_the_judge_of_a_sweep_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOMEBODYS_API_KEY", "sk-not-for-candidates-0123456789")
+    server = JudgeServer(lambda event: None)
+    try:
+        names = Path(f"/proc/{server._running().pid}/environ").read_bytes()
+    finally:
+        server.close()
+    assert b"PATH=" in names
+    assert b"sk-not-for-candidates" not in names
 
 
 def judged(

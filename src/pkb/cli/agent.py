@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from pkb.cli import model_options as options
-from pkb.cli.generate import path_text
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
 
@@ -51,7 +50,7 @@ def agent(
         return
     fields = dict(
         backend=backend, platform=platform, ranks=ranks, size=size, dtype=dtype, plan=plan, hardware=hardware,
-        shots=shots, parts_folder=path_text(parts), problems_folder=path_text(folder), temperature=temperature,
+        shots=shots, parts_folder=options.path_text(parts), problems_folder=options.path_text(folder), temperature=temperature,
         max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=parallel, steps=steps,
         budget_tokens=budget_tokens, budget_usd=budget_usd, budget_seconds=budget_seconds,
     )  # fmt: skip

@@ -1,6 +1,5 @@
 """`pkb generate 1-8 --model M`: one answer of a model for each problem, judged and stored."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -48,14 +47,10 @@ def generate(
         return
     fields = dict(
         backend=backend, platform=platform, ranks=ranks, size=size, dtype=dtype, plan=plan, hardware=hardware,
-        shots=shots, parts_folder=path_text(parts), problems_folder=path_text(folder), temperature=temperature,
+        shots=shots, parts_folder=options.path_text(parts), problems_folder=options.path_text(folder), temperature=temperature,
         max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=parallel,
     )  # fmt: skip
     model_runs.begin(
         store, kind="generate", problems=problems, model=model, fields=fields, prices=prices, samples=samples, name=name,
         evaluate=evaluate, out=out, json_out=json_out,
     )  # fmt: skip
-
-
-def path_text(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())

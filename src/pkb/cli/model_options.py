@@ -39,3 +39,8 @@ Resume = Annotated[
 ]
 OutFolder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Also write the candidates to a folder.")]
 JsonOut = Annotated[bool, typer.Option("--json", help="A JSON document on standard output.")]
+
+
+def path_text(path: Path | None) -> str | None:
+    """As a run keeps it, which may be resumed from another folder."""
+    return None if path is None else str(path.absolute())

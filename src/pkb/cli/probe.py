@@ -25,15 +25,15 @@ def probe(
     """Measure this machine's ceilings for the roofline: matrix products, memory, every way between ranks, latencies."""
     from pkb.cli.evaluate import PLATFORMS, pick_platform
     from pkb.cli.output import PIPED_WIDTH, check_json_target, show_progress, stdout_console, write_json
+    from pkb.cli.plot_target import check_plot_target
     from pkb.cli.probe_hardware import above_ideal, to_hardware, write
-    from pkb.cli.probe_plot import check_plot_target
     from pkb.cli.probe_plot import plot as draw
     from pkb.cli.probe_table import render
     from pkb.roofline.hardware import cache_path
 
     check_json_target(json_out)
     if plot is not None:
-        check_plot_target(plot)
+        check_plot_target(plot, endings=(".png", ".svg"))  # before the measurement, not after it
     if platform not in PLATFORMS:
         raise UserError(f"no platform is called {platform!r}", f"platforms are {', '.join(PLATFORMS)}")
     name, facts = pick_platform(platform)

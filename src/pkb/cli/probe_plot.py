@@ -1,6 +1,5 @@
 """`pkb probe --plot`: bandwidth between ranks over message size and over blocks, both patterns, on logarithmic axes."""
 
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +20,6 @@ STYLES = {
     "multimem_store": ("#CC79A7", "X", "multimem store"),
 }
 WHO_WORDS = {"pair": "rank 1 to rank 0, others idle", "ring": "every rank from the next, all at once (per rank)"}
-
-
-def check_plot_target(path: Path) -> None:
-    """Fails before the measurement, not after it."""
-    if path.suffix not in (".png", ".svg"):
-        raise UserError(f"--plot {path} is neither .png nor .svg", "give a file with one of these endings")
-    if not path.absolute().parent.is_dir():
-        raise UserError(f"the folder of --plot {path} does not exist", f"mkdir -p {path.parent}")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UserError("plots need matplotlib", "pip install 'pkb[plot]'")
 
 
 def plot(probe: "Probe", hardware: "Hardware", path: Path) -> None:

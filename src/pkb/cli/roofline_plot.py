@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from pkb.cli.plot_target import check_plot_target
 from pkb.types.errors import UserError
 from pkb.types.hardware import Hardware
 
@@ -16,14 +17,9 @@ LEAST_US = 0.01
 def draw(path: Path, rows: list[dict[str, Any]], *, hardware: Hardware, ceilings: str, link_efficiency: float) -> None:
     """Writes the picture. Points sit at what a problem can attain; the thin line below one reaches down to what is left when
     latency is added, so that its length shows how much of a small shape is latency."""
-    if path.suffix.lower() not in ENDINGS:
-        raise UserError(f"--plot {path} has no ending that can be drawn", f"one of {', '.join(ENDINGS)}")
-    if not path.absolute().parent.is_dir():
-        raise UserError(f"the folder of --plot {path} does not exist", f"mkdir -p {path.parent}")
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise UserError("--plot needs matplotlib", "pip install 'pkb[plot]'") from None
+    check_plot_target(path, endings=ENDINGS)
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

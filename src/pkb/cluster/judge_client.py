@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -11,8 +10,7 @@ from collections.abc import Callable
 
 from pkb.cluster.judge_server import GRACE_S
 from pkb.cluster.orders import Event, JudgeOrder
-
-_SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)$", re.IGNORECASE)
+from pkb.store.secret_check import without_secrets
 
 
 class JudgeServer:
@@ -63,7 +61,7 @@ class JudgeServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env=_without_secrets() | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
+            env=without_secrets(os.environ) | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
         )
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
@@ -106,8 +104,3 @@ class JudgeServer:
             known = self._open.pop(event.id, None)
         if known is not None:
             self._on_event(event)
-
-
-def _without_secrets() -> dict[str, str]:
-    """No candidate runs below a process that has a provider's key in its environment."""
-    return {name: value for name, value in os.environ.items() if not _SECRET.search(name)}

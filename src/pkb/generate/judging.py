@@ -3,22 +3,21 @@
 import contextlib
 import json
 import os
-import re
 import selectors
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pkb.store.secret_check import without_secrets
 from pkb.types.errors import UserError
 
 EVALUATION_LIMIT_S = 3 * 3600.0
 """The judge limits every stage by itself, and waits up to an hour for the device; this is for a judge that is stuck."""
 _END_S = 30.0
-_SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)$", re.IGNORECASE)
 
 Document = dict[str, Any]
 """A verdict as `Evaluation.to_dict` gives it."""
@@ -90,7 +89,7 @@ class Judge:
             # A session of its own: Ctrl-C reaches this process, which then decides. Standard error stays ours.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pkb.generate.judge_process"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                bufsize=0, start_new_session=True, env=environment_without_keys(os.environ),
+                bufsize=0, start_new_session=True, env=without_secrets(os.environ),
             )  # fmt: skip
         return self._process
 
@@ -118,7 +117,3 @@ class Judge:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def environment_without_keys(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not _SECRET.search(name)}

@@ -9,7 +9,6 @@ differ in a byte never meet. Two places are searched:
   `~/.cache/pkb/build`.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pkb.kit.errors import BuildTimeout, CompileError
+from pkb.types.file_lock import lock
 
 WAIT_SECONDS = 600.0
 """How long a rank waits for another that builds the same thing (a torch extension takes 35 to 90 s). `PKB_BUILD_WAIT`
@@ -99,18 +99,10 @@ def obtain(key: str, suffix: str, *, name: str, build: Callable[[Path, Path], No
 
 @contextmanager
 def _locked(path: Path, *, name: str) -> Iterator[None]:
-    """An exclusive lock with a bounded wait. The kernel drops it when its holder dies, so no lock is ever left
-    behind.
-    """
     limit = float(os.environ.get("PKB_BUILD_WAIT") or WAIT_SECONDS)
-    deadline = time.monotonic() + limit
     with path.open("a") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise BuildTimeout(f"waited {limit:.0f} s for another process to build {name!r}") from None
-                time.sleep(0.02)
+        try:
+            lock(file.fileno(), wait_s=limit)
+        except TimeoutError:
+            raise BuildTimeout(f"waited {limit:.0f} s for another process to build {name!r}") from None
         yield  # closing the file gives the lock back

@@ -5,13 +5,13 @@ The files lie in `PKB_LOCK_DIR`, or in a folder of /tmp that all users of the ma
 """
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pkb.types.errors import UserError
+from pkb.types.file_lock import lock
 
 LOCK_WAIT_S = 4 * 3600.0
 """How long an evaluation waits for its device while somebody else measures there."""
@@ -79,19 +79,17 @@ def hold(
 
 def _take(fd: int, device: str, *, deadline: float, say: Callable[[str], None]) -> None:
     say_next = 0.0
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise UserError(
-                    f"{device} was in use for hours, by {_holder(fd)}", "end that, or use another device"
-                ) from None
-            if time.monotonic() >= say_next:
-                say(f"waiting for {device}, in use by {_holder(fd)}")
-                say_next = time.monotonic() + _SAY_S
-            time.sleep(_POLL_S)
+
+    def tell() -> None:
+        nonlocal say_next
+        if time.monotonic() >= say_next:
+            say(f"waiting for {device}, in use by {_holder(fd)}")
+            say_next = time.monotonic() + _SAY_S
+
+    try:
+        lock(fd, wait_s=max(0.0, deadline - time.monotonic()), poll_s=_POLL_S, while_waiting=tell)
+    except TimeoutError:
+        raise UserError(f"{device} was in use for hours, by {_holder(fd)}", "end that, or use another device") from None
     # Who has it, for people; the lock itself is the kernel's.
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"process {os.getpid()}".encode(), 0)

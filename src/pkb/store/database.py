@@ -4,11 +4,9 @@ WAL lets readers go on while somebody writes; `synchronous=FULL` makes a commit 
 is there after kill -9 and after a power failure. WAL needs shared memory: the folder must be on a disk of this machine.
 """
 
-import fcntl
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any, Self
 from pkb.store import schema
 from pkb.store.objects import Objects
 from pkb.types.errors import UserError
+from pkb.types.file_lock import lock
 
 DEFAULT_ROOT = "pkb-runs"
 ROOT_VARIABLE = "PKB_STORE"
@@ -166,14 +165,9 @@ def _in_words(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
-    deadline = time.monotonic() + BUSY_S
     with path.open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise UserError(f"{path} was locked by another process for {BUSY_S:.0f} s") from None
-                time.sleep(0.02)
+        try:
+            lock(file.fileno(), wait_s=BUSY_S)
+        except TimeoutError:
+            raise UserError(f"{path} was locked by another process for {BUSY_S:.0f} s") from None
         yield
