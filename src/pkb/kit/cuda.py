@@ -22,18 +22,18 @@ from pkb.kit.errors import CompileError, CompilerMissing
 from pkb.kit.toolkit import resolve_arch
 
 Dim = int | tuple[int, ...]
-DEVICE_HEADER = Path(__file__).parent / "device" / "pkb.cuh"
+DEVICE_HEADERS = Path(__file__).parent / "device"
 
 
 @lru_cache
-def _header() -> str:
-    return DEVICE_HEADER.read_text()
+def _headers() -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(DEVICE_HEADERS.glob("*.cuh"))}
 
 
 def compile(source: str, *, name: str | None = None, options: Sequence[str] = (), arch: str | None = None) -> "Module":
     """Compile a CUDA source for `arch` (default: this GPU) or take it from the cache. Raises `CompileError`.
 
-    `#include "pkb.cuh"` gives signals, barriers and peer copies. Declare kernels `extern "C"`, so that their names
+    `#include "pkb.cuh"` gives signals, barriers and peer copies, `"pkb_mma.cuh"` a matrix product on tensor cores. Declare kernels `extern "C"`, so that their names
     stay as written. `name` appears in messages as `name.cu`; `options` are compiler flags such as `-lineinfo` or
     `-DBLOCK=128`.
     """
@@ -52,7 +52,7 @@ def build_cubin(source: str, *, name: str, options: tuple[str, ...], arch: str) 
     """The cubin's place on disk: built unless it is there already, with NVRTC, else nvcc (`PKB_CUDA_COMPILER=nvcc`
     insists).
     """
-    headers = {"pkb.cuh": _header()}
+    headers = _headers()
     only_nvcc = os.environ.get("PKB_CUDA_COMPILER") == "nvcc"
     by_nvrtc, by_nvcc = None if only_nvcc else nvrtc.load(), nvcc.find()
     if by_nvrtc is None and by_nvcc is None:
@@ -71,7 +71,7 @@ def build_cubin(source: str, *, name: str, options: tuple[str, ...], arch: str) 
         cubin = nvcc.compile_cubin(source, name=name, arch=arch, options=options, headers=headers, scratch=scratch)
         output.write_bytes(cubin)
 
-    key = content_key("cubin", source, headers["pkb.cuh"], "\0".join(options), arch, *identities)
+    key = content_key("cubin", source, *headers.values(), "\0".join(options), arch, *identities)
     return obtain(key, ".cubin", name=name, build=build)
 
 

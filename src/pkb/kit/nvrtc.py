@@ -1,5 +1,6 @@
 """CUDA C++ to cubin in the process, by NVRTC through ctypes: 0.1 s for a small kernel, no GPU and no nvcc needed."""
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,6 +57,11 @@ def load() -> tuple[ctypes.CDLL, str] | None:
         major, minor = ctypes.c_int(), ctypes.c_int()
         if library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) != 0:
             continue
+        if path.startswith("/"):
+            # It looks for this one by name alone, and finds it only where the loader would, or where it is loaded already.
+            for builtins in Path(path).parent.glob(f"libnvrtc-builtins.so.{major.value}.{minor.value}*"):
+                with contextlib.suppress(OSError):
+                    ctypes.CDLL(str(builtins))
         size = file_identity(Path(path)) if path.startswith("/") else ""
         return library, f"nvrtc {major.value}.{minor.value} {size}"
     return None
@@ -84,6 +90,8 @@ def compile_cubin(
         raise RuntimeError(f"nvrtcCreateProgram: {library.nvrtcGetErrorString(status).decode()}")
     try:
         given = [f"--gpu-architecture={arch}", *options, *(f"--include-path={folder}" for folder in include_dirs())]
+        # Some versions take a generic lambda in a kernel for a host function, which nvcc does not.
+        given.append("--device-as-default-execution-space")
         if not any(option.startswith(("-std", "--std")) for option in options):
             given.append("--std=c++17")
         flags = (ctypes.c_char_p * len(given))(*(option.encode() for option in given))

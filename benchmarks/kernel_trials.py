@@ -1,0 +1,324 @@
+"""Looks at many kernels in one start of ranks: are they right, how long do they take beside the reference. For tuning.
+
+    python benchmarks/kernel_trials.py solutions/*.py [--platform auto] [--ranks 8] [--sizes paper,real] [--out FILE.jsonl]
+    python benchmarks/kernel_trials.py solutions/45*.py --sizes real --replace 'PIECE_BYTES = 4096=>PIECE_BYTES = 8192'
+
+It is no judge: kernels run unguarded, beside the reference in the same processes, on two sets of data, and times are medians of
+few calls. What it is for is a second or two a kernel instead of ten. `--replace` tries every file again with a piece of its
+text changed. A kernel that hangs or crashes costs its own row and a new start of the ranks.
+"""
+
+import argparse
+import faulthandler
+import importlib.util
+import json
+import mmap
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+CALLS = 10
+
+
+def cases_of(args: argparse.Namespace) -> list[dict[str, Any]]:
+    found = []
+    for size in args.sizes.split(","):
+        for path in args.files:
+            text = path.read_text()
+            found.append({"file": str(path), "size": size, "text": text, "variant": ""})
+            for change in args.replace:
+                before, _, after = change.partition("=>")
+                if before in text:
+                    changed = text.replace(before, after)
+                    found.append({"file": str(path), "size": size, "text": changed, "variant": change})
+    return found
+
+
+# -- one rank -----------------------------------------------------------------------------------------------------------
+
+
+def serve(rank: int, world: int, folder: Path, device_index: int, device_kind: str, backend: str) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from pkb.rank.devices import CpuDevice, CudaDevice, RankBarrier
+
+    faulthandler.register(signal.SIGUSR1)
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    torch.backends.cudnn.allow_tf32 = False
+    device: Any = CudaDevice(device_index, world_size=world) if device_kind == "cuda" else CpuDevice()
+    dist.init_process_group(
+        backend,
+        store=dist.FileStore(str(folder / "rendezvous"), world),  # type: ignore[attr-defined]
+        rank=rank,
+        world_size=world,
+    )
+    if device_kind == "cuda":
+        device.open_barrier()
+    with (folder / "barrier").open("r+b") as page:
+        barrier = RankBarrier(mmap.mmap(page.fileno(), 4096), rank, world)
+    for number, case in enumerate(json.loads((folder / "cases.json").read_text())):
+        if rank == 0:
+            print(json.dumps({"begin": number}), flush=True)
+        try:
+            answer = trial(case, number, rank, world, folder, device, barrier)
+        except Exception:
+            answer = {"error": traceback.format_exc()[-1500:]}
+        answers: list[Any] = [None] * world
+        dist.all_gather_object(answers, answer, group=gloo())
+        if rank == 0:
+            print(json.dumps({"case": number} | merged(answers)), flush=True)
+        if any("error" in a for a in answers):
+            return  # ranks may have parted: start again
+
+
+def gloo() -> Any:
+    import torch.distributed as dist
+
+    global _GLOO
+    try:
+        return _GLOO
+    except NameError:
+        _GLOO = dist.new_group(backend="gloo")
+        return _GLOO
+
+
+def merged(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    errors = {rank: a["error"] for rank, a in enumerate(answers) if "error" in a}
+    if errors:
+        return {"errors": errors}
+    row: dict[str, Any] = {"ratio": max((a["ratio"] for a in answers), default=None)}
+    row["what"] = [f"rank {rank}: {a['what']}" for rank, a in enumerate(answers) if a["what"]]
+    for side in ("reference", "candidate"):
+        calls = zip(*(a[side] for a in answers), strict=True)
+        times = sorted((max(end for _, end in c) - min(begin for begin, _ in c)) / 1e3 for c in calls)
+        row[f"{side}_us"] = round(times[len(times) // 2], 1)
+        row[f"{side}_host_us"] = round(max(a[f"{side}_host_us"] for a in answers), 1)
+    row["speedup"] = round(row["reference_us"] / row["candidate_us"], 3)
+    row["seconds"] = max(a["seconds"] for a in answers)
+    return row
+
+
+def trial(
+    case: dict[str, Any], number: int, rank: int, world: int, folder: Path, device: Any, barrier: Any
+) -> dict[str, Any]:
+    import torch
+    import torch.distributed as dist
+
+    from pkb.problems import get
+    from pkb.problems.base import DTYPES
+    from pkb.problems.compare import Context
+    from pkb.problems.draw import Draw, GroupRef
+    from pkb.rank.execute import Schedule, run_batch
+    from pkb.rank.trees import describe
+    from pkb.rank.truth import compare_trees, widen
+
+    began = time.monotonic()
+    problem = get(Path(case["file"]).name.split("_", 1)[0])
+    dtype = problem.default_dtype
+    path = folder / f"candidate_{number}_{rank}.py"
+    path.write_text(case["text"])
+    spec = importlib.util.spec_from_file_location(f"candidate_{number}", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def arguments(call: int) -> dict[str, Any]:
+        draw = Draw(
+            secret=b"trial", call=call, rank=rank, world_size=world, size=problem.sizes[case["size"]],
+            dtype=DTYPES[dtype], device=device.torch_device, layout=problem.layout,
+        )  # fmt: skip
+        return {k: dist.group.WORLD if isinstance(v, GroupRef) else v for k, v in problem.inputs(draw).items()}
+
+    def output(function: Any, values: dict[str, Any]) -> dict[str, Any]:
+        returned = function(*values.values())
+        return {"returned": returned, "mutated": {name: values[name] for name in problem.mutates}}
+
+    ratio, what = 0.0, ""
+    large = case["size"] == "real"
+    for call in (0,) if large else (0, 1, 2):
+        native = output(problem.reference, arguments(call))
+        dtypes = [t.dtype for t in describe(native)[1]]
+        wide = problem.truth == "float64" and not large
+        truth = output(problem.reference, widen(arguments(call))) if wide else native
+        got = output(module.solution, arguments(call))
+        context = Context(arguments=arguments(call), rank=rank, world_size=world, dtype=DTYPES[dtype])
+        device.synchronize()
+        result = compare_trees(problem, truth, dtypes, got, context=context, upstream=False, others={})
+        if not result["ok"]:
+            what = f"call {call}: {result.get('what')} {result.get('where', '')} {result}"[:600]
+        ratio = max(ratio, result["ratio"] if result["ratio"] is not None else float("inf"))
+        del native, truth, got, context
+    answer: dict[str, Any] = {"ratio": ratio, "what": what}
+    bytes_held = sum(t.numel() * t.element_size() for t in describe(arguments(0))[1])
+    sets = 2 if bytes_held > 200e6 else 4
+    held = {slot: arguments(10 + slot) for slot in range(sets)}
+    calls = 4 if bytes_held > 500e6 else CALLS
+    slots = [i % sets for i in range(calls)]
+    host = 0.0
+    for side, function in (("reference", problem.reference), ("candidate", module.solution)):
+        for cover in (0.0, None):
+            schedule = Schedule(
+                slots=slots[:3] if cover == 0.0 else slots,
+                aligned=True,
+                cover_us=0.0 if cover == 0.0 else min(5000.0, 1.5 * host + 50),
+            )
+            batch = run_batch(
+                function, held, schedule, device=device, barrier=barrier, mutates=tuple(problem.mutates),
+                returns_input=problem.returns_input, on_step=lambda text: None,
+            )  # fmt: skip
+            spent = sorted(r.host_us for r in batch.records)
+            mine = [0.0] * world
+            dist.all_gather_object(mine, spent[len(spent) // 2], group=gloo())
+            host = max(mine)
+        answer[side] = [(r.start_ns, r.end_ns) for r in batch.records]
+        answer[f"{side}_host_us"] = host
+        del batch
+    dist.barrier(group=gloo())  # nobody reads a peer's buffers any more
+    if device.torch_device.type == "cuda":
+        sys.modules["pkb.kit.staging"]._STAGES.clear()  # type: ignore[attr-defined]
+        del held, module
+        torch.cuda.empty_cache()
+    answer["seconds"] = round(time.monotonic() - began, 2)
+    return answer
+
+
+# -- the parent ---------------------------------------------------------------------------------------------------------
+
+
+def run_world(
+    cases: list[dict[str, Any]], ranks: int, platform: Any, deadline: float, limit_s: float
+) -> tuple[int, list[dict[str, Any]]]:
+    """How many cases were dealt with, and their rows."""
+    rows: list[dict[str, Any]] = []
+    begun = -1
+    with tempfile.TemporaryDirectory(prefix="pkb-trials-") as name:
+        folder = Path(name)
+        (folder / "cases.json").write_text(json.dumps(cases))
+        (folder / "barrier").write_bytes(b"\0" * 4096)
+        environment = os.environ | platform.environment(ranks)
+        processes = []
+        for rank, index in zip(range(ranks), platform.device_indices(ranks) or [0] * ranks, strict=True):
+            command = [
+                sys.executable,
+                __file__,
+                "--serve",
+                str(rank),
+                str(ranks),
+                name,
+                str(index),
+                platform.device,
+                platform.backend,
+            ]
+            errors = (folder / f"errors_{rank}").open("w")
+            out = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
+            processes.append(subprocess.Popen(command, stdout=out, stderr=errors, env=environment))
+        pipe = processes[0].stdout
+        assert pipe is not None
+        selector = selectors.DefaultSelector()
+        selector.register(pipe, selectors.EVENT_READ)
+        ended = "ended"
+        while True:
+            left = deadline - time.monotonic()
+            if not selector.select(timeout=max(0.0, min(limit_s, left))):
+                ended = f"nothing for {limit_s:.0f} s" if left > limit_s else "out of time"
+                break
+            line = pipe.readline()
+            if not line:
+                break
+            if not line.startswith(b"{"):
+                continue
+            message = json.loads(line)
+            if "begin" in message:
+                begun = message["begin"]
+                continue
+            case = cases[message["case"]]
+            rows.append(
+                {"file": Path(case["file"]).stem, "size": case["size"], "ranks": ranks, "variant": case["variant"]}
+                | message
+            )
+            print(words(rows[-1]), flush=True)
+        if ended != "ended":  # where does everybody stand?
+            for process in processes:
+                process.send_signal(signal.SIGUSR1)
+            time.sleep(0.5)
+        for process in processes:
+            process.kill()
+            process.wait(timeout=20)
+        if ended == "out of time":
+            return len(cases), rows
+        if len(rows) <= begun:  # the case that was begun gave no row
+            case = cases[begun]
+            tails = {r: (folder / f"errors_{r}").read_text()[-700:] for r in range(ranks)}
+            row = {
+                "file": Path(case["file"]).stem,
+                "size": case["size"],
+                "ranks": ranks,
+                "variant": case["variant"],
+                "errors": {"all": ended},
+                "tails": tails,
+            }
+            print(words(row), tails[0], flush=True)
+            rows.append(row)
+        if begun < 0:
+            print("the ranks do not start:", (folder / "errors_0").read_text()[-2000:], flush=True)
+            return len(cases), rows
+    return begun + 1, rows
+
+
+def words(row: dict[str, Any]) -> str:
+    head = f"{row['file'][:34]:34s} {row['size']:5s} {row['ranks']} {row['variant']:30s}"
+    if "errors" in row:
+        text = next(iter(row["errors"].values()))
+        return f"{head} FAILED on {sorted(row['errors'])}: {text}"
+    wrong = "" if row["ratio"] <= 1 else f" WRONG {row['what'][:2]}"
+    times = f"{row['reference_us']:9.1f} us, ours {row['candidate_us']:9.1f} us, {row['speedup']:6.2f}x"
+    return (
+        f"{head} {times}, host {row['candidate_host_us']:.0f} us, error {row['ratio']:.2f}, {row['seconds']} s{wrong}"
+    )
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--serve"]:
+        rank, world, folder, index, kind, backend = sys.argv[2:]
+        serve(int(rank), int(world), Path(folder), int(index), kind, backend)
+        return 0
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("files", nargs="+", type=Path)
+    options.add_argument("--platform", default="auto")
+    options.add_argument("--ranks", default="8")
+    options.add_argument("--sizes", default="paper")
+    options.add_argument("--replace", action="append", default=[], metavar="OLD=>NEW")
+    options.add_argument("--limit", type=float, default=3600.0, help="seconds for everything")
+    options.add_argument("--case-limit", type=float, default=60.0, help="seconds for one kernel at one size")
+    options.add_argument("--out", type=Path)
+    args = options.parse_args()
+    from pkb.judge.oracle_world import running
+    from pkb.platforms.registry import resolve
+
+    deadline = time.monotonic() + args.limit
+    rows: list[dict[str, Any]] = []
+    for ranks in map(int, args.ranks.split(",")):
+        cases = cases_of(args)
+        while cases and time.monotonic() < deadline:
+            with running(resolve(args.platform), ranks) as platform:
+                done, found = run_world(cases, ranks, platform, deadline, args.case_limit)
+            cases, rows = cases[done:], rows + found
+            if args.out:
+                args.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    wrong = [row for row in rows if "errors" in row or row["ratio"] > 1]
+    print(f"{len(rows)} trials, {len(wrong)} wrong or failed")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
