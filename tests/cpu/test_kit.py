@@ -26,11 +26,13 @@ EVERY_PART = """
 #include "pkb.cuh"
 using namespace pkb;
 template <class T> __device__ void lanes(char* x) {
-  float sum[Lanes<T>::count] = {};
+  wide_t<T> sum[Lanes<T>::count] = {};
   Lanes<T>::accumulate(sum, ld_weak(x));
   st_weak(x + 16, Lanes<T>::pack(sum));
   Lanes<T>::put(x + 24, Lanes<T>::get(x + 28));
   st_fresh(x + 32, Lanes<T>::add(ld_fresh(x), ld_volatile(x + 48)));
+}
+template <class T> __device__ void by_the_switch(char* x) {
 #if __CUDA_ARCH__ >= 900
   Multimem<T>::st(x + 64, Multimem<T>::ld_reduce(x + 80));
   Multimem<T>::red(x + 96, ld_once(x + 112));
@@ -46,7 +48,11 @@ extern "C" __global__ void everything(u32* const* pads, int rank, int world, cha
   st_stream(x, ld_stream(x + 16));
   const Part part = part_of_block(4096);
   reduce_block<bf16>(x + part.begin, (char* const*)pads, part.begin, part.bytes, world);
-  lanes<f32>(x); lanes<bf16>(x + 512); lanes<f16>(x + 1024);
+  lanes<f32>(x); lanes<bf16>(x + 512); lanes<f16>(x + 1024); lanes<f64>(x + 2048);
+  by_the_switch<f32>(x); by_the_switch<bf16>(x + 512); by_the_switch<f16>(x + 1024);
+  announce(pads, rank, world, 42, 1);
+  *met &= await_all(pads, rank, world, 42, 1, 1000);
+  pipeline<1>(pads, rank, world, 0, 4, [&](u32 turn) { x[turn % pipeline_slots<1>()] = 1; }, [&](u32 turn) { x[turn] = 2; });
   Deadline late(5);
   *met &= put_signal(slot_of(pads, rank, 0, world, 3)) && wait_signal(counter + 1, 7) && wait_reaches(counter, 9);
   *met &= late.passed() && now_ns() > 0;
@@ -105,7 +111,7 @@ def test_every_part_of_the_device_header_compiles(arch: str) -> None:
 
 
 def test_the_kernel_above_names_every_function_of_the_header() -> None:
-    header = cuda.DEVICE_HEADER.read_text()
+    header = (cuda.DEVICE_HEADERS / "pkb.cuh").read_text()
     functions = set(re.findall(r"__forceinline__ (?:static )?(?:explicit )?[\w:*]+ (\w+)\(", header))
     assert len(functions) > 35
     assert [name for name in sorted(functions) if not re.search(rf"\b{name}\b", EVERY_PART)] == []

@@ -10,6 +10,7 @@ from pkb.kit.cuda import Kernel, Module, compile
 from pkb.kit.driver import DriverError
 from pkb.kit.errors import BuildTimeout, CompileError, CompilerMissing
 from pkb.kit.pads import Pads, barrier_pads, buffers, channels, multicast, pointer_table
+from pkb.kit.pipeline import Pipeline, pipeline
 from pkb.kit.staging import Stage, staging
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Kernel",
     "Module",
     "Pads",
+    "Pipeline",
     "Stage",
     "barrier_pads",
     "buffers",
@@ -31,6 +33,7 @@ __all__ = [
     "i32",
     "i64",
     "multicast",
+    "pipeline",
     "pointer_table",
     "ptr",
     "staging",

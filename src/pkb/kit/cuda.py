@@ -33,7 +33,7 @@ def _headers() -> dict[str, str]:
 def compile(source: str, *, name: str | None = None, options: Sequence[str] = (), arch: str | None = None) -> "Module":
     """Compile a CUDA source for `arch` (default: this GPU) or take it from the cache. Raises `CompileError`.
 
-    `#include "pkb.cuh"` gives signals, barriers and peer copies, `"pkb_mma.cuh"` a matrix product on tensor cores. Declare kernels `extern "C"`, so that their names
+    `#include "pkb.cuh"` gives signals, barriers and peer copies. Declare kernels `extern "C"`, so that their names
     stay as written. `name` appears in messages as `name.cu`; `options` are compiler flags such as `-lineinfo` or
     `-DBLOCK=128`.
     """

@@ -156,6 +156,49 @@ __device__ __forceinline__ bool barrier_epoch(u32* const* pads, u32 rank, u32 wo
   return met;
 }
 
+// Block `channel` tells the blocks `channel` of all peers that it has done `count` of something, or waits until all of them have.
+// Every thread of the block must call it. What the block wrote before announcing is visible to whoever has awaited that count.
+// Counts only rise, from launch to launch too: keep them in a zeroed symmetric buffer of their own (kit.pipeline has one).
+__device__ __forceinline__ void announce(u32* const* counts, u32 rank, u32 world, u32 channel, u32 count) {
+  __syncthreads();  // the writes of all threads come before
+  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block())
+    if (peer != rank) st_release_sys(slot_of(counts, peer, rank, world, channel), count);
+}
+__device__ __forceinline__ bool await_all(u32* const* counts, u32 rank, u32 world, u32 channel, u32 count, u64 timeout_ns = 0) {
+  bool met = true;
+  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block())
+    if (peer != rank) met &= wait_reaches(slot_of(counts, rank, peer, world, channel), count, timeout_ns);
+  __syncthreads();  // and the reads of all threads after
+  return met;
+}
+
+// Work in turns: a block produces its part of turn t, here or in a peer's memory, tells the blocks of the same number on all
+// ranks, and consumes turn t when all of them have produced it; it produces AHEAD turns ahead of what it consumes. Data that
+// pass through in small turns stay in L2, and no block ever waits for a whole grid.
+//
+// What is produced goes into slots that are used again: turn t into slot (base + t) % pipeline_slots<AHEAD>(). No signal says
+// that a slot is free, since none is needed. A block that produces turn t has seen turn t - AHEAD - 1 of all peers, and a peer
+// produced that after it had consumed turn t - 2 AHEAD - 2: what lay in the slot. `base` is the number of turns of all launches
+// before (kit.pipeline counts them), so the same holds from launch to launch. All ranks must launch the same blocks and turns.
+template <u32 AHEAD>
+__device__ __forceinline__ constexpr u32 pipeline_slots() { return 2 * AHEAD + 2; }
+template <u32 AHEAD, class Produce, class Consume>
+__device__ __forceinline__ void pipeline(u32* const* counts, u32 rank, u32 world, u32 base, u32 turns, Produce produce, Consume consume) {
+  const u32 channel = block_in_grid();
+  for (u32 turn = 0; turn < AHEAD && turn < turns; ++turn) {
+    produce(turn);
+    announce(counts, rank, world, channel, base + turn + 1);
+  }
+  for (u32 turn = 0; turn < turns; ++turn) {
+    if (turn + AHEAD < turns) {
+      produce(turn + AHEAD);
+      announce(counts, rank, world, channel, base + turn + AHEAD + 1);
+    }
+    await_all(counts, rank, world, channel, base + turn + 1);
+    consume(turn);
+  }
+}
+
 // All blocks of this grid meet. They must all be running at once: launch at most kernel.resident_blocks(...) of them, or launch
 // cooperatively. `counter` is one zeroed uint32 in this GPU's memory, used by one grid at a time; it needs no reset. (The top
 // bit flips when the last block arrives, and the low bits come back to what they were.)
@@ -254,14 +297,16 @@ __device__ __forceinline__ void copy_grid(void* to, const void* from, u64 bytes)
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Arithmetic on 16 bytes: 4 fp32, 8 bf16 or 8 fp16
+// Arithmetic on 16 bytes: 4 fp32, 8 bf16, 8 fp16 or 2 fp64
 //
 // Lanes<T>::accumulate widens into fp32 sums (do that when you add many ranks: adding in bf16 rounds at every step and the
-// judge sees it), Lanes<T>::pack rounds once at the end, Lanes<T>::add is the packed add. T is pkb::f32, pkb::bf16 or pkb::f16.
+// judge sees it), Lanes<T>::pack rounds once at the end, Lanes<T>::add is the packed add. T is pkb::f32, pkb::bf16, pkb::f16 or pkb::f64,
+// wide_t<T> what sums are kept in.
 
 struct f32 {};
 struct bf16 {};
 struct f16 {};
+struct f64 {};
 template <class T>
 struct Lanes;
 
@@ -365,6 +410,30 @@ struct Lanes<f16> {
   }
 };
 
+template <>
+struct Lanes<f64> {
+  static constexpr int count = 2;
+  static constexpr int size = 8;
+  __device__ __forceinline__ static double get(const void* p) { return *static_cast<const double*>(p); }
+  __device__ __forceinline__ static void put(void* p, double x) { *static_cast<double*>(p) = x; }
+  __device__ __forceinline__ static void accumulate(double (&sum)[2], uint4 v) {
+    sum[0] += __hiloint2double(v.y, v.x);
+    sum[1] += __hiloint2double(v.w, v.z);
+  }
+  __device__ __forceinline__ static uint4 pack(const double (&s)[2]) {
+    return make_uint4(__double2loint(s[0]), __double2hiint(s[0]), __double2loint(s[1]), __double2hiint(s[1]));
+  }
+  __device__ __forceinline__ static uint4 add(uint4 a, uint4 b) {
+    double s[2] = {0., 0.};
+    accumulate(s, a);
+    accumulate(s, b);
+    return pack(s);
+  }
+};
+
+template <class T>
+using wide_t = decltype(Lanes<T>::get(nullptr));  // float, or double for fp64
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Parts: a tensor cut over the blocks of a grid, the same way on every rank
 
@@ -380,7 +449,7 @@ __device__ __forceinline__ Part part_of_block(u64 total) {
   return Part{begin, total - begin < chunk ? total - begin : chunk};
 }
 
-// to[0..bytes) = the sum over all ranks of buffers[rank] + from, by the threads of this block; sums in fp32, in rank order, so
+// to[0..bytes) = the sum over all ranks of buffers[rank] + from, by the threads of this block; sums in fp32 (fp64 for f64), in rank order, so
 // all ranks that compute it get the same bits. `bytes` is a multiple of the element size; 16-byte alignment makes it fast.
 template <class T>
 __device__ __forceinline__ void reduce_block(void* to, char* const* buffers, u64 from, u64 bytes, u32 world) {
@@ -388,14 +457,14 @@ __device__ __forceinline__ void reduce_block(void* to, char* const* buffers, u64
   u64 done = 0;
   if (((reinterpret_cast<u64>(out) | from) & 15) == 0) {
     for (u64 i = thread_in_block(); i < bytes / 16; i += threads_in_block()) {
-      float sum[Lanes<T>::count] = {};
+      wide_t<T> sum[Lanes<T>::count] = {};
       for (u32 peer = 0; peer < world; ++peer) Lanes<T>::accumulate(sum, ld_stream(buffers[peer] + from + 16 * i));
       st_weak(out + 16 * i, Lanes<T>::pack(sum));
     }
     done = bytes / 16 * 16;
   }
   for (u64 at = done + (u64)Lanes<T>::size * thread_in_block(); at < bytes; at += (u64)Lanes<T>::size * threads_in_block()) {
-    float sum = 0.f;
+    wide_t<T> sum = 0;
     for (u32 peer = 0; peer < world; ++peer) sum += Lanes<T>::get(buffers[peer] + from + at);
     Lanes<T>::put(out + at, sum);
   }
