@@ -1,18 +1,21 @@
 """Evaluates candidate files one after another and prints a table of verdicts: for docs, and for a look at a new machine.
 
-    python benchmarks/verdict_table.py solutions/*.py --platform virtual --ranks 4,8 [--size paper] [--out table.md]
+    python benchmarks/verdict_table.py solutions/*.py --platform virtual --ranks 4,8 [--size paper,real] [--out table.md]
 
-The problem is taken from a file's name, or from a `# problem:` line in it.
+The problem is taken from a file's name, or from a `# problem:` line in it. With `--out`, every verdict is written as soon as it
+is there, and cases of files that have not changed since are not judged again.
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
 import re
 import sys
 import time
 from pathlib import Path
 
+from pkb.candidates.source import read
 from pkb.judge.pipeline import evaluate
 from pkb.platforms.registry import resolve
 from pkb.problems import get
@@ -56,6 +59,8 @@ def main() -> int:
     options.add_argument("--plan", default="standard")
     options.add_argument("--call-limit", type=float, default=20.0)
     options.add_argument("--no-second-world", action="store_true")
+    options.add_argument("--no-timing", action="store_true")
+    options.add_argument("--limit", type=float, default=1e9, help="begin no evaluation after so many seconds")
     options.add_argument(
         "--out", type=Path, help="write the table as Markdown and the verdicts as JSON lines beside it"
     )
@@ -68,38 +73,46 @@ def main() -> int:
         "| candidate | problem | ranks | size | verdict | communication | reference us | candidate us | speedup | seconds |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    surprises, documents = 0, []
-    for ranks in map(int, args.ranks.split(",")):
-        for path in args.files:
-            problem = get(problem_of(path))
-            job = Job(
-                candidate=path,
-                problem=problem.stem,
-                platform=platform,
-                ranks=ranks,
-                size=args.size,
-                dtype=problem.default_dtype,
-                plan=chosen,
-                call_limit_s=args.call_limit,
+    record = args.out.with_suffix(".jsonl") if args.out else None
+    documents = [json.loads(line) for line in record.read_text().splitlines()] if record and record.exists() else []
+    done = {(d["candidate"]["sha256"], d["ranks"], d["size"]) for d in documents}
+    begun = time.monotonic()
+    surprises = judged = 0
+    for size, ranks, path in itertools.product(args.size.split(","), map(int, args.ranks.split(",")), args.files):
+        problem = get(problem_of(path))
+        if (read(path).sha256, ranks, size) in done or problem.why_not(size, ranks, problem.default_dtype):
+            continue
+        if time.monotonic() - begun > args.limit:
+            print(f"stopped after {args.limit:.0f} s; the next was {path.name}, {size}, {ranks} ranks")
+            break
+        job = Job(
+            candidate=path,
+            problem=problem.stem,
+            platform=platform,
+            ranks=ranks,
+            size=size,
+            dtype=problem.default_dtype,
+            plan=chosen,
+            timing=not args.no_timing,
+            call_limit_s=args.call_limit,
+        )
+        start = time.monotonic()
+        result = evaluate(job)
+        judged += 1
+        lines.append(row(path, result, time.monotonic() - start))
+        surprise = str(result.verdict) not in [word.strip() for word in expected_of(path).split("|")]
+        surprises += surprise
+        print(lines[-1], f"  <-- {result.detail}" if surprise or result.verdict != "correct" else "", flush=True)
+        if surprise:
+            failure = result.failure
+            print(
+                f"    expected {expected_of(path)}; {failure.trace[-1500:] if failure else ''}\n{result.output_tail[-600:]}"
             )
-            start = time.monotonic()
-            result = evaluate(job)
-            lines.append(row(path, result, time.monotonic() - start))
-            documents.append(result.to_dict())
-            surprise = str(result.verdict) not in [word.strip() for word in expected_of(path).split("|")]
-            surprises += surprise
-            print(lines[-1], f"  <-- {result.detail}" if surprise or result.verdict != "correct" else "", flush=True)
-            if surprise:
-                failure = result.failure
-                print(
-                    f"    expected {expected_of(path)}; {failure.trace[-1500:] if failure else ''}\n{result.output_tail[-600:]}"
-                )
-            if args.out:
-                args.out.write_text("\n".join(lines) + "\n")
-                args.out.with_suffix(".jsonl").write_text(
-                    "\n".join(json.dumps(d, default=str) for d in documents) + "\n"
-                )
-    print(f"{len(documents)} evaluations, {surprises} with another verdict than expected")
+        if args.out and record:
+            args.out.write_text("\n".join(lines) + "\n")
+            with record.open("a") as file:
+                file.write(json.dumps(result.to_dict(), default=str) + "\n")
+    print(f"{judged} evaluations, {surprises} with another verdict than expected")
     return 1 if surprises else 0
 
 

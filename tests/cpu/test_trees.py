@@ -251,8 +251,40 @@ def test_an_odd_offset_is_only_unusual() -> None:
         assert unpack(node, fd, device=CPU).shape == (3,)
 
 
-def test_a_file_cut_short_after_it_was_described() -> None:
+@contextmanager
+def unsealed(fd: int) -> Iterator[int]:
+    """The same bytes in a file that its writer can still change, as a hostile rank would send it."""
+    copy_of = os.memfd_create("copy")
+    try:
+        os.pwrite(copy_of, os.pread(fd, os.fstat(fd).st_size, 0), 0)
+        yield copy_of
+    finally:
+        os.close(copy_of)
+
+
+def test_what_is_packed_can_no_longer_be_changed() -> None:
+    with packed(torch.ones(1000)) as (_, fd):
+        with pytest.raises(PermissionError):
+            os.truncate(fd, 10)
+        with pytest.raises(PermissionError):
+            os.pwrite(fd, b"x", 0)
+
+
+def test_a_file_without_seals_is_read_as_well() -> None:
+    tensor = torch.randn(1000)
+    with packed(tensor) as (description, fd), unsealed(fd) as other:
+        assert same(unpack(description, other, device=CPU), tensor)
+
+
+def test_what_is_read_is_memory_of_its_own() -> None:
     with packed(torch.ones(1000)) as (description, fd):
+        first = unpack(description, fd, device=CPU)
+        first += 1
+        assert same(unpack(description, fd, device=CPU), torch.ones(1000))
+
+
+def test_a_file_cut_short_after_it_was_described() -> None:
+    with packed(torch.ones(1000)) as (description, sealed), unsealed(sealed) as fd:
         os.truncate(fd, 3999)
         with pytest.raises(BadTree):
             unpack(description, fd, device=CPU)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pkb.judge.cases import CallBytes
-from pkb.judge.pace import MEMORY_SHARE, STAGE_BYTES, Pace
+from pkb.judge.pace import MEMORY_SHARE, RACES_TRUTH_S, STAGE_BYTES, Pace
 from pkb.judge.races import SCENARIOS
 from pkb.types.plan import plan
 
@@ -52,3 +52,12 @@ def test_larger_is_never_more() -> None:
 def test_a_plan_with_few_rounds_keeps_them() -> None:
     few = replace(STANDARD, timing_rounds=2)
     assert Pace(few, 140 * GB, 40 * GB, CallBytes(GB, GB)).timing().rounds == 2
+
+
+def test_truths_that_take_long_are_fewer() -> None:
+    """Seconds, not bytes: a float64 attention of small tensors."""
+    slow = Pace(STANDARD, 140 * GB, 8 << 20, CallBytes(8 << 20, 32 << 20, truth_s=3.0))
+    calls, repeats = slow.races()
+    assert 2 <= calls * repeats <= RACES_TRUTH_S / (3.0 * len(SCENARIOS))
+    endless = Pace(STANDARD, 140 * GB, 8 << 20, CallBytes(8 << 20, 32 << 20, truth_s=1e6))
+    assert endless.races() == (2, 1), "data must rotate even then"

@@ -5,12 +5,17 @@ A *slot* is one call on one set of arguments: drawn by the oracle, handed to the
 
 import itertools
 import os
+import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from pkb.judge.crew import Crew
 from pkb.judge.failure import CrewFailure
 from pkb.types.verdict import Mismatch
+
+TRUTH_SHARE = 0.15
+"""Of the platform's memory that the truths of several calls may take together."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class CallBytes(NamedTuple):
 
     outputs: int
     truth: int
+    truth_s: float = 0.0
+    """How long it took to know the truth."""
 
 
 class Exchange:
@@ -92,8 +99,10 @@ class Exchange:
 
     def know_truth(self, slots: list[int]) -> CallBytes:
         """Compute what the outputs of these calls must be; and how large they are."""
+        start = time.monotonic()
         answers = self.oracle.ask({"do": "truth", "slots": slots}, timeout_s=600).values()
-        return CallBytes(sum(a["output_bytes"] for a in answers), sum(a["truth_bytes"] for a in answers))
+        seconds = (time.monotonic() - start) / max(1, len(slots))
+        return CallBytes(sum(a["output_bytes"] for a in answers), sum(a["truth_bytes"] for a in answers), seconds)
 
     def run_candidate(
         self,
@@ -121,36 +130,71 @@ class Exchange:
         self.oracle.tell_all({"do": "run", "schedule": own, "records": records})
         return self._quiet(self.oracle.collect(timeout_s=600 + extra_s))
 
-    def compare(self, slots: list[int], *, words: str) -> Outcome:
-        """Fetch the outputs of these slots from every rank and have the oracle compare each with the truth."""
+    @cached_property
+    def _room_for_truths(self) -> float:
+        return TRUTH_SHARE * self.oracle.platform.facts().memory_bytes
+
+    def check(self, slots: list[int], *, words: str) -> Outcome:
+        """Know the truth of these calls and compare. All truths are known before the first comparison, so that a result of
+        another call is recognised as such, unless they take too much memory: then each is forgotten before the next."""
+        first = self.know_truth(slots[:1])
+        if len(slots) * first.truth <= self._room_for_truths:
+            if slots[1:]:
+                self.know_truth(slots[1:])
+            return self.compare(slots, words=words)
         outcome = Outcome()
         for position, slot in enumerate(slots):
-            self.candidate.tell_all({"do": "output", "slot": slot})
-            outputs = self.candidate.collect(timeout_s=self.limit_s + 120, expect=("output", "bad_output"))
-            try:
-                for message, _ in outputs.values():
-                    if message.get("reply") == "bad_output":
-                        outcome.rejected = str(message.get("message", ""))[:300]
-                        return outcome
-                for rank, (message, fds) in outputs.items():
-                    if len(fds) != 1:
-                        failure = CrewFailure("garbage", [rank], "an output without its bytes")
-                        failure.role = "candidate"
-                        raise failure
-                    self.oracle.tell(rank, {"do": "compare", "slot": slot, "tree": message.get("tree")}, fds)
-            finally:
-                for _, fds in outputs.values():
-                    for fd in fds:
-                        os.close(fd)
-            results = self._quiet(self.oracle.collect(timeout_s=300))
-            for rank, result in results.items():
-                outcome.digests[slot, rank] = [str(word) for word in result.get("digest", [])]
-                outcome.worst_ratio = max(outcome.worst_ratio, float(result.get("ratio") or 0.0))
-            wrong = {rank: result for rank, result in results.items() if not result["ok"]}
-            if wrong:
-                outcome.mismatch = describe_mismatch(wrong, self.oracle.spec.world_size, f"{words}, call {position}")
-                return outcome
+            if position:
+                self.know_truth([slot])
+            if not self._compare_one(slot, outcome, words=f"{words}, call {position}"):
+                break
+            self.oracle.ask({"do": "forget", "slot": slot}, timeout_s=120)
         return outcome
+
+    def wake(self) -> None:
+        """Make sure that no rank has to wake up inside what is measured next on the judge's clock."""
+        for crew in (self.oracle, self.candidate):
+            crew.ask({"do": "wake"}, timeout_s=120)
+
+    def release(self) -> None:
+        """The oracle has run these calls and needs its arguments no more; finding a truth may take all the room there is."""
+        self.oracle.ask({"do": "release"}, timeout_s=120)
+
+    def compare(self, slots: list[int], *, words: str) -> Outcome:
+        """Fetch the outputs of these slots from every rank and have the oracle compare each with the truth it knows."""
+        outcome = Outcome()
+        for position, slot in enumerate(slots):
+            if not self._compare_one(slot, outcome, words=f"{words}, call {position}"):
+                break
+        return outcome
+
+    def _compare_one(self, slot: int, outcome: Outcome, *, words: str) -> bool:
+        """Add what comparing one slot gives; False when that settles it."""
+        self.candidate.tell_all({"do": "output", "slot": slot})
+        outputs = self.candidate.collect(timeout_s=self.limit_s + 120, expect=("output", "bad_output"))
+        try:
+            for message, _ in outputs.values():
+                if message.get("reply") == "bad_output":
+                    outcome.rejected = str(message.get("message", ""))[:300]
+                    return False
+            for rank, (message, fds) in outputs.items():
+                if len(fds) != 1:
+                    failure = CrewFailure("garbage", [rank], "an output without its bytes")
+                    failure.role = "candidate"
+                    raise failure
+                self.oracle.tell(rank, {"do": "compare", "slot": slot, "tree": message.get("tree")}, fds)
+        finally:
+            for _, fds in outputs.values():
+                for fd in fds:
+                    os.close(fd)
+        results = self._quiet(self.oracle.collect(timeout_s=300))
+        for rank, result in results.items():
+            outcome.digests[slot, rank] = [str(word) for word in result.get("digest", [])]
+            outcome.worst_ratio = max(outcome.worst_ratio, float(result.get("ratio") or 0.0))
+        wrong = {rank: result for rank, result in results.items() if not result["ok"]}
+        if wrong:
+            outcome.mismatch = describe_mismatch(wrong, self.oracle.spec.world_size, words)
+        return not wrong
 
     def drop(self, *, keep_memory: bool = False) -> None:
         for crew in (self.oracle, self.candidate):

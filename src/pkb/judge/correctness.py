@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from pkb.judge.cases import CallBytes, Case, Exchange
 from pkb.judge.claims import count, mapping
 from pkb.judge.decision import Decided
+from pkb.judge.pace import affordable_trials
 from pkb.types.verdict import Communication, Failure, Mismatch, Stage, Verdict
 
 Answers = dict[int, dict[str, Any]]
@@ -19,6 +20,8 @@ class Checked(NamedTuple):
     first_call_us: float
     """Wall-clock time of the first call, which pays for lazy building, compilation and rendezvous."""
     call_bytes: CallBytes
+    calls: int
+    """How many were made: all that were asked for, unless one of them moves gigabytes."""
 
 
 def check_calls(
@@ -30,10 +33,15 @@ def check_calls(
     progress: Callable[[str], None],
     first_call_extra_s: float = 0.0,
     observe: bool = False,
+    argument_bytes: int = 0,
 ) -> Checked:
-    """Run the trials one by one. What moves the data is observed in the last: set-up may happen in the first."""
+    """Run the trials one by one. What moves the data is observed in the last: set-up may happen in the first.
+
+    `argument_bytes` are those of one call, all ranks together, where that may be so much that fewer trials must do.
+    """
     seen, worst, first_call_us, call_bytes = Communication.UNKNOWN, 0.0, 0.0, CallBytes(0, 0)
-    for trial in range(trials):
+    trial = 0
+    while trial < trials:
         progress(f"correctness: {words}, call {trial + 1} of {trials}")
         slots = exchange.deliver(case, 1)
         last = trial == trials - 1
@@ -55,7 +63,9 @@ def check_calls(
         if last:
             seen = communication(answers)
         exchange.drop()
-    return Checked(seen, worst, first_call_us, call_bytes)
+        trial += 1
+        trials = affordable_trials(trials, argument_bytes=argument_bytes, output_bytes=call_bytes.outputs)
+    return Checked(seen, worst, first_call_us, call_bytes, trials)
 
 
 def wrong(mismatch: Mismatch, stage: Stage) -> Decided:

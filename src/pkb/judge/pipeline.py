@@ -160,6 +160,7 @@ class _Session:
         job, plan = self.job, self.job.plan
         on_gpu = self.platform.device == "cuda"
         case = Case(job.problem, job.size, job.dtype, plan.upstream_tolerance)
+        argument_bytes = job.ranks * self.problem.argument_bytes(job.size, job.ranks, job.dtype)
         with self._in(Stage.CORRECTNESS), self._blame(Stage.CORRECTNESS):
             lazily_built = job.build_limit_s if build.skipped or (self.backend == "triton" and on_gpu) else 0.0
             checked = check_calls(
@@ -170,12 +171,12 @@ class _Session:
                 progress=self.progress,
                 first_call_extra_s=lazily_built,
                 observe=True,
+                argument_bytes=argument_bytes,
             )
             self.evidence["communication"] = checked.communication
-            where = f"{plan.trials} calls at {job.size} with {job.ranks} ranks"
+            where = f"{checked.calls} calls at {job.size} with {job.ranks} ranks"
             self.checks.append(f"{where}, worst error {checked.worst_ratio:.2g} of the tolerance")
             self._odd(exchange)
-        argument_bytes = job.ranks * self.problem.argument_bytes(job.size, job.ranks, job.dtype)
         pace = Pace(plan, self.facts.memory_bytes, argument_bytes, checked.call_bytes)
         with self._in(Stage.RACES), self._blame(Stage.RACES):
             if plan.race_calls:

@@ -79,8 +79,9 @@ def _run(exchange: Exchange, case: Case, scenario: Scenario, calls: int, repeat:
                     source.uniform(*span) if (call + repeat) % world_size == rank else 0.0 for call in range(calls)
                 ]
     exchange.run_candidate(slots, per_rank=per_rank, overwrite=scenario.overwrite)
-    exchange.know_truth(slots)
-    outcome = exchange.compare(slots, words=scenario.words)
+    outcome = exchange.check(slots, words=scenario.words)
+    if outcome.rejected:  # a result that cannot be compared has not been right
+        raise Decided(Verdict.REJECTED, Stage.RACES, f"an output is {outcome.rejected}; plain tensors are expected")
     if outcome.mismatch:
         raise Decided(
             Verdict.RACE,

@@ -60,20 +60,25 @@ def measure(
     seen = Communication.NONE
     for number in range(rounds):
         progress(f"timing: round {number + 1} of {rounds}")
-        slots = exchange.deliver(case, calls, keep=True)
-        queued = exchange.deliver(case, calls, keep=True)
-        schedule: dict[str, Any] = {"aligned": True, "digests": True, "cover_us": cover_us}
         sides: list[tuple[Side, Runner]] = [(reference, exchange.run_oracle), (candidate, exchange.run_candidate)]
         if number % 2:  # ABBA: drift over a pair of rounds falls on both sides alike
             sides.reverse()
+        schedule: dict[str, Any] = {"aligned": True, "digests": True, "cover_us": cover_us}
+        slots = exchange.deliver(case, calls, keep=True)
+        answers = {}
         for side, run in sides:
-            answers = _timed(partial(run, slots, extra_s=30, **schedule), side, calls)
-            if side is candidate:
-                seen = seen if seen is Communication.LIBRARY else communication(answers)
-                _verify(exchange, slots, answers, plan.verify_share, source)
+            answers[side is candidate] = _timed(partial(run, slots, extra_s=30, **schedule), side, calls)
+        seen = seen if seen is Communication.LIBRARY else communication(answers[True])
+        # Only when both sides are through: a truth takes the memory that the reference has grown used to. The candidate's
+        # fingerprints came with its times, so that it gains nothing by the wait.
+        _verify(exchange, slots, answers[True], plan.verify_share, source)
+        exchange.drop(keep_memory=True)  # at production sizes there is no room for two batches
+        queued = exchange.deliver(case, calls, keep=True)
         # What a batch costs beside its calls, asked of the oracle: a candidate could take its time over nothing.
+        exchange.wake()
         empty_us = _wall_us(partial(exchange.run_oracle, []))
         for side, run in sides:
+            exchange.wake()
             side.wall_us.append(max(0.0, _wall_us(partial(run, queued, extra_s=30)) - empty_us) / calls)
         _verify_queued(exchange, queued, source)
         exchange.drop(keep_memory=True)
@@ -159,8 +164,8 @@ def _verify(
 ) -> None:
     """Compare a share of the timed outputs, chosen now, and hold the ranks to the fingerprints they gave for all of them."""
     chosen = source.sample(slots, max(1, math.ceil(share * len(slots))))
-    exchange.know_truth(chosen)
-    outcome = exchange.compare(chosen, words="timed calls")
+    exchange.release()
+    outcome = exchange.check(chosen, words="timed calls")
     if outcome.rejected or outcome.mismatch:
         raise _wrong_when_timed(outcome)
     for (slot, rank), digest in outcome.digests.items():
@@ -177,8 +182,8 @@ def _verify(
 def _verify_queued(exchange: Exchange, slots: list[int], source: random.Random) -> None:
     """One of the queued calls, chosen now: what confirms a time must have done the work too."""
     chosen = [source.choice(slots)]
-    exchange.know_truth(chosen)
-    outcome = exchange.compare(chosen, words="queued calls")
+    exchange.release()
+    outcome = exchange.check(chosen, words="queued calls")
     if outcome.rejected or outcome.mismatch:
         raise _wrong_when_timed(outcome)
 

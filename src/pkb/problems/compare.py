@@ -5,7 +5,7 @@ computation in another order is from failing.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,17 +32,37 @@ class Context:
 
 Rule = Callable[[torch.Tensor, torch.Tensor, Context], float]
 
+PIECE = 1 << 22
+"""Elements that a rule looks at together. It widens them to float64 and needs several temporaries of that size, and at
+production sizes eight ranks that share a GPU compare a gigabyte each at the same time."""
+
+
+def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Tensors of one shape as the same flat pieces in row-major order; what is copied, if at all, is one piece at a time."""
+    first = tensors[0]
+    if first.numel() <= PIECE:
+        yield tuple(tensor.reshape(-1) for tensor in tensors)
+    elif all(tensor.is_contiguous() for tensor in tensors):
+        yield from zip(*(tensor.view(-1).split(PIECE) for tensor in tensors), strict=True)
+    else:
+        rows = max(1, PIECE * first.shape[0] // first.numel())
+        for parts in zip(*(tensor.split(rows) for tensor in tensors), strict=True):
+            yield from pieces(*(part[0] if rows == 1 else part for part in parts))
+
 
 @dataclass(frozen=True)
 class Exact:
     """Every value equal; the sign of a zero and the payload of a NaN do not matter, since no reference specifies them."""
 
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
-        truth = truth.to(output.dtype)
-        same = truth == output
-        if output.is_floating_point():
-            same |= truth.isnan() & output.isnan()
-        return 0.0 if bool(same.all()) else math.inf
+        for want, got in pieces(truth, output):
+            want = want.to(got.dtype)
+            same = want == got
+            if got.is_floating_point():
+                same |= want.isnan() & got.isnan()
+            if not bool(same.all()):
+                return math.inf
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -60,25 +80,55 @@ class NormGate:
         if output.numel() == 0:
             return 0.0
         tau = self.tau[output.dtype] if output.dtype in self.tau else TAU[output.dtype]
-        want, got = truth.double(), output.double()
-        special = ~torch.isfinite(want)
-        if bool(special.any()):  # infinities and NaN must stand at the same places with the same sign
-            if not bool((special == ~torch.isfinite(got)).all()):
+        # Twice through, since the rms must be known; what fits into one piece is computed once.
+        once = [*_errors(truth, output)] if output.numel() <= PIECE else None
+        count, squares, error_squares = 0, 0.0, 0.0
+        for found in once or _errors(truth, output):
+            if found is None:
                 return math.inf
-            same = (want == got) | (want.isnan() & got.isnan())
-            if not bool(same[special].all()):
+            want, error = found
+            if not want.numel():  # nothing but infinities and NaN, at the right places
+                continue
+            count += want.numel()
+            squares += float(want.dot(want))
+            error_squares += float(error.dot(error))
+        if count == 0:
+            return 0.0
+        rms = math.sqrt(squares / count)
+        worst = 0.0
+        for found in once or _errors(truth, output):
+            assert found is not None
+            want, error = found
+            if rms == 0 and bool(error.any()):
                 return math.inf
-            want, got = want[~special], got[~special]
-            if want.numel() == 0:
-                return 0.0
-        error = (got - want).abs()
-        rms = want.square().mean().sqrt()
+            if rms and error.numel():
+                worst = max(worst, float(error.abs_().div_(want.abs().add_(rms)).max()))
         if rms == 0:
-            return 0.0 if float(error.max()) == 0 else math.inf
-        frobenius = float(error.square().mean().sqrt() / rms) / tau
-        worst = float((error / (want.abs() + rms)).max()) / (self.element_factor * tau)
-        ratio = max(frobenius, worst)
-        return ratio if math.isfinite(ratio) else math.inf
+            return 0.0
+        frobenius = math.sqrt(error_squares / count) / rms
+        if not (math.isfinite(frobenius) and math.isfinite(worst)):
+            return math.inf
+        return max(frobenius / tau, worst / (self.element_factor * tau))
+
+
+def _doubles(truth: torch.Tensor, output: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for want, got in pieces(truth, output):
+        yield want.double(), got.double()
+
+
+def _errors(truth: torch.Tensor, output: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor] | None]:
+    """The finite values of each piece and how far the output is from them; None where infinities and NaN do not stand at the
+    same places with the same sign."""
+    for want, got in _doubles(truth, output):
+        error = got - want
+        if not math.isfinite(float(error.sum())):
+            special = ~torch.isfinite(want)
+            same = (want == got) | (want.isnan() & got.isnan())
+            if not bool((special == ~torch.isfinite(got)).all()) or not bool((same | ~special).all()):
+                yield None
+                return
+            want, error = want[~special], error[~special]
+        yield want, error
 
 
 @dataclass(frozen=True)
@@ -91,11 +141,12 @@ class Close:
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
         if output.numel() == 0:
             return 0.0
-        want, got = truth.double(), output.double()
-        same = (want == got) | (want.isnan() & got.isnan())
-        limit = self.atol.get(output.dtype, 0.0) + self.rtol[output.dtype] * want.abs()
-        ratio = torch.where(same, 0.0, (got - want).abs() / limit)
-        worst = float(ratio.nan_to_num(nan=math.inf, posinf=math.inf).max())
+        worst = 0.0
+        for want, got in _doubles(truth, output):
+            same = (want == got) | (want.isnan() & got.isnan())
+            limit = self.atol.get(output.dtype, 0.0) + self.rtol[output.dtype] * want.abs()
+            ratio = torch.where(same, 0.0, (got - want).abs() / limit)
+            worst = max(worst, float(ratio.nan_to_num(nan=math.inf, posinf=math.inf).max()))
         return worst if math.isfinite(worst) else math.inf
 
 
@@ -105,4 +156,5 @@ class Upstream:
 
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
         limit = {torch.float32: 1e-2}
-        return Close(rtol=limit, atol=limit)(truth.float(), output.float(), context)
+        close = Close(rtol=limit, atol=limit)
+        return max(close(want.float(), got.float(), context) for want, got in pieces(truth, output))

@@ -53,6 +53,9 @@ class CandidateRank(Rank):
                 self.poison()
                 self.device.synchronize()
                 return {}
+            case "wake":
+                self.wake()
+                return {}
             case "drop":
                 self.drop(keep_memory=bool(message.get("keep_memory")))
                 return {}

@@ -6,7 +6,9 @@ It never loads candidate code; the bytes of a candidate's outputs are all it eve
 import math
 import os
 import resource
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from pkb.problems.base import DTYPES, Problem
 from pkb.problems.compare import Context
 from pkb.problems.draw import Draw, GroupRef
 from pkb.problems.registry import default_registry, load_folder
+from pkb.rank.execute import Batch
 from pkb.rank.lint import lint_case
 from pkb.rank.server import Rank
 from pkb.rank.trees import describe, digest, pack
@@ -31,6 +34,30 @@ class Truth:
     """Of those tensors."""
 
 
+UNUSED_BYTES = 1 << 29
+"""What a rank's allocator may keep unused while truths are at hand; more goes back to the driver, for the candidate's ranks."""
+
+
+class LazyArguments(Mapping[str, Any]):
+    """A call's arguments, drawn when somebody first asks for one: few rules do, and at production sizes they are gigabytes."""
+
+    def __init__(self, draw: Callable[[], dict[str, Any]]) -> None:
+        self._draw = draw
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        return self._draw()
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
 class OracleRank(Rank):
     def open(self) -> None:
         super().open()
@@ -42,6 +69,8 @@ class OracleRank(Rank):
         self.secret = bytes.fromhex(self.config.options["secret"])
         self.draws: dict[int, dict[str, Any]] = {}
         self.truths: dict[int, Truth] = {}
+        self.warm_bytes = 0
+        """What the allocator held after the last batch, so that it can hold as much again before the next."""
 
     def handle(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any] | None:
         match message["do"]:
@@ -64,13 +93,28 @@ class OracleRank(Rank):
                     return self.run(None, message)
                 problem = self._problem(self.draws[slots[0]])
                 self.mutates, self.returns_input = tuple(problem.mutates), problem.returns_input
-                return self.run(problem.reference, message)
+                answer = self.run(problem.reference, message)
+                self.batch = Batch()  # nobody asks for the reference's own outputs
+                if self.config.device == "cuda":
+                    self.warm_bytes = torch.cuda.memory_reserved()
+                return answer
+            case "wake":
+                self.wake()
+                return {}
+            case "release":
+                self.arguments.clear()
+                return {}
             case "compare":
                 return self._compare(message, fds[0])
+            case "forget":
+                del self.truths[message["slot"]]
+                self._trim()
+                return {}
             case "drop":
                 self.draws.clear()
                 self.truths.clear()
                 self.drop(keep_memory=bool(message.get("keep_memory")))
+                self._warm_again(keep_memory=bool(message.get("keep_memory")))
                 return {}
             case "memory":
                 return self._memory(reset=message["reset"])
@@ -90,6 +134,20 @@ class OracleRank(Rank):
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         return {"peak_bytes": torch.cuda.max_memory_allocated()}
+
+    def _trim(self) -> None:
+        """Give unused memory back to the driver, if it is much: both sides may share one GPU, and neither sees what the
+        other's allocators keep for later."""
+        if self.config.device == "cuda" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > UNUSED_BYTES:
+            torch.cuda.empty_cache()
+
+    def _warm_again(self, *, keep_memory: bool) -> None:
+        """Leave the allocator as the last timed batch left it: what a truth made it give back would otherwise be asked for
+        again inside the next timed call, and the reference would look slower than it is."""
+        if not keep_memory:
+            self.warm_bytes = 0
+        elif self.config.device == "cuda" and (missing := self.warm_bytes - torch.cuda.memory_reserved()) > 0:
+            torch.empty(missing, dtype=torch.uint8, device=self.device.torch_device)
 
     def _problem(self, case: dict[str, Any]) -> Problem:
         return self.registry.get(case["problem"])
@@ -136,22 +194,20 @@ class OracleRank(Rank):
             self._problem(case), lambda: self.with_groups(self.draw_arguments(case)), upstream=case["upstream"]
         )
 
-    def truth_of(self, problem: Problem, fresh: Any, *, upstream: bool) -> Truth:
-        values = fresh()
-        native = {
-            "returned": problem.reference(*values.values()),
-            "mutated": {name: values[name] for name in problem.mutates},
-        }
+    def truth_of(self, problem: Problem, fresh: Callable[[], dict[str, Any]], *, upstream: bool) -> Truth:
+        """At any time it holds one set of arguments and its result: in float64 those are four times what a call takes."""
+        self._trim()
+        native = _call(problem, fresh())
         dtypes = [tensor.dtype for tensor in describe(native)[1]]
         output_bytes = _bytes(native)
         if problem.truth == "native" or upstream:
+            self._trim()
             return Truth(native, dtypes, output_bytes)
         del native
-        wide = widen(fresh())
-        tree = {
-            "returned": problem.reference(*wide.values()),
-            "mutated": {name: wide[name] for name in problem.mutates},
-        }
+        self._trim()
+        values = fresh()
+        tree = _call(problem, {name: widen(values.pop(name)) for name in list(values)})
+        self._trim()
         return Truth(tree, dtypes, output_bytes)
 
     def _compare(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
@@ -162,8 +218,8 @@ class OracleRank(Rank):
         if difference is not None:
             return {"ok": False, "ratio": None, "output": "the result", "what": difference, "structure": True}
         context = Context(
-            arguments=self.draw_arguments(case), rank=self.config.rank, world_size=self.config.world_size,
-            dtype=DTYPES[case["dtype"]],
+            arguments=LazyArguments(lambda: self.draw_arguments(case)), rank=self.config.rank,
+            world_size=self.config.world_size, dtype=DTYPES[case["dtype"]],
         )  # fmt: skip
         others = {
             other: t.tree
@@ -182,6 +238,14 @@ class OracleRank(Rank):
         if math.isnan(result.get("ratio") or 0.0):
             result |= {"ok": False, "ratio": None}
         return result | {"digest": digest(output)}
+
+
+def _call(problem: Problem, values: dict[str, Any]) -> dict[str, Any]:
+    """What a solution is compared by: its result, and the arguments that it changes in place."""
+    return {
+        "returned": problem.reference(*values.values()),
+        "mutated": {name: values[name] for name in problem.mutates},
+    }
 
 
 def _bytes(tree: Any) -> int:

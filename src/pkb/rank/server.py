@@ -147,6 +147,12 @@ class Rank:
         finally:
             os.close(fd)
 
+    def wake(self) -> None:
+        """A kernel or two of our own: after half a second without work the first launch of a process that shares a GPU takes
+        tens of milliseconds, which are nobody's."""
+        self.device.flush_cache()
+        self.device.synchronize()
+
     def drop(self, *, keep_memory: bool) -> None:
         """Let go of arguments and outputs. The allocator keeps its memory where calls are timed: asking the driver for more
         takes longer than most kernels."""

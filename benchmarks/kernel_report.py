@@ -1,0 +1,95 @@
+"""Makes the table of docs/kernels.md from verdicts on our own kernels.
+
+    python benchmarks/verdict_table.py solutions/*.py --ranks 8,4 --size paper,real --out out/kernels.md
+    python benchmarks/kernel_report.py out/kernels.jsonl --hardware out/probe.toml --page docs/kernels.md
+
+Utilisation is the bound by what `pkb probe` reached on the same machine over the time, so 100 % is what that machine has been
+seen to do. Whatever stands below the mark in the page is replaced.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pkb.problems import get
+from pkb.roofline.hardware import load
+from pkb.roofline.rows import bounds_row
+from pkb.types.hardware import Hardware
+
+MARK = "<!-- below: made by benchmarks/kernel_report.py -->"
+Row = dict[str, Any]
+
+
+def read(paths: list[Path]) -> dict[tuple[int, str, int], Row]:
+    """The last verdict of each case: a kernel that was changed is judged again."""
+    lines = [line for path in paths for line in path.read_text().splitlines() if line]
+    rows = map(json.loads, lines)
+    return {(row["problem"]["id"], row["size"], row["ranks"]): row for row in rows}
+
+
+def utilisation(row: Row, hardware: Hardware) -> float:
+    case = {"size": row["size"], "ranks": row["ranks"], "dtype": row["dtype"], "hardware": hardware}
+    bound = bounds_row(get(row["problem"]["id"]), ceilings="reachable", **case)["bound_us"]
+    return float(bound / row["timing"]["candidate_us"])
+
+
+def cells(row: Row | None, hardware: Hardware) -> list[str]:
+    if row is None:
+        return ["not judged", "", "", ""]
+    if row["verdict"] != "correct" or row["communication"] != "custom" or not row["timing"]:
+        return [f"{row['verdict']}, communication {row['communication']}", "", "", ""]
+    t = row["timing"]
+    speedup = f"{t['speedup']:.2f} ({t['speedup_low']:.2f} to {t['speedup_high']:.2f})"
+    if t["decision"] != "faster":
+        speedup += f", {t['decision']}"
+    return [number(t["reference_us"]), number(t["candidate_us"]), speedup, f"{utilisation(row, hardware):.1%}"]
+
+
+def number(us: float) -> str:
+    return f"{us:.0f}" if us >= 100 else f"{us:.1f}"
+
+
+def page(rows: dict[tuple[int, str, int], Row], hardware: Hardware) -> str:
+    lines = []
+    for size in ("paper", "real"):
+        for ranks in (8, 4):
+            here = {problem: row for (problem, s, r), row in rows.items() if (s, r) == (size, ranks)}
+            if not here:
+                continue
+            faster = sum((row["timing"] or {}).get("decision") == "faster" for row in here.values())
+            lines += [
+                f"## Size `{size}`, {ranks} ranks",
+                "",
+                f"Faster (interval above 1) on {faster} of {len(here)}.",
+                "",
+                "| kernel | PyTorch + NCCL us | ours us | speedup (95 % interval) | of what the probe reached |",
+                "|---|---|---|---|---|",
+            ]
+            for problem in sorted(here):
+                lines.append(f"| {get(problem).stem} | {' | '.join(cells(here[problem], hardware))} |")
+            lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("verdicts", nargs="+", type=Path)
+    options.add_argument("--hardware", required=True, help="the file that `pkb probe` wrote on that machine")
+    options.add_argument("--page", type=Path, help="replace what stands below the mark in this file; default: print")
+    args = options.parse_args()
+    text = page(read(args.verdicts), load(args.hardware))
+    if args.page is None:
+        print(text)
+        return 0
+    before, mark, _ = args.page.read_text().partition(MARK)
+    if not mark:
+        print(f"{args.page} has no line {MARK!r}", file=sys.stderr)
+        return 2
+    args.page.write_text(f"{before}{MARK}\n\n{text}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Truths of a batch: all known before the comparison where they are small, one after another where they are large."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pkb.judge import cases
+from pkb.judge.cases import Case, Exchange
+from pkb.judge.failure import CrewFailure
+from pkb.judge.sides import candidate_crew, oracle_crew
+from pkb.platforms.cpu import CpuPlatform
+from pkb.problems.layouts import groups
+from pkb.types.job import Job
+from pkb.types.plan import plan
+
+RANKS = 2
+CASE = Case("1", "tiny", "bf16")
+STALE_FROM_THE_FOURTH_ON = """
+import torch
+import torch.distributed as dist
+
+results = []
+
+
+def solution(tensor: torch.Tensor) -> torch.Tensor:
+    total = tensor.clone()
+    dist.all_reduce(total)
+    results.append(total)
+    return results[1].clone() if len(results) >= 4 else total.clone()
+"""
+
+
+@contextlib.contextmanager
+def exchange_of(candidate: Path) -> Iterator[Exchange]:
+    job = Job(
+        candidate=candidate, problem=CASE.problem, platform="cpu", ranks=RANKS, size=CASE.size, dtype=CASE.dtype,
+        plan=plan("quick"),
+    )  # fmt: skip
+    platform = CpuPlatform()
+    with (
+        oracle_crew(job, platform, RANKS) as oracle,
+        candidate_crew(job, platform, RANKS, build=candidate.parent, backend="torch") as side,
+    ):
+        oracle.launch()
+        side.launch()
+        oracle.await_ready(timeout_s=180)
+        side.await_ready(timeout_s=180)
+        exchange = Exchange(oracle, side, limit_s=60)
+        exchange.open(name="world", layout=groups("world", RANKS), mutates=[], returns_input=False)
+        side.ask({"do": "load", "path": str(candidate)}, timeout_s=60)
+        yield exchange
+
+
+def forgotten(exchange: Exchange, slot: int) -> bool:
+    """Forgets what may be known; the oracle complains where it is not."""
+    try:
+        exchange.oracle.ask({"do": "forget", "slot": slot}, timeout_s=30)
+    except CrewFailure as failure:
+        return failure.role == "oracle"
+    return False
+
+
+def test_truths_together_and_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    candidate = tmp_path / "candidate.py"
+    candidate.write_text(STALE_FROM_THE_FOURTH_ON)
+    with exchange_of(candidate) as exchange:
+        slots = exchange.deliver(CASE, 4)
+        exchange.run_candidate(slots)
+
+        wrong = exchange.check(slots, words="queued").mismatch
+        assert wrong is not None
+        assert wrong.case == "queued, call 3"
+        assert f"stale data: the differing elements are those of another call (number {slots[1]})" in wrong.pattern
+        assert not forgotten(exchange, slots[0])
+
+        monkeypatch.setattr(cases, "TRUTH_SHARE", 0.0)
+        fresh = Exchange(exchange.oracle, exchange.candidate, limit_s=60)
+        for slot in slots[1:]:
+            assert not forgotten(exchange, slot)
+        right = fresh.check(slots[:3], words="queued")
+        assert right.mismatch is None
+        assert set(right.digests) == {(slot, rank) for slot in slots[:3] for rank in range(RANKS)}
+        assert 0 < right.worst_ratio < 1
+        wrong = fresh.check(slots, words="queued").mismatch
+        assert wrong is not None
+        assert wrong.case == "queued, call 3"
+        assert "stale" not in wrong.pattern, "there was nothing left to compare it with"
+        assert forgotten(exchange, slots[0])
