@@ -4,8 +4,8 @@
     python benchmarks/kernel_trials.py solutions/45*.py --sizes real --replace 'PIECE_BYTES = 4096=>PIECE_BYTES = 8192'
 
 It is no judge: kernels run unguarded, beside the reference in the same processes, on two sets of data, and times are medians of
-few calls. What it is for is a second or two a kernel instead of ten. `--replace` tries every file again with a piece of its
-text changed. A kernel that hangs or crashes costs its own row and a new start of the ranks.
+few calls. What it is for is a second or two a kernel instead of ten. `--replace` tries every file again with a piece of it
+changed, or several, joined by ` && `. A kernel that hangs or crashes costs its own row and a new start of the ranks.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import importlib.util
 import json
 import mmap
 import os
-import selectors
+import select
 import signal
 import subprocess
 import sys
@@ -34,9 +34,11 @@ def cases_of(args: argparse.Namespace) -> list[dict[str, Any]]:
             text = path.read_text()
             found.append({"file": str(path), "size": size, "text": text, "variant": ""})
             for change in args.replace:
-                before, _, after = change.partition("=>")
-                if before in text:
-                    changed = text.replace(before, after)
+                pairs = [pair.split("=>") for pair in change.split(" && ")]
+                if all(before in text for before, _ in pairs):
+                    changed = text
+                    for before, after in pairs:
+                        changed = changed.replace(before, after)
                     found.append({"file": str(path), "size": size, "text": changed, "variant": change})
     return found
 
@@ -185,6 +187,7 @@ def trial(
         del batch
     dist.barrier(group=gloo())  # nobody reads a peer's buffers any more
     if device.torch_device.type == "cuda":
+        sys.modules["pkb.kit.pipeline"]._PIPELINES.clear()  # type: ignore[attr-defined]
         sys.modules["pkb.kit.staging"]._STAGES.clear()  # type: ignore[attr-defined]
         del held, module
         torch.cuda.empty_cache()
@@ -193,6 +196,26 @@ def trial(
 
 
 # -- the parent ---------------------------------------------------------------------------------------------------------
+
+
+class Lines:
+    """Lines of a pipe with a limit on waiting. (A buffered reader would hold lines back that `select` cannot see.)"""
+
+    def __init__(self, file: int) -> None:
+        self._file, self._rest = file, b""
+
+    def next(self, *, timeout_s: float) -> bytes | None:
+        """The next line; empty at the end, None if the time is over."""
+        give_up = time.monotonic() + timeout_s
+        while b"\n" not in self._rest:
+            if not select.select([self._file], [], [], max(0.0, give_up - time.monotonic()))[0]:
+                return None
+            data = os.read(self._file, 1 << 16)
+            if not data:
+                return b""
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
 
 
 def run_world(
@@ -224,15 +247,14 @@ def run_world(
             processes.append(subprocess.Popen(command, stdout=out, stderr=errors, env=environment))
         pipe = processes[0].stdout
         assert pipe is not None
-        selector = selectors.DefaultSelector()
-        selector.register(pipe, selectors.EVENT_READ)
+        lines = Lines(pipe.fileno())
         ended = "ended"
         while True:
             left = deadline - time.monotonic()
-            if not selector.select(timeout=max(0.0, min(limit_s, left))):
+            line = lines.next(timeout_s=max(0.0, min(limit_s, left)))
+            if line is None:
                 ended = f"nothing for {limit_s:.0f} s" if left > limit_s else "out of time"
                 break
-            line = pipe.readline()
             if not line:
                 break
             if not line.startswith(b"{"):
@@ -253,12 +275,13 @@ def run_world(
             time.sleep(0.5)
         for process in processes:
             process.kill()
+        for process in processes:
             process.wait(timeout=20)
         if ended == "out of time":
             return len(cases), rows
         if len(rows) <= begun:  # the case that was begun gave no row
             case = cases[begun]
-            tails = {r: (folder / f"errors_{r}").read_text()[-700:] for r in range(ranks)}
+            tails = {r: (folder / f"errors_{r}").read_text()[-1500:] for r in range(ranks)}
             row = {
                 "file": Path(case["file"]).stem,
                 "size": case["size"],
@@ -267,7 +290,7 @@ def run_world(
                 "errors": {"all": ended},
                 "tails": tails,
             }
-            print(words(row), tails[0], flush=True)
+            print(words(row), *(f"rank {r}: {tail}" for r, tail in tails.items()), sep="\n", flush=True)
             rows.append(row)
         if begun < 0:
             print("the ranks do not start:", (folder / "errors_0").read_text()[-2000:], flush=True)

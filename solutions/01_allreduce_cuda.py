@@ -1,88 +1,116 @@
-"""All-reduce: one-shot for small tensors, two-shot for large ones, both in one launch.
+"""All-reduce: one-shot for small tensors, two-shot in small turns for large ones. Sums are in float32 (float64 for
+float64) and in rank order, so all ranks hold the same bits.
 
-One-shot: every rank publishes its tensor and adds all W copies: (W-1) S received, one dependent phase. Two-shot: every rank
-adds only its 1/W of the elements and publishes the sum, which all then fetch: 2 (W-1)/W S received, two phases. Sums are in
-float32 in rank order, so all ranks hold the same bits.
+One-shot: everybody stages its tensor of S bytes and adds all W of them: (W-1) S received, one phase. Two-shot: a block
+cuts its chunk into W rows and pushes row k to rank k, which adds the W rows it gets and stages the sum; all fetch the
+sums a turn later. A rank sends and receives 2 (W-1)/W S, reads S from memory and writes S: slots hold 32 KiB of a
+block's turn, so what passes between ranks is taken up microseconds later and never leaves L2 for memory.
 
-Block b of a rank only ever meets the blocks b of its peers: they work on the same part of the tensor. A barrier stands between
-publishing and reading, and one at the end, so that nobody overwrites a buffer that a peer still reads.
+Synchronisation: pkb::pipeline. A block announces each turn to the blocks of the same number (a release at system
+scope), and uses what they produced when all have announced it (an acquire). Slots go round, and no barrier is needed at
+the end: why is said there, and for the sums at sum_two_shot. These two share the slots, since turns are counted from
+call to call.
+
+Where the switch can add (NVLS), a rank stages its rows in its own slot, loads the sum of its row and stores it to all
+ranks' slots, in place: (1 + 1/W) S each way. That variant compiles, but was never run.
 """
 
 import torch
+import torch.distributed as dist
 
 from pkb import kit
 
 SOURCE = r"""
 #include "pkb.cuh"
+#include "pkb_collective.cuh"
 using namespace pkb;
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+// The turns of sum_two_shot. Only rank k reads row k of the slots before it overwrites it with the sum, and a slot is
+// filled anew after this rank has fetched what was there. Peers' rows would come earlier: the slots are not shared with
+// the other ways.
 template <class T>
-__device__ void one_shot(char* const* buffers, u32* const* pads, int rank, int world, const char* in, char* out, u64 bytes) {
-  const Part part = part_of_block(bytes);
-  copy_block(buffers[rank] + part.begin, in + part.begin, part.bytes);
-  barrier_block(pads, rank, world, blockIdx.x);  // all have published
-  reduce_block<T>(out + part.begin, buffers, part.begin, part.bytes, world);
-  barrier_block(pads, rank, world, blockIdx.x);  // all have read
+__device__ void by_switch(const Turns& t, char* multicast, const char* in, char* out, u64 bytes, u32 row) {
+  constexpr u32 later = PKB_AHEAD + 1;
+  auto part_of = [&](u32 turn) { return t.part(bytes, (u64)t.world * row, turn); };
+  auto produce = [&](u32 turn) {
+    const Part part = part_of(turn);
+    stage_rows(part.bytes, part.bytes, (u64)in, [&](u32) { return in + part.begin; },
+               [&](u32) { return t.slots[t.rank] + t.at(turn); });
+  };
+  auto consume = [&](u32 turn) {
+    const u64 bytes_here = part_of(turn).bytes, begin = (u64)t.rank * row;
+    char* place = multicast + t.at(turn) + begin;
+    if (begin < bytes_here) sum_by_switch<T, true>(place, place, bytes_here - begin < row ? bytes_here - begin : row);
+    if (turn < later) return;
+    const Part done = part_of(turn - later);
+    deliver_rows(done.bytes, done.bytes, (u64)out, [&](u32) { return t.slots[t.rank] + t.at(turn - later); },
+                 [&](u32) { return out + done.begin; });
+  };
+  t.run(produce, consume);
 }
-
-template <class T>
-__device__ void two_shot(char* const* buffers, u32* const* pads, int rank, int world, const char* in, char* out, u64 bytes,
-                         u64 shard) {
-  for (int peer = 0; peer < world; ++peer) {  // publish this block's part of every shard
-    const u64 start = peer * shard, size = start >= bytes ? 0 : bytes - start < shard ? bytes - start : shard;
-    const Part part = part_of_block(size);
-    copy_block(buffers[rank] + start + part.begin, in + start + part.begin, part.bytes);
+#define SWITCH(T)                                                                                                      \
+  extern "C" __global__ void __launch_bounds__(256, 4)                                                                 \
+      switch_##T(char* const* slots, u32* const* counts, int rank, int world, char* multicast, const char* in,         \
+                 char* out, u64 bytes, u32 row, u32 slot_bytes, u32 turns, u32 base) {                                 \
+    by_switch<T>(turns_of(slots, counts, rank, world, slot_bytes, turns, base), multicast, in, out, bytes, row);       \
   }
-  barrier_block(pads, rank, world, blockIdx.x);
-  const u64 start = rank * shard, size = start >= bytes ? 0 : bytes - start < shard ? bytes - start : shard;
-  const Part own = part_of_block(size);
-  // The sum goes to the second half of the buffer: peers may still read the first.
-  reduce_block<T>(buffers[rank] + world * shard + own.begin, buffers, start + own.begin, own.bytes, world);
-  barrier_block(pads, rank, world, blockIdx.x);
-  for (int k = 0; k < world; ++k) {  // not everybody at rank 0 first
-    const int peer = (rank + k) % world;
-    const u64 first = peer * shard, length = first >= bytes ? 0 : bytes - first < shard ? bytes - first : shard;
-    const Part part = part_of_block(length);
-    copy_block(out + first + part.begin, buffers[peer] + world * shard + part.begin, part.bytes);
-  }
-  barrier_block(pads, rank, world, blockIdx.x);
-}
+SWITCH(f32)
+SWITCH(bf16)
+SWITCH(f16)
+#endif
 
-#define KERNELS(T)                                                                                                     \
-  extern "C" __global__ void one_shot_##T(char* const* buffers, u32* const* pads, int rank, int world, const char* in, \
-                                          char* out, u64 bytes) {                                                      \
-    one_shot<T>(buffers, pads, rank, world, in, out, bytes);                                                           \
+#define KERNEL(T)                                                                                                      \
+  extern "C" __global__ void __launch_bounds__(256, 4)                                                                 \
+      one_shot_##T(char* const* slots, u32* const* counts, int rank, int world, const char* in, char* out, u64 bytes,  \
+                   u32 row, u32 slot_bytes, u32 turns, u32 base) {                                                     \
+    const Turns t = turns_of(slots, counts, rank, world, slot_bytes, turns, base);                                     \
+    sum_one_shot<T>(t, in, out, bytes, world * row, true);                                                             \
   }                                                                                                                    \
-  extern "C" __global__ void two_shot_##T(char* const* buffers, u32* const* pads, int rank, int world, const char* in, \
-                                          char* out, u64 bytes, u64 shard) {                                           \
-    two_shot<T>(buffers, pads, rank, world, in, out, bytes, shard);                                                    \
+  extern "C" __global__ void __launch_bounds__(256, 4)                                                                 \
+      two_shot_##T(char* const* slots, u32* const* counts, int rank, int world, const char* in, char* out, u64 bytes,  \
+                   u32 row, u32 slot_bytes, u32 turns, u32 base) {                                                     \
+    const Turns t = turns_of(slots, counts, rank, world, slot_bytes, turns, base);                                     \
+    sum_two_shot<T>(t, in, out, bytes, row, true);                                                                     \
   }
-KERNELS(f32)
-KERNELS(bf16)
-KERNELS(f16)
-
+KERNEL(f32)
+KERNEL(bf16)
+KERNEL(f16)
+KERNEL(f64)
 """
-MODULE = kit.compile(SOURCE, name="allreduce")
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+AHEAD = 0  # turns that blocks produce ahead
+THREADS = 256
+MAX_BLOCKS = 256
 ONE_SHOT_BYTES = 256 * 1024
-BLOCKS, THREADS = 24, 512
+TURN_BYTES = 32 * 1024  # of a block; times blocks, slots and ranks it should fit into L2
+LEAST_BYTES = 1024  # of a block: a smaller tensor takes fewer
+SLOTS = 2 * AHEAD + 2
+MODULE = kit.compile(SOURCE, name="allreduce", options=[f"-DPKB_AHEAD={AHEAD}"])
+TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 
 
 def solution(tensor: torch.Tensor) -> torch.Tensor:
-    tensor = tensor.contiguous()
+    tensor, world = tensor.contiguous(), dist.get_world_size()
     out = torch.empty_like(tensor)
-    nbytes = tensor.numel() * tensor.element_size()
-    kind = TYPES[tensor.dtype]
-    if nbytes <= ONE_SHOT_BYTES:
-        stage = kit.staging(nbytes, tensor.device)
-        MODULE.kernel(f"one_shot_{kind}")[BLOCKS, THREADS](
-            kit.buffers(stage.handle), *kit.barrier_pads(stage.handle), tensor, out, nbytes
-        )
-        return out
-    world = torch.distributed.get_world_size()
-    shard = -(-nbytes // (world * 16)) * 16
-    stage = kit.staging((world + 1) * shard, tensor.device)
-    MODULE.kernel(f"two_shot_{kind}")[BLOCKS, THREADS](
-        kit.buffers(stage.handle), *kit.barrier_pads(stage.handle), tensor, out, nbytes, shard
-    )
+    nbytes, kind = tensor.numel() * tensor.element_size(), TYPES[tensor.dtype]
+    most = TURN_BYTES // (16 * world) * 16  # of a row
+    slot_bytes = (world + 1) * most
+    total_bytes = MAX_BLOCKS * SLOTS * slot_bytes
+    pipe = kit.pipeline("allreduce", blocks=MAX_BLOCKS, slot_bytes=total_bytes, device=tensor.device)
+    multicast = int(pipe.stage.handle.multicast_ptr)
+    way = "one_shot" if nbytes <= ONE_SHOT_BYTES else "two_shot"
+    if multicast and way == "two_shot" and nbytes % 16 == 0 and kind != "f64":  # by what all ranks know alike
+        way, tensor = "switch", tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+        pipe = kit.pipeline("allreduce by switch", blocks=MAX_BLOCKS, slot_bytes=total_bytes, device=tensor.device)
+        multicast = int(pipe.stage.handle.multicast_ptr)
+    kernel = MODULE.kernel(f"{way}_{kind}")
+    resident = min(MAX_BLOCKS, kernel.resident_blocks(THREADS, shared=8 * world))  # blocks wait: all must run at once
+    blocks = max(1, min(resident, nbytes // LEAST_BYTES))
+    turns = max(1, -(-nbytes // (blocks * world * most)))
+    row = -(-nbytes // (blocks * turns * world * 16)) * 16  # turns of one size, of rows of at most `most`
+    turns += 0 if way == "one_shot" else AHEAD + 1  # until the last sums are fetched
+    kernel[blocks, THREADS, 8 * world](
+        *pipe.tables, *([kit.ptr(multicast)] if way == "switch" else []), tensor, out, nbytes,
+        kit.u32(row), kit.u32(slot_bytes), kit.u32(turns), pipe.base(turns),
+    )  # fmt: skip
     return out

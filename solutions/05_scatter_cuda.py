@@ -1,46 +1,74 @@
-"""Scatter: the source publishes all W pieces, each rank pulls its own. No algorithm beats the source's egress of (W-1) S.
+"""Scatter: the source pushes chunks of every piece into slots at their receivers, which copy them into their results,
+in turns.
 
-The buffer is sized by the piece, which is the same on all ranks, although the arguments are not.
+With pieces of S bytes the source reads W S, pushes (W-1) S and writes its own piece straight from its argument; the
+others fetch S and write S. No algorithm sends less from the source. A slot holds 8 KiB of a block's turn, so what is
+pushed is fetched microseconds later and never leaves L2 for memory. Everything is cut by the piece, the one size that
+all ranks know.
+
+Synchronisation: pkb::pipeline. A block announces each turn to the blocks of the same number (a release at system
+scope), and fetches a turn when all have announced it (an acquire). Receivers produce nothing and announce all the same:
+that frees slots. Slots go round, and no barrier is needed at the end: why is said there.
+
+No NVLS: every byte has one receiver.
 """
 
 import torch
+import torch.distributed as dist
 
 from pkb import kit
 
 SOURCE = r"""
 #include "pkb.cuh"
+#include "pkb_collective.cuh"
 using namespace pkb;
 
-extern "C" __global__ void scatter(char* const* buffers, u32* const* pads, int rank, int world, const char* in, char* out,
-                                   u64 piece, int source) {
-  const Part part = part_of_block(piece);
-  if (rank == source)
-    for (int peer = 0; peer < world; ++peer)
-      if (peer != rank) copy_block(buffers[rank] + peer * piece + part.begin, in + peer * piece + part.begin, part.bytes);
-  barrier_block(pads, rank, world, blockIdx.x);  // the source has published
-  const char* from = (rank == source ? in : buffers[source]) + rank * piece;
-  copy_block(out + part.begin, from + part.begin, part.bytes);
-  barrier_block(pads, rank, world, blockIdx.x);  // all have read
+extern "C" __global__ void __launch_bounds__(256, 4)
+    scatter(char* const* slots, u32* const* counts, int rank, int world, const char* in, char* out, int source,
+            u64 piece, u32 chunk, u32 slot_bytes, u32 turns, u32 base) {
+  const Turns t = turns_of(slots, counts, rank, world, slot_bytes, turns, base);
+  const u64 misfit = (u64)in | (u64)out | piece;
+  auto produce = [&](u32 turn) {
+    if (rank != source) return;
+    const Part part = t.part(piece, chunk, turn);
+    const u64 to = t.at(turn);
+    stage_rows((world - 1) * part.bytes, part.bytes, misfit, [&](u32 k) { return in + t.peer(k) * piece + part.begin; },
+               [&](u32 k) { return t.slots[t.peer(k)] + to; });
+  };
+  auto consume = [&](u32 turn) {
+    const Part part = t.part(piece, chunk, turn);
+    const char* from = rank == source ? in + rank * piece + part.begin : t.slots[rank] + t.at(turn);
+    deliver_rows(part.bytes, part.bytes, rank == source ? misfit : (u64)out, [&](u32) { return from; },
+                 [&](u32) { return out + part.begin; });
+  };
+  t.run(produce, consume);
 }
-
 """
-KERNEL = kit.compile(SOURCE, name="scatter").kernel("scatter")
+AHEAD = 1  # turns that blocks produce ahead
+THREADS = 256
+MAX_BLOCKS = 256
+CHUNK_BYTES = 8 * 1024  # of a block's turn and one receiver; times blocks, slots and ranks it should fit into L2
+LEAST_BYTES = 512  # of a block: a smaller piece takes fewer
+SLOTS = 2 * AHEAD + 2
+KERNEL = kit.compile(SOURCE, name="scatter", options=[f"-DPKB_AHEAD={AHEAD}"]).kernel("scatter")
 
 
 def solution(tensor: torch.Tensor, src: int = 0) -> torch.Tensor:
-    tensor = tensor.contiguous()
-    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    tensor, world = tensor.contiguous(), dist.get_world_size()
     if not 0 <= src < world:
-        raise ValueError(f"src {src} is not a rank")
-    if rank == src:
-        if tensor.shape[0] % world:
-            raise ValueError(f"axis 0 of {tuple(tensor.shape)} is not divisible by {world}")
-        rows = tensor.shape[0] // world
-        shape = tensor.shape[1:] if rows == 1 else (rows, *tensor.shape[1:])
-        out = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
-    else:
-        out = torch.empty_like(tensor)
+        raise ValueError(f"src is {src}, but there are {world} ranks")
+    shape = tensor.shape
+    if dist.get_rank() == src:
+        if tensor.dim() == 0 or shape[0] == 0 or shape[0] % world:
+            raise ValueError(f"a tensor {tuple(shape)} cannot be cut into {world} equal pieces along axis 0")
+        shape = shape[1:] if shape[0] == world else (shape[0] // world, *shape[1:])
+    out = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
     piece = out.numel() * out.element_size()
-    stage = kit.staging(world * piece, tensor.device)
-    KERNEL[24, 512](kit.buffers(stage.handle), *kit.barrier_pads(stage.handle), tensor, out, piece, kit.i32(src))
+    pipe = kit.pipeline("scatter", blocks=MAX_BLOCKS, slot_bytes=MAX_BLOCKS * SLOTS * CHUNK_BYTES, device=tensor.device)
+    resident = min(MAX_BLOCKS, KERNEL.resident_blocks(THREADS, shared=8 * world))  # blocks wait: all must run at once
+    blocks = max(1, min(resident, piece // LEAST_BYTES))
+    turns = max(1, -(-piece // (blocks * CHUNK_BYTES)))
+    chunk = -(-piece // (blocks * turns * 16)) * 16  # turns of one size, at most CHUNK_BYTES
+    sizes = piece, kit.u32(chunk), kit.u32(CHUNK_BYTES), kit.u32(turns), pipe.base(turns)
+    KERNEL[blocks, THREADS, 8 * world](*pipe.tables, tensor, out, kit.i32(src), *sizes)
     return out

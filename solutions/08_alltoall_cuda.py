@@ -1,38 +1,70 @@
-"""All-to-all by pulling: every rank publishes its W pieces, then fetches piece r of every peer, starting at its neighbour."""
+"""All-to-all: blocks push chunks of all slices into slots at their receivers, which copy them into their results, in
+small turns.
+
+With slices of S bytes a rank reads W S, pushes (W-1) S and writes W S; its own slice goes straight from argument to
+result. Slots hold 32 KiB of a block's turn, so what is pushed is fetched microseconds later and never leaves L2 for
+memory. Pushing, since stores do not wait for an answer; the slots would be as many if receivers pulled. A small tensor
+takes one turn: one phase.
+
+Synchronisation: pkb::pipeline. A block announces each turn to the blocks of the same number (a release at system
+scope), and fetches a turn when all have announced it (an acquire). Slots go round, and no barrier is needed at the end:
+why is said there.
+
+No NVLS: every byte has one receiver.
+"""
 
 import torch
+import torch.distributed as dist
 
 from pkb import kit
 
 SOURCE = r"""
 #include "pkb.cuh"
+#include "pkb_collective.cuh"
 using namespace pkb;
 
-extern "C" __global__ void all_to_all(char* const* buffers, u32* const* pads, int rank, int world, const char* in, char* out,
-                                      u64 piece) {
-  const Part part = part_of_block(piece);
-  for (int peer = 0; peer < world; ++peer)
-    if (peer != rank) copy_block(buffers[rank] + peer * piece + part.begin, in + peer * piece + part.begin, part.bytes);
-  barrier_block(pads, rank, world, blockIdx.x);  // all have published
-  for (int k = 0; k < world; ++k) {
-    const int peer = (rank + k) % world;
-    const char* from = (peer == rank ? in : buffers[peer]) + rank * piece;
-    copy_block(out + peer * piece + part.begin, from + part.begin, part.bytes);
-  }
-  barrier_block(pads, rank, world, blockIdx.x);  // all have read
+extern "C" __global__ void __launch_bounds__(256, 4)
+    all_to_all(char* const* slots, u32* const* counts, int rank, int world, const char* in, char* out, u64 piece,
+               u32 chunk, u32 slot_bytes, u32 turns, u32 base) {
+  const Turns t = turns_of(slots, counts, rank, world, slot_bytes, turns, base);
+  const u64 misfit = (u64)in | (u64)out | piece;
+  auto produce = [&](u32 turn) {
+    const Part part = t.part(piece, chunk, turn);
+    const u64 to = t.at(turn) + (u64)rank * chunk;
+    stage_rows((world - 1) * part.bytes, part.bytes, misfit, [&](u32 k) { return in + t.peer(k) * piece + part.begin; },
+               [&](u32 k) { return t.slots[t.peer(k)] + to; });
+  };
+  auto consume = [&](u32 turn) {
+    const Part part = t.part(piece, chunk, turn);
+    const char* mine = t.slots[rank] + t.at(turn);
+    const char* own = in + rank * piece + part.begin;
+    deliver_rows(world * part.bytes, part.bytes, misfit, [&](u32 k) { return k == rank ? own : mine + k * chunk; },
+                 [&](u32 k) { return out + k * piece + part.begin; });
+  };
+  t.run(produce, consume);
 }
-
 """
-KERNEL = kit.compile(SOURCE, name="alltoall").kernel("all_to_all")
+AHEAD = 0  # turns that blocks produce ahead
+THREADS = 256
+MAX_BLOCKS = 256
+TURN_BYTES = 32 * 1024  # of a block, for all ranks together; times blocks, slots and ranks it should fit into L2
+LEAST_BYTES = 512  # of one row: a smaller tensor takes fewer blocks
+SLOTS = 2 * AHEAD + 2
+KERNEL = kit.compile(SOURCE, name="alltoall", options=[f"-DPKB_AHEAD={AHEAD}"]).kernel("all_to_all")
 
 
 def solution(tensor: torch.Tensor) -> torch.Tensor:
-    tensor = tensor.contiguous()
-    nbytes = tensor.numel() * tensor.element_size()
-    stage = kit.staging(nbytes, tensor.device)
-    world = stage.handle.world_size
-    if tensor.shape[0] % world:
-        raise ValueError(f"axis 0 of {tuple(tensor.shape)} is not divisible by {world}")
+    tensor, world = tensor.contiguous(), dist.get_world_size()
+    if tensor.dim() == 0 or tensor.shape[0] % world:
+        raise ValueError(f"a tensor {tuple(tensor.shape)} cannot be cut into {world} equal slices along axis 0")
     out = torch.empty_like(tensor)
-    KERNEL[24, 512](kit.buffers(stage.handle), *kit.barrier_pads(stage.handle), tensor, out, nbytes // world)
+    piece, most = tensor.numel() // world * tensor.element_size(), TURN_BYTES // (16 * world) * 16
+    slot_bytes = MAX_BLOCKS * SLOTS * TURN_BYTES
+    pipe = kit.pipeline("alltoall", blocks=MAX_BLOCKS, slot_bytes=slot_bytes, device=tensor.device)
+    resident = min(MAX_BLOCKS, KERNEL.resident_blocks(THREADS, shared=8 * world))  # blocks wait: all must run at once
+    blocks = max(1, min(resident, piece // LEAST_BYTES))
+    turns = max(1, -(-piece // (blocks * most)))
+    chunk = -(-piece // (blocks * turns * 16)) * 16  # turns of one size, at most `most`
+    sizes = piece, kit.u32(chunk), kit.u32(TURN_BYTES), kit.u32(turns), pipe.base(turns)
+    KERNEL[blocks, THREADS, 8 * world](*pipe.tables, tensor, out, *sizes)
     return out

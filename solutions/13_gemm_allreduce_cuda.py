@@ -1,57 +1,262 @@
-"""Row-parallel linear layer: the product is written straight into symmetric memory, then added by a two-shot all-reduce.
+"""Row-parallel linear layer: ranks share out the sum; its owner adds W products in float32, the others copy that.
 
-No overlap yet: the library's matrix product, then one launch that reduces each rank's 1/W of the elements in float32 and
-gathers the sums. 2 (W-1)/W C received, two phases, nothing staged in between.
+Products are added in rank order, and all hold the same bits. 2 (W-1)/W C sent and received, in two phases. Three ways,
+by the size of a rank's product:
+
+Small (bf16, fp16, N and K multiples of 8): one launch. A tile of 128 x 128 holds 128 / W rows of EVERY owner. A block
+multiplies it on the tensor cores, pushes to each owner its rows, and tells the blocks of the same number; adds the W
+slots of its own rows and tells them again; and pulls the other owners' rows of that tile. All blocks have the same work
+in every part, and wait only for their namesakes, which made the same tile.
+
+Medium: the library multiplies once, into this rank's stage. Then one launch: blocks tell each other that the products
+are there, add a chunk of their rank's share, announce it, and pull the same chunk of the others, one chunk behind: what
+is pulled was just written and lies in L2.
+
+Large: the same, but the library multiplies one owner's rows at a time, neighbours first, with a slot at the owner as
+its output: on links the transfer hides under the product.
+
+No barrier at the end and no second buffer: who has pulled all sums knows that the products were read, and sums are
+overwritten only after the first signal of every peer's next call, which it gives when its pulls are over.
+
+No NVLS: pushed products are at their owners when the product ends; for the rest a rank receives (W-1)/W C either way.
 """
 
 import torch
+import torch.distributed as dist
 
 from pkb import kit
 
 SOURCE = r"""
-#include "pkb.cuh"
+#include "pkb_mma.cuh"
 using namespace pkb;
+using Tile = MmaTile<TILE_ROWS, TILE_COLUMNS, TILE_STAGES>;
+constexpr u32 ROWS = Tile::rows, COLUMNS = Tile::columns;
 
-template <class T>
-__device__ void sum_tiles(char* const* buffers, u32* const* pads, int rank, int world, char* out, u64 bytes, u64 shard) {
-  barrier_block(pads, rank, world, blockIdx.x);  // all products are there: the launch comes after them in the stream
-  const u64 start = rank * shard, size = start >= bytes ? 0 : bytes - start < shard ? bytes - start : shard;
-  const Part own = part_of_block(size);
-  reduce_block<T>(buffers[rank] + world * shard + own.begin, buffers, start + own.begin, own.bytes, world);
-  barrier_block(pads, rank, world, blockIdx.x);  // all shards are summed
-  for (int k = 0; k < world; ++k) {
-    const int peer = (rank + k) % world;
-    const u64 first = peer * shard, length = first >= bytes ? 0 : bytes - first < shard ? bytes - first : shard;
-    const Part part = part_of_block(length);
-    copy_block(out + first + part.begin, buffers[peer] + world * shard + part.begin, part.bytes);
+// load(i) for i from begin to end, eight at once, then use(i, what was loaded) in order.
+template <class Load, class Use>
+__device__ __forceinline__ void in_eights(u32 begin, u32 end, Load load, Use use) {
+#pragma unroll 1  // short code: its first run waits for every line of it
+  for (; begin < end; begin += 8) {
+    uint4 v[8];
+#pragma unroll
+    for (u32 j = 0; j < 8; ++j)
+      if (begin + j < end) v[j] = load(begin + j);
+#pragma unroll
+    for (u32 j = 0; j < 8; ++j)
+      if (begin + j < end) use(begin + j, v[j]);
   }
-  barrier_block(pads, rank, world, blockIdx.x);  // all have read: the next product may overwrite
 }
-#define KERNEL(T)                                                                                                        \
-  extern "C" __global__ void sum_tiles_##T(char* const* buffers, u32* const* pads, int rank, int world, char* out, u64 bytes, \
-                                           u64 shard) {                                                                  \
-    sum_tiles<T>(buffers, pads, rank, world, out, bytes, shard);                                                         \
-  }
-KERNEL(f32)
-KERNEL(bf16)
-KERNEL(f16)
 
+// ---- one launch ----
+template <class T>
+__device__ void fused(char* const* stages, u32* const* counts, u32 rank, u32 world, const char* A, const char* B,
+                      char* out, u32 m, u32 n, u32 k, u32 turns, u32 base) {
+  extern __shared__ uint4 memory[];
+  char* tile = reinterpret_cast<char*>(memory);
+  constexpr u32 chunks = Tile::chunks;
+  const u32 share = (m + world - 1) / world;  // rows that a rank owns; of these in a tile, also in 16 bytes:
+  const u32 part = ROWS / world, strip = part * chunks;
+  // Piece p: rows [p / across * part, .. + part) of every owner, a tile's columns. An owner has W products, the sum.
+  const u32 across = (n + COLUMNS - 1) / COLUMNS, pieces = (share + part - 1) / part * across;
+  auto slot = [&](u32 owner, u32 piece, u32 source) {
+    return stages[owner] + ((u64)piece * (world + 1) + source) * strip * 16;
+  };
+  auto row_of = [&](u32 piece, u32 owner, u32 r) {  // in the matrix, or -1
+    const u32 row = piece / across * part + r;
+    return owner < world && row < share && owner * share + row < m ? (int)(owner * share + row) : -1;
+  };
+  auto keep = [&](u32 piece, u32 owner, u32 c, uint4 v) {
+    const int row = row_of(piece, owner, c / chunks);
+    const u32 column = piece % across * COLUMNS + c % chunks * 8;
+    if (row >= 0 && column < n) st_weak(out + ((u64)row * n + column) * 2, v);
+  };
+
+  for (u32 turn = 0; turn < turns; ++turn) {
+    const u32 piece = turn * gridDim.x + blockIdx.x;
+    if (piece < pieces) {
+      auto row = [&](u32 r) { return row_of(piece, r / part, r % part); };
+      Tile::multiply<T>(tile, A, B, piece % across * COLUMNS, n, k, row);
+      const u32 first = (rank + 1) % world * strip;  // the neighbour's rows first
+#pragma unroll 2
+      for (u32 i = threadIdx.x; i < world * strip; i += blockDim.x) {
+        const u32 c = first + i < world * strip ? first + i : first + i - world * strip;
+        st_weak(slot(c / strip, piece, rank) + c % strip * 16, Tile::get(tile, c / chunks, c % chunks));
+      }
+    }
+    announce(counts, rank, world, blockIdx.x, base + turn + 1);
+  }
+  for (u32 turn = 0; turn < turns; ++turn) {
+    const u32 piece = turn * gridDim.x + blockIdx.x;
+    await_all(counts, rank, world, blockIdx.x, base + turn + 1);
+    if (piece < pieces)
+#pragma unroll 1
+      for (u32 c = threadIdx.x; c < strip; c += blockDim.x) {
+        float sum[8] = {};
+        in_eights(0, world, [&](u32 source) { return ld_stream(slot(rank, piece, source) + c * 16); },
+                  [&](u32, uint4 v) { Lanes<T>::accumulate(sum, v); });
+        const uint4 v = Lanes<T>::pack(sum);
+        st_weak(slot(rank, piece, world) + c * 16, v);
+        keep(piece, rank, c, v);
+      }
+    announce(counts, rank, world, blockIdx.x, base + turns + turn + 1);
+  }
+  for (u32 turn = 0; turn < turns; ++turn) {
+    const u32 piece = turn * gridDim.x + blockIdx.x;
+    await_all(counts, rank, world, blockIdx.x, base + turns + turn + 1);
+    if (piece < pieces)
+#pragma unroll 1
+      for (u32 c = threadIdx.x; c < strip; c += blockDim.x) {
+        auto owner_of = [&](u32 step) { return rank + step < world ? rank + step : rank + step - world; };
+        in_eights(1, world, [&](u32 step) { return ld_stream(slot(owner_of(step), piece, world) + c * 16); },
+                  [&](u32 step, uint4 v) { keep(piece, owner_of(step), c, v); });
+      }
+  }
+}
+
+// ---- after products of the library: `share` bytes a rank, the last may have less; sums lie behind the products ----
+template <class T>
+__device__ void add_and_gather(char* const* stages, u32* const* counts, u32 rank, u32 world, char* out, u64 bytes,
+                               u64 share, u64 chunk, bool pushed, u32 turns, u32 base) {
+  // i counts 16 bytes of a share.
+  auto total = [&](u32 owner, u64 i) { return stages[owner] + world * share + 16 * i; };
+  auto keep = [&](u32 owner, u64 i, uint4 v) {  // shares of the last ranks may reach beyond the result
+    if (owner * share + 16 * i + 16 <= bytes) st_stream(out + owner * share + 16 * i, v);
+  };
+  auto each = [&](u32 turn, auto&& work) {  // of this block's part of a turn
+    const u64 first = (blockIdx.x + (u64)turn * gridDim.x) * chunk;
+#pragma unroll 1
+    for (u64 i = first + threadIdx.x; i < first + chunk && 16 * i < share; i += blockDim.x) work(i);
+  };
+  auto add = [&](u32 turn) {
+    each(turn, [&](u64 i) {
+      wide_t<T> sum[Lanes<T>::count] = {};
+      auto product = [&](u32 source) {
+        return ld_stream((pushed ? stages[rank] + source * share : stages[source] + rank * share) + 16 * i);
+      };
+      in_eights(0, world, product, [&](u32, uint4 v) { Lanes<T>::accumulate(sum, v); });
+      st_stream(total(rank, i), Lanes<T>::pack(sum));
+      keep(rank, i, Lanes<T>::pack(sum));
+    });
+  };
+  auto pull = [&](u32 turn) {
+    each(turn, [&](u64 i) {
+      auto owner_of = [&](u32 step) { return rank + step < world ? rank + step : rank + step - world; };
+      in_eights(1, world, [&](u32 step) { return ld_stream(total(owner_of(step), i)); },
+                [&](u32 step, uint4 v) { keep(owner_of(step), i, v); });
+    });
+  };
+  announce(counts, rank, world, blockIdx.x, base + 1);  // all my products are there: they come before in the stream
+  await_all(counts, rank, world, blockIdx.x, base + 1);
+  pipeline<1>(counts, rank, world, base + 1, turns, add, pull);
+  const u64 rest = bytes / 16 * 16, last = rest % share / 16;  // what is less than 16 bytes
+  if (last / chunk % gridDim.x == blockIdx.x && rest + threadIdx.x < bytes)
+    out[rest + threadIdx.x] = total((u32)(rest / share), last)[threadIdx.x];
+}
+
+#define FUSED(T)                                                                                                       \
+  extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                                            \
+      fused_##T(char* const* stages, u32* const* counts, int rank, int world, const char* A, const char* B, char* out, \
+                u32 m, u32 n, u32 k, u32 turns, u32 base) {                                                            \
+    fused<T>(stages, counts, rank, world, A, B, out, m, n, k, turns, base);                                            \
+  }
+#define GATHER(T)                                                                                                      \
+  extern "C" __global__ void __launch_bounds__(256, 4)                                                                 \
+      gather_##T(char* const* stages, u32* const* counts, int rank, int world, char* out, u64 bytes, u64 share,        \
+                 u64 chunk, int pushed, u32 turns, u32 base) {                                                         \
+    add_and_gather<T>(stages, counts, rank, world, out, bytes, share, chunk, pushed, turns, base);                     \
+  }
+FUSED(bf16)
+FUSED(f16)
+GATHER(f32)
+GATHER(bf16)
+GATHER(f16)
+GATHER(f64)
 """
-MODULE = kit.compile(SOURCE, name="gemm_allreduce")
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+ROWS = 128  # of a tile
+COLUMNS = 128
+STAGES = 4  # of its operands in shared memory
+BLOCKS = 2  # an SM
+FUSED_FLOPS = 2**29  # of one rank; above it the library's products win
+PUSH_FLOPS = 2**34  # above it W products have enough work each
+CHUNK_BYTES = 16 * 1024
+THREADS, SHARED = 256, STAGES * (ROWS + COLUMNS) * 64
+MODULE = kit.compile(
+    SOURCE,
+    name="gemm_allreduce",
+    options=[f"-DTILE_ROWS={ROWS}", f"-DTILE_COLUMNS={COLUMNS}", f"-DTILE_STAGES={STAGES}", f"-DBLOCKS={BLOCKS}"],
+)
+TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
+STATES = {}
+
+
+class Fused:
+    """What fused calls of one shape share."""
+
+    def __init__(self, rows, columns, inner, dtype, device):
+        world = dist.get_world_size()
+        kernel = MODULE.kernel(f"fused_{TYPES[dtype]}")
+        part = ROWS // world
+        pieces = -(-rows // world // part) * -(-columns // COLUMNS)
+        resident = kernel.resident_blocks(THREADS, shared=SHARED)  # blocks wait for peers: all must run at once
+        self.turns = -(-pieces // resident)
+        blocks = -(-pieces // self.turns)
+        name, slots = f"gemm_ar {rows} {columns} {inner} {dtype}", pieces * (world + 1) * part * COLUMNS * 2
+        self.pipe = kit.pipeline(name, blocks=blocks, slot_bytes=slots, device=device)
+        self.launch = kernel[blocks, THREADS, SHARED]
+        self.sizes = [kit.u32(n) for n in (rows, columns, inner, self.turns)]
+
+    def __call__(self, A, B, out):
+        self.launch(*self.pipe.tables, A, B, out, *self.sizes, self.pipe.base(2 * self.turns))
+
+
+class Library:
+    """What calls of one shape share where torch multiplies."""
+
+    def __init__(self, rows, columns, inner, dtype, device):
+        world, rank, size = dist.get_world_size(), dist.get_rank(), dtype.itemsize
+        own = -(-rows // world)
+        pushed = own * columns * size % 16 == 0 and 2 * rows * columns * inner > PUSH_FLOPS
+        share = own * columns * size if pushed else -(-rows * columns * size // (16 * world)) * 16
+        kernel = MODULE.kernel(f"gather_{TYPES[dtype]}")
+        resident, units = kernel.resident_blocks(THREADS), share // 16  # blocks wait for peers: all must run at once
+        chunk = min(CHUNK_BYTES // 16, -(-units // (resident * THREADS)) * THREADS)
+        blocks = min(resident, -(-units // chunk))
+        self.turns = -(-units // (chunk * blocks))
+        name = f"gemm_ar library {rows} {columns} {inner} {dtype}"
+        self.pipe = kit.pipeline(name, blocks=blocks, slot_bytes=(world + 1) * share, device=device)
+        self.launch = kernel[blocks, THREADS]
+        self.sizes = rows * columns * size, share, chunk, kit.i32(pushed), kit.u32(self.turns)
+        stage = self.pipe.stage.handle
+        self.products = [
+            (0, stage.get_buffer(rank, (rows, columns), dtype, 0))
+        ]  # the first row, where it and the next go
+        if pushed:
+            owners = [(rank + 1 + step) % world for step in range(world)]
+            shapes = [(o, (min(own, rows - o * own), columns)) for o in owners if o * own < rows]
+            at = rank * share // size
+            self.products = [(o * own, stage.get_buffer(o, shape, dtype, at)) for o, shape in shapes]
+
+    def __call__(self, A, B, out):
+        for first, place in self.products:
+            torch.matmul(A[first : first + place.shape[0]], B, out=place)
+        self.launch(*self.pipe.tables, out, *self.sizes, self.pipe.base(self.turns + 1))
+
+
+def plain(t: torch.Tensor) -> torch.Tensor:
+    """Contiguous and 16-byte aligned; a view into something larger need not be."""
+    t = t.contiguous()
+    return t.clone() if t.data_ptr() % 16 else t
 
 
 def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
     if A_local.shape[1] != B_local.shape[0]:
         raise ValueError(f"inner sizes differ: A_local {tuple(A_local.shape)}, B_local {tuple(B_local.shape)}")
-    shape = (A_local.shape[0], B_local.shape[1])
-    nbytes = shape[0] * shape[1] * A_local.element_size()
-    world = torch.distributed.get_world_size()
-    shard = -(-nbytes // (world * 16)) * 16
-    stage = kit.staging((world + 1) * shard, A_local.device)
-    torch.matmul(A_local, B_local, out=stage.buffer[:nbytes].view(A_local.dtype).view(shape))
-    out = torch.empty(shape, dtype=A_local.dtype, device=A_local.device)
-    MODULE.kernel(f"sum_tiles_{TYPES[out.dtype]}")[24, 512](
-        kit.buffers(stage.handle), *kit.barrier_pads(stage.handle), out, nbytes, shard
-    )
+    (rows, inner), columns = A_local.shape, B_local.shape[1]
+    key = (rows, columns, inner, A_local.dtype)
+    if key not in STATES:
+        small = 2 * rows * columns * inner <= FUSED_FLOPS and A_local.dtype.itemsize == 2
+        small = small and columns % 8 == 0 and inner % 8 == 0  # rows of A and B are read in 16 bytes
+        STATES[key] = (Fused if small else Library)(*key, A_local.device)
+    out = torch.empty((rows, columns), dtype=A_local.dtype, device=A_local.device)
+    STATES[key](plain(A_local), plain(B_local), out)
     return out

@@ -1,48 +1,221 @@
-"""Row-parallel linear layer with sequence parallelism: product into symmetric memory, then each rank adds its rows of all W.
+"""Row-parallel linear layer with sequence parallelism: who owns rows adds the W products in float32, in rank order.
 
-No overlap yet: the library's matrix product, then one launch. (W-1)/W C received, one phase, sums in float32.
+(W-1)/W C sent and received, in one phase. Three ways, by the size of a rank's product:
+
+Small (bf16, fp16, N and K multiples of 8): one launch. A tile of 128 x 128 holds 128 / W rows of EVERY owner. A block
+multiplies it on the tensor cores and pushes to each owner its rows, into a slot for the source; the blocks of the same
+number meet, and each adds the W slots of its own rows, 16 bytes a thread. So all blocks have the same work in both
+parts and wait only for their namesakes, which made the same tile: a pipeline of kit.pipeline, whose slots are free
+again without a signal.
+
+Medium: the library multiplies once, into this rank's stage. Then one launch: blocks tell each other that the products
+are there, and add 16 bytes of each rank at a time.
+
+Large, and where a share is no multiple of 16 bytes: the same, but the library multiplies one owner's rows at a time,
+neighbours first, with a slot at the owner as its output: on links the transfer hides under the product.
+
+The latter two have two halves that calls use in turn. Who writes a half in call n+2 has seen all peers announce the
+products of call n+1, so their call n is over. No other barrier.
+
+No NVLS: the switch could add, but only after the product is done; pushed products are there by then.
 """
 
 import torch
+import torch.distributed as dist
 
 from pkb import kit
 
 SOURCE = r"""
-#include "pkb.cuh"
+#include "pkb_mma.cuh"
 using namespace pkb;
+using Tile = MmaTile<TILE_ROWS, TILE_COLUMNS, TILE_STAGES>;
+constexpr u32 ROWS = Tile::rows, COLUMNS = Tile::columns;
 
-template <class T>
-__device__ void sum_rows(char* const* buffers, u32* const* pads, int rank, int world, char* out, u64 chunk) {
-  const Part part = part_of_block(chunk);
-  barrier_block(pads, rank, world, blockIdx.x);  // all products are there: the launch comes after them in the stream
-  reduce_block<T>(out + part.begin, buffers, rank * chunk + part.begin, part.bytes, world);
-  barrier_block(pads, rank, world, blockIdx.x);  // all have read: the next product may overwrite
-}
-#define KERNEL(T)                                                                                                   \
-  extern "C" __global__ void sum_rows_##T(char* const* buffers, u32* const* pads, int rank, int world, char* out, u64 chunk) { \
-    sum_rows<T>(buffers, pads, rank, world, out, chunk);                                                            \
+// The sum over sources in rank order. `from(source)` is where a source's 16 bytes lie; eight loads fly at once.
+template <class T, class From>
+__device__ __forceinline__ void sum_sources(wide_t<T> (&sum)[Lanes<T>::count], u32 world, From from) {
+#pragma unroll 1  // short code: its first run waits for every line of it
+  for (u32 source = 0; source < world; source += 8) {
+    uint4 v[8];
+#pragma unroll
+    for (u32 s = 0; s < 8; ++s)
+      if (source + s < world) v[s] = ld_stream(from(source + s));
+#pragma unroll
+    for (u32 s = 0; s < 8; ++s)
+      if (source + s < world) Lanes<T>::accumulate(sum, v[s]);
   }
-KERNEL(f32)
-KERNEL(bf16)
-KERNEL(f16)
+}
 
+// ---- one launch ----
+template <class T>
+__device__ void fused(char* const* stages, u32* const* counts, u32 rank, u32 world, const char* A, const char* B,
+                      char* out, u32 m, u32 n, u32 k, u32 turns, u32 base) {
+  extern __shared__ uint4 memory[];
+  char* tile = reinterpret_cast<char*>(memory);
+  constexpr u32 chunks = Tile::chunks, slots = pipeline_slots<1>();
+  const u32 own = m / world, part = ROWS / world, strip = part * chunks;  // rows: a rank's, of these in a tile
+  // Piece p: rows [p / across * part, .. + part) of every owner, a tile's columns. An owner has [source][row][column].
+  const u32 across = (n + COLUMNS - 1) / COLUMNS, pieces = (own + part - 1) / part * across;
+  auto slot = [&](u32 owner, u32 turn) {
+    return stages[owner] + (u64)((base + turn) % slots * gridDim.x + blockIdx.x) * (ROWS * COLUMNS * 2);
+  };
+  auto produce = [&](u32 turn) {
+    const u32 piece = turn * gridDim.x + blockIdx.x, row0 = piece / across * part, column0 = piece % across * COLUMNS;
+    if (piece >= pieces) return;
+    Tile::multiply<T>(tile, A, B, column0, n, k, [&](u32 r) {
+      return r < part * world && row0 + r % part < own ? (int)(r / part * own + row0 + r % part) : -1;
+    });
+    const u32 first = (rank + 1) % world * strip;  // the neighbour's rows first
+#pragma unroll 2
+    for (u32 i = threadIdx.x; i < world * strip; i += blockDim.x) {
+      const u32 c = first + i < world * strip ? first + i : first + i - world * strip;
+      st_weak(slot(c / strip, turn) + (rank * strip + c % strip) * 16, Tile::get(tile, c / chunks, c % chunks));
+    }
+  };
+  auto consume = [&](u32 turn) {
+    const u32 piece = turn * gridDim.x + blockIdx.x, row0 = piece / across * part, column0 = piece % across * COLUMNS;
+    if (piece >= pieces) return;
+    const char* mine = slot(rank, turn);
+#pragma unroll 1
+    for (u32 c = threadIdx.x; c < strip; c += blockDim.x) {
+      const u32 row = row0 + c / chunks, column = column0 + c % chunks * 8;
+      if (row >= own || column >= n) continue;
+      float sum[8] = {};
+      sum_sources<T>(sum, world, [&](u32 source) { return mine + (source * strip + c) * 16; });
+      st_weak(out + ((u64)row * n + column) * 2, Lanes<T>::pack(sum));
+    }
+  };
+  pipeline<1>(counts, rank, world, base, turns, produce, consume);
+}
+
+// ---- after products of the library: a share of `bytes` a rank, `stride` apart; stages begin at `half` ----
+template <class T>
+__device__ void sum_products(char* const* stages, u32* const* counts, u32 rank, u32 world, char* out, u64 half,
+                             u64 bytes, u64 stride, bool pushed, u32 base) {
+  announce(counts, rank, world, blockIdx.x, base + 1);  // all my products are there: they come before in the stream
+  await_all(counts, rank, world, blockIdx.x, base + 1);
+#pragma unroll 1
+  for (u64 at = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 16; at < bytes; at += (u64)gridDim.x * blockDim.x * 16) {
+    wide_t<T> sum[Lanes<T>::count] = {};
+    sum_sources<T>(sum, world, [&](u32 source) {
+      return (pushed ? stages[rank] + source * stride : stages[source] + rank * stride) + half + at;
+    });
+    if (at + 16 <= bytes) {
+      st_stream(out + at, Lanes<T>::pack(sum));
+    } else {
+#pragma unroll
+      for (u32 lane = 0; lane < Lanes<T>::count; ++lane)
+        if (at + lane * Lanes<T>::size < bytes) Lanes<T>::put(out + at + lane * Lanes<T>::size, sum[lane]);
+    }
+  }
+}
+
+#define FUSED(T)                                                                                                       \
+  extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                                            \
+      fused_##T(char* const* stages, u32* const* counts, int rank, int world, const char* A, const char* B, char* out, \
+                u32 m, u32 n, u32 k, u32 turns, u32 base) {                                                            \
+    fused<T>(stages, counts, rank, world, A, B, out, m, n, k, turns, base);                                            \
+  }
+#define SUM(T)                                                                                                         \
+  extern "C" __global__ void __launch_bounds__(256, 4)                                                                 \
+      sum_##T(char* const* stages, u32* const* counts, int rank, int world, char* out, u64 half, u64 bytes,            \
+              u64 stride, int pushed, u32 base) {                                                                      \
+    sum_products<T>(stages, counts, rank, world, out, half, bytes, stride, pushed, base);                              \
+  }
+FUSED(bf16)
+FUSED(f16)
+SUM(f32)
+SUM(bf16)
+SUM(f16)
+SUM(f64)
 """
-MODULE = kit.compile(SOURCE, name="gemm_reducescatter")
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+ROWS = 128  # of a tile
+COLUMNS = 128
+STAGES = 4  # of its operands in shared memory
+BLOCKS = 2  # an SM
+FUSED_FLOPS = 2**31  # of one rank; above it the library's products win
+PUSH_FLOPS = 2**34  # above it W products have enough work each
+THREADS, SHARED = 256, STAGES * (ROWS + COLUMNS) * 64
+MODULE = kit.compile(
+    SOURCE,
+    name="gemm_reducescatter",
+    options=[f"-DTILE_ROWS={ROWS}", f"-DTILE_COLUMNS={COLUMNS}", f"-DTILE_STAGES={STAGES}", f"-DBLOCKS={BLOCKS}"],
+)
+TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
+STATES = {}
+
+
+class Fused:
+    """What fused calls of one shape share."""
+
+    def __init__(self, rows, columns, inner, dtype, device):
+        world = dist.get_world_size()
+        kernel = MODULE.kernel(f"fused_{TYPES[dtype]}")
+        pieces = -(-rows // world // (ROWS // world)) * -(-columns // COLUMNS)
+        resident = kernel.resident_blocks(THREADS, shared=SHARED)  # blocks wait for peers: all must run at once
+        self.turns = -(-pieces // resident)
+        blocks = -(-pieces // self.turns)
+        name = f"gemm_rs {rows} {columns} {inner} {dtype}"
+        self.pipe = kit.pipeline(name, blocks=blocks, slot_bytes=4 * blocks * ROWS * COLUMNS * 2, device=device)
+        self.launch = kernel[blocks, THREADS, SHARED]
+        self.sizes = [kit.u32(n) for n in (rows, columns, inner, self.turns)]
+
+    def __call__(self, A, B, out):
+        self.launch(*self.pipe.tables, A, B, out, *self.sizes, self.pipe.base(self.turns))
+
+
+class Library:
+    """What calls of one shape share where torch multiplies."""
+
+    def __init__(self, rows, columns, inner, dtype, device):
+        world, rank, size = dist.get_world_size(), dist.get_rank(), dtype.itemsize
+        share = rows // world
+        self.bytes = share * columns * size
+        self.stride = -(-self.bytes // 16) * 16
+        self.half = world * self.stride
+        self.pushed = self.bytes % 16 != 0 or 2 * rows * columns * inner > PUSH_FLOPS
+        kernel = MODULE.kernel(f"sum_{TYPES[dtype]}")
+        blocks = min(kernel.resident_blocks(THREADS), -(-self.stride // (16 * THREADS)))  # they wait for peers
+        name = f"gemm_rs library {rows} {columns} {inner} {dtype}"
+        self.pipe = kit.pipeline(name, blocks=blocks, slot_bytes=2 * self.half, device=device)
+        self.launch = kernel[blocks, THREADS]
+
+        def place(half, owner, shape, at):
+            return self.pipe.stage.handle.get_buffer(owner, shape, dtype, (half * self.half + at) // size)
+
+        self.products = []  # of either half: the first row, where it and the next go
+        for half in range(2):
+            owners = [(rank + 1 + step) % world for step in range(world)]
+            slots = [(o * share, place(half, o, (share, columns), rank * self.stride)) for o in owners]
+            self.products.append(slots if self.pushed else [(0, place(half, rank, (rows, columns), 0))])
+        self.calls = 0
+
+    def __call__(self, A, B, out):
+        self.calls += 1
+        half = self.calls % 2
+        for first, place in self.products[half]:
+            torch.matmul(A[first : first + place.shape[0]], B, out=place)
+        sizes = half * self.half, self.bytes, self.stride, kit.i32(self.pushed)
+        self.launch(*self.pipe.tables, out, *sizes, self.pipe.base(1))
+
+
+def plain(t: torch.Tensor) -> torch.Tensor:
+    """Contiguous and 16-byte aligned; a view into something larger need not be."""
+    t = t.contiguous()
+    return t.clone() if t.data_ptr() % 16 else t
 
 
 def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
     if A_local.shape[1] != B_local.shape[0]:
         raise ValueError(f"inner sizes differ: A_local {tuple(A_local.shape)}, B_local {tuple(B_local.shape)}")
-    rows, columns = A_local.shape[0], B_local.shape[1]
-    nbytes = rows * columns * A_local.element_size()
-    stage = kit.staging(nbytes, A_local.device)
-    world = stage.handle.world_size
+    (rows, inner), columns, world = A_local.shape, B_local.shape[1], dist.get_world_size()
     if rows % world:
         raise ValueError(f"{rows} rows are not divisible by {world}")
-    torch.matmul(A_local, B_local, out=stage.buffer[:nbytes].view(A_local.dtype).view(rows, columns))
+    key = (rows, columns, inner, A_local.dtype)
+    if key not in STATES:
+        small = 2 * rows * columns * inner <= FUSED_FLOPS and A_local.dtype.itemsize == 2
+        small = small and columns % 8 == 0 and inner % 8 == 0  # rows of A and B are read in 16 bytes
+        STATES[key] = (Fused if small else Library)(*key, A_local.device)
     out = torch.empty((rows // world, columns), dtype=A_local.dtype, device=A_local.device)
-    MODULE.kernel(f"sum_rows_{TYPES[out.dtype]}")[24, 512](
-        kit.buffers(stage.handle), *kit.barrier_pads(stage.handle), out, nbytes // world
-    )
+    STATES[key](plain(A_local), plain(B_local), out)
     return out

@@ -185,17 +185,14 @@ __device__ __forceinline__ constexpr u32 pipeline_slots() { return 2 * AHEAD + 2
 template <u32 AHEAD, class Produce, class Consume>
 __device__ __forceinline__ void pipeline(u32* const* counts, u32 rank, u32 world, u32 base, u32 turns, Produce produce, Consume consume) {
   const u32 channel = block_in_grid();
-  for (u32 turn = 0; turn < AHEAD && turn < turns; ++turn) {
-    produce(turn);
-    announce(counts, rank, world, channel, base + turn + 1);
-  }
-  for (u32 turn = 0; turn < turns; ++turn) {
-    if (turn + AHEAD < turns) {
-      produce(turn + AHEAD);
-      announce(counts, rank, world, channel, base + turn + AHEAD + 1);
+  for (u32 turn = 0; turn < turns + AHEAD; ++turn) {
+    if (turn < turns) {
+      produce(turn);
+      announce(counts, rank, world, channel, base + turn + 1);
     }
-    await_all(counts, rank, world, channel, base + turn + 1);
-    consume(turn);
+    if (turn < AHEAD) continue;
+    await_all(counts, rank, world, channel, base + turn - AHEAD + 1);
+    consume(turn - AHEAD);
   }
 }
 

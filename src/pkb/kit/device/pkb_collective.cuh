@@ -1,0 +1,253 @@
+// pkb_collective.cuh: parts of collectives that run in turns (pkb::pipeline). Kernels that use it get `shared` = 8
+// bytes per rank.
+//
+// Words. A tensor is cut into *chunks*; block b has chunk `turn * blocks + b` in a turn, on every rank alike. What
+// passes between ranks in a turn lies in *slots*, one per block and turn, in every rank's symmetric memory. *Rows* are
+// equal pieces that a block moves at once, such as the same chunk for every peer: many short rows fly together where
+// one at a time would wait.
+//
+// Slots are meant to stay in L2. So what is read or written once (arguments, results) goes there marked to leave first.
+//
+// Any alignment is right. The arguments `misfit` are addresses and strides of what is not a slot, joined by `|`: the
+// copies take the widest loads that fit them. Ranks need not agree in that, since slots look the same whichever way
+// they were filled.
+#pragma once
+#include "pkb.cuh"
+
+#ifndef PKB_AHEAD  // how far blocks produce ahead, and with it the number of slots; the host must know it too
+#define PKB_AHEAD 1
+#endif
+
+namespace pkb {
+
+// 16 bytes that are read or written once: the first to leave L2 when it is full.
+__device__ __forceinline__ uint4 ld_leaving(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.cs.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ void st_leaving(void* p, uint4 v) {
+  asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
+// 1, 2 or 4 bytes, for what is not aligned to 16.
+__device__ __forceinline__ u32 ld_narrow(const char* p, u32 size) {
+  if (size == 4) return *reinterpret_cast<const u32*>(p);
+  return size == 2 ? *reinterpret_cast<const unsigned short*>(p) : *reinterpret_cast<const unsigned char*>(p);
+}
+__device__ __forceinline__ void st_narrow(char* p, u32 v, u32 size) {
+  if (size == 4) *reinterpret_cast<u32*>(p) = v;
+  else if (size == 2) *reinterpret_cast<unsigned short*>(p) = v;
+  else *reinterpret_cast<unsigned char*>(p) = v;
+}
+
+// What the threads of a block share in such a kernel. Make it with `turns_of`, by all threads.
+struct Turns {
+  char* const* slots;  // of all ranks, in shared memory: every acquire empties L1
+  u32* const* counts;
+  u32 rank, world, slot_bytes, turns, base;
+
+  // This block's chunk of `total` bytes in a turn: nothing in turns past the end.
+  __device__ __forceinline__ Part part(u64 total, u64 chunk, u32 turn) const {
+    const u64 begin = ((u64)turn * blocks_in_grid() + block_in_grid()) * chunk;
+    if (begin >= total) return Part{total, 0};
+    return Part{begin, total - begin < chunk ? total - begin : chunk};
+  }
+  // Where this block's slot of a turn begins, from the start of any rank's slots (or of their multicast address).
+  __device__ __forceinline__ u64 at(u32 turn) const {
+    constexpr u32 slots_each = pipeline_slots<PKB_AHEAD>();
+    return ((u64)block_in_grid() * slots_each + (base + turn) % slots_each) * slot_bytes;
+  }
+  // The k-th peer, counted from the neighbour on, so that not everybody is at rank 0 first. k = world - 1 is this rank.
+  __device__ __forceinline__ u32 peer(u32 k) const {
+    const u32 next = rank + 1 + k;
+    return next < world ? next : next - world;
+  }
+
+  // The turns themselves: see pkb::pipeline.
+  template <class Produce, class Consume>
+  __device__ __forceinline__ void run(Produce produce, Consume consume) const {
+    pipeline<PKB_AHEAD>(counts, rank, world, base, turns, produce, consume);
+  }
+};
+__device__ __forceinline__ Turns turns_of(char* const* slots, u32* const* counts, u32 rank, u32 world, u32 slot_bytes,
+                                          u32 turns, u32 base) {
+  extern __shared__ char* peers[];
+  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block()) peers[peer] = slots[peer];
+  __syncthreads();
+  return Turns{peers, counts, rank, world, slot_bytes, turns, base};
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Rows: `total` bytes in rows of `row` bytes, of which the last may be short; row k goes from `from(k)` to `to(k)`
+
+struct Nowhere {  // no second place for any row
+  __device__ __forceinline__ char* operator()(u32) const { return nullptr; }
+};
+
+template <bool TO_SLOTS, class From, class To, class Also>
+__device__ __forceinline__ void copy_rows(u32 total, u32 row, u64 misfit, From from, To to, Also also) {
+  if (total == 0) return;
+  constexpr u32 flight = 4;
+  const bool wide = (misfit | row) % 16 == 0;
+  const u32 vectors = wide ? total / 16 : 0, per_row = row / 16, threads = threads_in_block();
+  // n / per_row as a product, which is exact while n * per_row < 2^32.
+  const u64 inverse = wide ? (u64)(0xffffffffu / per_row) + 1 : 0;
+  for (u32 first = thread_in_block(); first < vectors; first += flight * threads) {
+    uint4 v[flight];
+    u32 k[flight], x[flight];
+#pragma unroll
+    for (u32 m = 0; m < flight; ++m) {
+      const u32 n = first + m * threads;
+      k[m] = (u32)(n * inverse >> 32);
+      x[m] = (n - k[m] * per_row) * 16;
+      if (n < vectors) v[m] = TO_SLOTS ? ld_leaving(from(k[m]) + x[m]) : ld_stream(from(k[m]) + x[m]);
+    }
+#pragma unroll
+    for (u32 m = 0; m < flight; ++m) {
+      if (first + m * threads >= vectors) continue;
+      if constexpr (TO_SLOTS) st_weak(to(k[m]) + x[m], v[m]);
+      else st_leaving(to(k[m]) + x[m], v[m]);
+      if (char* second = also(k[m])) st_leaving(second + x[m], v[m]);
+    }
+  }
+  // What is left, or everything if rows are not aligned: by the widest units that fit.
+  const u64 fit = misfit | row | total;
+  const u32 size = fit % 4 == 0 ? 4 : fit % 2 == 0 ? 2 : 1;
+  for (u32 n = 16 * vectors + size * thread_in_block(); n < total; n += size * threads) {
+    const u32 k = n / row, x = n - k * row;
+    const u32 v = ld_narrow(from(k) + x, size);
+    st_narrow(to(k) + x, v, size);
+    if (char* second = also(k)) st_narrow(second + x, v, size);
+  }
+}
+// From an argument into slots; `also(k)`, where it is not null, is a second place for row k, in a result.
+template <class From, class To, class Also = Nowhere>
+__device__ __forceinline__ void stage_rows(u32 total, u32 row, u64 misfit, From from, To to, Also also = {}) {
+  copy_rows<true>(total, row, misfit, from, to, also);
+}
+// From slots (or an argument) into a result.
+template <class From, class To>
+__device__ __forceinline__ void deliver_rows(u32 total, u32 row, u64 misfit, From from, To to) {
+  copy_rows<false>(total, row, misfit, from, to, Nowhere{});
+}
+
+// to[0..bytes) = the sum of the rows from(0) .. from(count - 1), in that order and in fp32 (fp64 for f64). Everything
+// is 16-byte aligned, but `bytes` need not be a multiple of that.
+template <class T, class From>
+__device__ __forceinline__ void sum_rows(char* to, u32 count, u32 bytes, From from) {
+  constexpr u32 flight = 4, size = Lanes<T>::size;
+  const u32 vectors = bytes / 16;
+  for (u32 i = thread_in_block(); i < vectors; i += threads_in_block()) {
+    wide_t<T> sum[Lanes<T>::count] = {};
+    for (u32 k = 0; k < count; k += flight) {
+      uint4 v[flight];
+#pragma unroll
+      for (u32 m = 0; m < flight; ++m)
+        if (k + m < count) v[m] = ld_stream(from(k + m) + 16 * i);
+#pragma unroll
+      for (u32 m = 0; m < flight; ++m)
+        if (k + m < count) Lanes<T>::accumulate(sum, v[m]);
+    }
+    st_weak(to + 16 * i, Lanes<T>::pack(sum));
+  }
+  for (u32 x = 16 * vectors + size * thread_in_block(); x < bytes; x += size * threads_in_block()) {
+    wide_t<T> sum = 0;
+    for (u32 k = 0; k < count; ++k) sum += Lanes<T>::get(from(k) + x);
+    Lanes<T>::put(to + x, sum);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Sums of whole tensors: for all ranks (all-reduce), or for one (reduce), where the others return what they gave
+
+// One phase: everybody stages its chunk, those who want the sum add all W of them. `chunk` bytes a block and turn.
+template <class T>
+__device__ __forceinline__ void sum_one_shot(const Turns& t, const char* in, char* out, u64 bytes, u32 chunk,
+                                             bool wants) {
+  auto produce = [&](u32 turn) {
+    const Part part = t.part(bytes, chunk, turn);
+    stage_rows(part.bytes, part.bytes, (u64)in, [&](u32) { return in + part.begin; },
+               [&](u32) { return t.slots[t.rank] + t.at(turn); },
+               [&](u32) { return wants ? nullptr : out + part.begin; });
+  };
+  auto consume = [&](u32 turn) {
+    const Part part = t.part(bytes, chunk, turn);
+    if (wants) sum_rows<T>(out + part.begin, t.world, part.bytes, [&](u32 k) { return t.slots[k] + t.at(turn); });
+  };
+  t.run(produce, consume);
+}
+
+// Two phases in the same turns: a chunk is W rows of at most `row` bytes, and row k is rank k's to add. What it added
+// in turn t it has announced with its next turn, PKB_AHEAD + 1 later, and then those who want the sum fetch all rows.
+// So there are that many turns more than chunks. A slot is W + 1 equal rows, the last for sums. That one too is free
+// when the slot comes round: sums of turn t are read in turn t + PKB_AHEAD + 1, which all have left when sums are
+// written there again, since that happens after awaiting turn t + 2 PKB_AHEAD + 2. But rows to add are written without
+// such a wait, so sums must not lie where another call, with shorter or longer rows, has rows: their place depends on
+// the slot alone.
+template <class T>
+__device__ __forceinline__ void sum_two_shot(const Turns& t, const char* in, char* out, u64 bytes, u32 row,
+                                             bool wants) {
+  constexpr u32 later = PKB_AHEAD + 1;
+  const u64 sums = t.slot_bytes / (t.world + 1) * t.world;  // where they lie in a slot
+  auto part_of = [&](u32 turn) { return t.part(bytes, (u64)t.world * row, turn); };
+  // `row`, or less in the last chunk.
+  auto row_of = [&](const Part& part) { return ((u32)part.bytes + 16 * t.world - 1) / (16 * t.world) * 16; };
+  auto produce = [&](u32 turn) {
+    const Part part = part_of(turn);
+    const u32 length = row_of(part);
+    const char* first = in + part.begin;
+    const u64 to = t.at(turn) + (u64)t.rank * row;
+    stage_rows(part.bytes, length, (u64)in, [&](u32 k) { return first + k * length; },
+               [&](u32 k) { return t.slots[k] + to; },
+               [&](u32 k) { return wants ? nullptr : out + part.begin + k * length; });
+  };
+  auto consume = [&](u32 turn) {
+    const Part part = part_of(turn);
+    const u32 length = row_of(part), begin = t.rank * length;
+    char* mine = t.slots[t.rank] + t.at(turn);
+    if (begin < part.bytes) {
+      const u32 left = (u32)part.bytes - begin;
+      sum_rows<T>(mine + sums, t.world, left < length ? left : length, [&](u32 k) { return mine + k * row; });
+    }
+    if (turn < later || !wants) return;
+    const Part done = part_of(turn - later);
+    const u32 each = row_of(done);
+    const u64 from = t.at(turn - later) + sums;
+    deliver_rows(done.bytes, each, (u64)out, [&](u32 k) { return t.slots[k] + from; },
+                 [&](u32 k) { return out + done.begin + k * each; });
+  };
+  t.run(produce, consume);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// By the switch (NVLS): 16-byte aligned, whole vectors; `multicast` is the address of all ranks' slots at once
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+// to[0..bytes) = the sum over all ranks of what lies at `multicast`; `to` may itself be a multicast address (TO_ALL).
+template <class T, bool TO_ALL = false>
+__device__ __forceinline__ void sum_by_switch(char* to, const char* multicast, u32 bytes) {
+  constexpr u32 flight = 4;
+  const u32 step = 16 * threads_in_block();
+  for (u32 first = 16 * thread_in_block(); first < bytes; first += flight * step) {
+    uint4 v[flight];
+#pragma unroll
+    for (u32 m = 0; m < flight; ++m)
+      if (first + m * step < bytes) v[m] = Multimem<T>::ld_reduce(multicast + first + m * step);
+#pragma unroll
+    for (u32 m = 0; m < flight; ++m) {
+      if (first + m * step >= bytes) continue;
+      if constexpr (TO_ALL) Multimem<T>::st(to + first + m * step, v[m]);
+      else st_weak(to + first + m * step, v[m]);
+    }
+  }
+}
+// From an argument to the same place of all ranks. The bits are stored as they are, whatever they stand for.
+__device__ __forceinline__ void stage_by_switch(char* multicast, const char* from, u32 bytes) {
+  for (u32 i = 16 * thread_in_block(); i < bytes; i += 16 * threads_in_block())
+    Multimem<f32>::st(multicast + i, ld_leaving(from + i));
+}
+#endif
+
+}  // namespace pkb
