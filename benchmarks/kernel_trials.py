@@ -155,6 +155,7 @@ def trial(
         got = output(module.solution, arguments(call))
         context = Context(arguments=arguments(call), rank=rank, world_size=world, dtype=DTYPES[dtype])
         device.synchronize()
+        dist.barrier(group=gloo())
         result = compare_trees(problem, truth, dtypes, got, context=context, upstream=False, others={})
         if not result["ok"]:
             what = f"call {call}: {result.get('what')} {result.get('where', '')} {result}"[:600]
@@ -167,6 +168,8 @@ def trial(
     calls = 4 if bytes_held > 500e6 else CALLS
     slots = [i % sets for i in range(calls)]
     host = 0.0
+    device.synchronize()
+    dist.barrier(group=gloo())
     for side, function in (("reference", problem.reference), ("candidate", module.solution)):
         for cover in (0.0, None):
             schedule = Schedule(
@@ -205,7 +208,7 @@ class Lines:
         self._file, self._rest = file, b""
 
     def next(self, *, timeout_s: float) -> bytes | None:
-        """The next line; empty at the end, None if the time is over."""
+        """The next line with its end of line; empty at the end of the pipe, None if the time is over."""
         give_up = time.monotonic() + timeout_s
         while b"\n" not in self._rest:
             if not select.select([self._file], [], [], max(0.0, give_up - time.monotonic()))[0]:
@@ -214,8 +217,8 @@ class Lines:
             if not data:
                 return b""
             self._rest += data
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
+        line, end, self._rest = self._rest.partition(b"\n")
+        return line + end
 
 
 def run_world(

@@ -25,8 +25,19 @@ def staging(nbytes: int, device: Any, *, name: str = "", group: Any = None) -> S
     size = max(16, -(-nbytes // 16) * 16)
     key = (name, size, str(device), group.group_name)
     if key not in _STAGES:
+        # Ranks come and leave with idle devices. Otherwise one that is ahead makes the driver wait for its barrier, while it
+        # loads a kernel, say, and where ranks share a GPU the driver then keeps the others from the work that leads there.
+        _finish(device)
         buffer = symmetric.empty(size, dtype=torch.uint8, device=device)
         buffer.zero_()
         _STAGES[key] = Stage(buffer, symmetric.rendezvous(buffer, group))
         _STAGES[key].handle.barrier(channel=0)  # nobody may signal into a buffer that is still to be zeroed
+        _finish(device)
     return _STAGES[key]
+
+
+def _finish(device: Any) -> None:
+    import torch
+
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
