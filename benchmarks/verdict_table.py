@@ -3,7 +3,7 @@
     python benchmarks/verdict_table.py solutions/*.py --platform virtual --ranks 4,8 [--size paper,real] [--out table.md]
 
 The problem is taken from a file's name, or from a `# problem:` line in it. With `--out`, every verdict is written as soon as it
-is there, and cases of files that have not changed since are not judged again.
+is there, and cases of files that have not changed since are not judged again. All sizes of a file share one start of its ranks.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from pkb.candidates.source import read
-from pkb.judge.pipeline import evaluate
+from pkb.judge.pipeline import evaluate_sizes
 from pkb.platforms.registry import resolve
 from pkb.problems import get
 from pkb.types.job import Job
@@ -60,7 +60,9 @@ def main() -> int:
     options.add_argument("--call-limit", type=float, default=20.0)
     options.add_argument("--no-second-world", action="store_true")
     options.add_argument("--no-timing", action="store_true")
-    options.add_argument("--limit", type=float, default=1e9, help="begin no evaluation after so many seconds")
+    options.add_argument(
+        "--limit", type=float, default=1e9, help="begin with no further file and ranks after so many seconds"
+    )
     options.add_argument(
         "--out", type=Path, help="write the table as Markdown and the verdicts as JSON lines beside it"
     )
@@ -78,40 +80,48 @@ def main() -> int:
     done = {(d["candidate"]["sha256"], d["ranks"], d["size"]) for d in documents}
     begun = time.monotonic()
     surprises = judged = 0
-    for size, ranks, path in itertools.product(args.size.split(","), map(int, args.ranks.split(",")), args.files):
+    for ranks, path in itertools.product(map(int, args.ranks.split(",")), args.files):
         problem = get(problem_of(path))
-        if (read(path).sha256, ranks, size) in done or problem.why_not(size, ranks, problem.default_dtype):
+        dtype, sha256 = problem.default_dtype, read(path).sha256
+        sizes = [
+            size
+            for size in args.size.split(",")
+            if (sha256, ranks, size) not in done and not problem.why_not(size, ranks, dtype)
+        ]
+        if not sizes:
             continue
         if time.monotonic() - begun > args.limit:
-            print(f"stopped after {args.limit:.0f} s; the next was {path.name}, {size}, {ranks} ranks")
+            print(f"stopped after {args.limit:.0f} s; the next was {path.name}, {','.join(sizes)}, {ranks} ranks")
             break
         job = Job(
             candidate=path,
             problem=problem.stem,
             platform=platform,
             ranks=ranks,
-            size=size,
-            dtype=problem.default_dtype,
+            size=sizes[0],
+            dtype=dtype,
             plan=chosen,
             timing=not args.no_timing,
             call_limit_s=args.call_limit,
         )
         start = time.monotonic()
-        result = evaluate(job)
-        judged += 1
-        lines.append(row(path, result, time.monotonic() - start))
-        surprise = str(result.verdict) not in [word.strip() for word in expected_of(path).split("|")]
-        surprises += surprise
-        print(lines[-1], f"  <-- {result.detail}" if surprise or result.verdict != "correct" else "", flush=True)
-        if surprise:
-            failure = result.failure
-            print(
-                f"    expected {expected_of(path)}; {failure.trace[-1500:] if failure else ''}\n{result.output_tail[-600:]}"
-            )
-        if args.out and record:
-            args.out.write_text("\n".join(lines) + "\n")
-            with record.open("a") as file:
-                file.write(json.dumps(result.to_dict(), default=str) + "\n")
+        for result in evaluate_sizes(job, sizes):
+            judged += 1
+            lines.append(row(path, result, time.monotonic() - start))
+            start = time.monotonic()
+            surprise = str(result.verdict) not in [word.strip() for word in expected_of(path).split("|")]
+            surprises += surprise
+            print(lines[-1], f"  <-- {result.detail}" if surprise or result.verdict != "correct" else "", flush=True)
+            if surprise:
+                failure = result.failure
+                print(
+                    f"    expected {expected_of(path)}; {failure.trace[-1500:] if failure else ''}\n"
+                    f"{result.output_tail[-600:]}"
+                )
+            if args.out and record:
+                args.out.write_text("\n".join(lines) + "\n")
+                with record.open("a") as file:
+                    file.write(json.dumps(result.to_dict(), default=str) + "\n")
     print(f"{judged} evaluations, {surprises} with another verdict than expected")
     return 1 if surprises else 0
 

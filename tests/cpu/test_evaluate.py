@@ -1,9 +1,11 @@
 """The judge from end to end on CPU ranks: the examples, the references themselves, and everything a user can get wrong."""
 
 import ast
+import dataclasses
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -13,7 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pkb.judge.pipeline import evaluate
+from pkb.judge.pipeline import evaluate, evaluate_sizes
 from pkb.problems.registry import get
 from pkb.types.job import Job
 from pkb.types.plan import plan
@@ -205,7 +207,7 @@ def test_a_size_that_no_machine_holds_is_refused_before_anything_starts(tmp_path
     problems.mkdir()
     write(problems, ENORMOUS, "p901_enormous.py")
     done = pkb("eval", write(tmp_path, GOOD, "901_enormous.py"), "--platform", "cpu", "--problems", problems,
-               "--size", "real", "--ranks", "8")  # fmt: skip
+               "--size", "tiny,real", "--ranks", "8")  # fmt: skip
     assert done.returncode == 2
     assert "needs about" in done.stderr
     assert "a smaller size (tiny)" in done.stderr
@@ -239,3 +241,78 @@ def test_a_candidate_that_fails_at_import_and_prints_a_lot(tmp_path: Path) -> No
     assert "no such kernel" in document["detail"]
     assert '"verdict": "correct"' in document["output_tail"]
     assert "LOAD_ERROR" in done.stdout.upper().replace(" ", "_")
+
+
+# -- several sizes from one start -------------------------------------------------------------------------------------
+
+ELSEWHERE = dataclasses.replace(plan("quick"), second_world_trials=1)
+
+
+def kinds(evaluation: Evaluation) -> list[str]:
+    """The checks without numbers and remarks."""
+    return [re.sub(r"[\d.]+(e-\d+)?|\(.*\)", "", check).strip() for check in evaluation.checks]
+
+
+def starts(lines: list[str]) -> list[str]:
+    return [line[line.index("starting 2 x") :] for line in lines if "starting 2 x" in line]
+
+
+def test_several_sizes_get_the_verdicts_of_separate_evaluations_from_one_start() -> None:
+    job = Job(EXAMPLES / "1_allreduce_symmetric.py", "1", "cpu", 2, "tiny", "bf16", ELSEWHERE, call_limit_s=30.0)
+    said: list[str] = []
+    together = list(evaluate_sizes(job, ["tiny", "odd"], progress=said.append))
+    assert starts(said) == ["starting 2 x 2 ranks", "starting 2 x 4 ranks"]
+    assert [evaluation.size for evaluation in together] == ["tiny", "odd"]
+    for evaluation in together:
+        alone = evaluate(dataclasses.replace(job, size=evaluation.size, plan=plan("quick")))
+        VALIDATOR.validate(json.loads(evaluation.to_json()))
+        assert evaluation.verdict is alone.verdict is Verdict.CORRECT, (evaluation.detail, alone.detail)
+        assert evaluation.communication is alone.communication is Communication.CUSTOM
+        assert kinds(evaluation) == [*kinds(alone), "calls at tiny with  ranks"]
+        assert (evaluation.isolation, evaluation.paths) == (alone.isolation, alone.paths)
+    assert set(together[0].stage_seconds) == {"inspect", "build", "start", "correctness", "races"}
+    assert set(together[1].stage_seconds) == {"correctness", "races"}
+    assert "1 calls at tiny with 4 ranks (once for all sizes)" in together[1].checks
+    assert together[1].environment["sizes before, same start"] == "tiny"
+
+
+def test_what_fails_with_another_number_of_ranks_fails_at_every_size(tmp_path: Path) -> None:
+    """It is right and timed with two ranks; the times are no part of the verdict that it is wrong with four."""
+    text = (EXAMPLES / "1_allreduce_symmetric.py").read_text()
+    path = tmp_path / "1_allreduce_for_two.py"
+    path.write_text(text.replace("range(handle.world_size)", "range(2)"))
+    timed = dataclasses.replace(
+        ELSEWHERE, odd_trials=0, race_calls=0, timing_rounds=2, calls_per_round=4, warmup_calls=2, verify_share=0.25
+    )
+    said: list[str] = []
+    job = Job(path, "1", "cpu", 2, "tiny", "bf16", timed, call_limit_s=30.0)
+    first, second = evaluate_sizes(job, ["tiny", "odd"], progress=said.append)
+    assert starts(said) == ["starting 2 x 2 ranks", "starting 2 x 4 ranks"], "nothing is started for the second size"
+    assert "timing" in first.stage_seconds
+    for evaluation in (first, second):
+        VALIDATOR.validate(json.loads(evaluation.to_json()))
+        assert evaluation.verdict is Verdict.WRONG, evaluation.detail
+        assert evaluation.timing is None
+        assert evaluation.mismatch is not None
+        assert "size tiny, 4 ranks" in evaluation.mismatch.case
+
+
+def test_a_crash_at_one_size_costs_the_next_a_new_start_and_nothing_else(tmp_path: Path) -> None:
+    """Through the command: a panel for each size, an array of verdicts, the worst exit status."""
+    path, target = tmp_path / "1_allreduce_not_odd.py", tmp_path / "out.json"
+    text = (EXAMPLES / "1_allreduce_symmetric.py").read_text()
+    crash = "    if tensor.shape[0] == 127:\n        os.abort()\n    buffer, handle = _buffer(tensor)\n"
+    path.write_text(text.replace("import torch\n", "import os\n\nimport torch\n", 1).replace(
+        "    buffer, handle = _buffer(tensor)\n", crash))  # fmt: skip
+    done = pkb("eval", path, "--platform", "cpu", "--ranks", "2", "--size", "tiny,odd,paper", "--plan", "paper",
+               "--no-timing", "--json", target)  # fmt: skip
+    documents = json.loads(target.read_text())
+    found = [(document["size"], document["verdict"]) for document in documents]
+    assert found == [("tiny", "correct"), ("odd", "crash"), ("paper", "correct")]
+    for document in documents:
+        VALIDATOR.validate(document)
+    assert "sizes before, same start" not in documents[2]["environment"]
+    assert starts(done.stderr.splitlines()) == ["starting 2 x 2 ranks"] * 2
+    assert done.returncode == 1
+    panels = [re.search(rf"\b{word}\b", done.stdout, re.IGNORECASE) for word in ("tiny", "odd", "paper", "crash")]
+    assert all(panels), done.stdout

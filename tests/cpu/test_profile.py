@@ -12,9 +12,12 @@ from pkb.candidates.source import read
 from pkb.judge import before_running
 from pkb.judge.cases import Case
 from pkb.judge.decision import Decided
-from pkb.judge.pipeline import _Session, evaluate
+from pkb.judge.pipeline import evaluate
 from pkb.judge.profile import Observed, profile_calls, read_claim
 from pkb.judge.roles import Expected
+from pkb.judge.worlds import World
+from pkb.platforms.registry import create
+from pkb.problems.registry import get
 from pkb.rank import profile
 from pkb.types.job import Job
 from pkb.types.plan import plan
@@ -109,11 +112,12 @@ def profiled(folder: Path, extra: str) -> Observed:
     path = folder / "candidate.py"
     path.write_text((EXAMPLES / "1_allreduce_symmetric.py").read_text() + extra)
     job = Job(path, "1", "cpu", 2, "tiny", "bf16", plan("quick"), call_limit_s=30.0)
-    session = _Session(job, lambda text: None)
-    build = before_running.build(job, inspect_source(read(path)), session.facts)
-    with session._world(2, build) as exchange:
+    platform = create("cpu")
+    build = before_running.build(job, inspect_source(read(path)), platform.facts())
+    with World(job, platform, get(1), ranks=2, build=build.folder, backend="torch") as world:
+        world.open()
         return profile_calls(
-            exchange, Case("1", "tiny", "bf16"), expected=Expected({"push": ("tma",)}), progress=lambda text: None
+            world.exchange, Case("1", "tiny", "bf16"), expected=Expected({"push": ("tma",)}), progress=lambda text: None
         )
 
 
@@ -145,4 +149,5 @@ def test_a_report_of_wrong_types_is_rejected(tmp_path: Path) -> None:
 def test_a_candidate_that_fails_under_the_profiler_is_not_judged_by_it(tmp_path: Path) -> None:
     observed = profiled(tmp_path, TAMPER.replace("FORGED", "1 / 0"))
     assert observed.profile is None
+    assert observed.broken, "its ranks are of no use for another size"
     assert observed.check.startswith("not profiled: the candidate's ranks failed under the profiler: error")

@@ -174,6 +174,8 @@ def test_wrong_usage_is_one_line(arguments: list[str], says: str) -> None:
     [
         (["--problem", "999"], "no problem is called '999'"),
         (["--size", "huge"], "tiny, paper, real, odd"),
+        (["--size", "tiny,huge"], "no size is called 'huge'"),
+        (["--size", "tiny,odd,tiny"], "names a size twice"),
         (["--dtype", "int3"], "bf16, fp16, fp32, fp64"),
         (["--plan", "lazy"], "quick, standard, paper"),
         (["--platform", "moon"], "auto, cpu, virtual, node"),

@@ -11,8 +11,11 @@ from pkb.types.errors import UserError
 from pkb.types.plan import PLANS
 
 if TYPE_CHECKING:
+    from pkb.cli.output import Progress
     from pkb.platforms.base import PlatformFacts
     from pkb.problems.base import Problem
+    from pkb.types.job import Job
+    from pkb.types.verdict import Evaluation
 
 PLATFORMS = ("auto", "cpu", "virtual", "node")
 
@@ -22,13 +25,17 @@ def evaluate(
     problem: Annotated[str | None, typer.Option(help="Id, name or stem. Default: as the file name begins.")] = None,
     platform: Annotated[str, typer.Option(help=f"One of {', '.join(PLATFORMS)}.")] = "auto",
     ranks: Annotated[int, typer.Option(help="How many ranks.")] = 4,
-    size: Annotated[str | None, typer.Option(help="tiny, paper, real or odd. Default: paper, on cpu tiny.")] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(help="tiny, paper, real or odd, or several of them (tiny,paper). Default: paper, on cpu tiny."),
+    ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="bf16, fp16, fp32 or fp64. Default: bf16 where the problem has it.")
     ] = None,
     plan: Annotated[str, typer.Option(help=f"How thorough: {', '.join(PLANS)}.")] = "standard",
     json_out: Annotated[
-        str | None, typer.Option("--json", metavar="OUT", help="Write the verdict as JSON; - is standard output.")
+        str | None,
+        typer.Option("--json", metavar="OUT", help="Write the verdict (an array of several) as JSON; - is standard output."),
     ] = None,
     timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Time it against the reference.")] = True,
     folder: ProblemsFolder = None,
@@ -42,7 +49,7 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Evaluate a candidate: is it right on every rank, free of races, and faster than the reference?"""
     from pkb.cli.candidate_file import check_readable, infer_problem
-    from pkb.cli.output import check_json_target, show_progress, stdout_console, write_json
+    from pkb.cli.output import check_json_target
     from pkb.cli.problems_option import open_registry
     from pkb.types.job import Job
     from pkb.types.plan import plan as plan_named
@@ -61,32 +68,53 @@ def evaluate(
     ):
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"{option} {value:g} is no limit", "give a number above 0")
-    _check_words(size=size, dtype=dtype)
+    asked_sizes = size.split(",") if size is not None else []
+    _check_words(size=None, dtype=dtype)
+    for word in asked_sizes:
+        _check_words(size=word, dtype=None)
+    if len(set(asked_sizes)) < len(asked_sizes):
+        raise UserError(f"--size {size} names a size twice", "name each once")
     registry = open_registry(folder)
     chosen = registry.get(problem) if problem is not None else infer_problem(file, registry)
 
     name, facts = pick_platform(platform)
-    case_size = size or ("tiny" if name == "cpu" else "paper")
+    sizes = asked_sizes or ["tiny" if name == "cpu" else "paper"]
     dtype = dtype or chosen.default_dtype
-    check_case(chosen, facts, size=case_size, ranks=ranks, dtype=dtype)
+    for case_size in sizes:
+        check_case(chosen, facts, size=case_size, ranks=ranks, dtype=dtype)
     job = Job(
-        candidate=file, problem=chosen.stem, platform=name, ranks=ranks, size=case_size, dtype=dtype, plan=chosen_plan,
+        candidate=file, problem=chosen.stem, platform=name, ranks=ranks, size=sizes[0], dtype=dtype, plan=chosen_plan,
         timing=timing, problems_folder=folder, call_limit_s=call_limit, build_limit_s=build_limit,
     )  # fmt: skip
     if memory_limit is not None:
         job = replace(job, memory_limit_bytes=int(memory_limit * 2**30))
 
-    from pkb.judge.pipeline import evaluate as judge
+    raise typer.Exit(_judge(job, sizes, json_out=json_out))
 
-    with show_progress() as progress:
-        evaluation = judge(job, progress=progress)
-    if json_out != "-":
-        from pkb.cli.panel import render
 
-        stdout_console().print(render(evaluation))
-    if json_out is not None:
-        write_json(json_out, evaluation.to_json())
-    raise typer.Exit(evaluation.verdict.exit_status)
+def _judge(job: "Job", sizes: list[str], *, json_out: str | None) -> int:
+    """Shows each verdict as soon as it is there; the worst exit status of all."""
+    from pkb.cli.output import show_progress, stdout_console, write_json
+    from pkb.judge.pipeline import evaluate_sizes
+
+    decided: list[Evaluation] = []
+    say: list[Progress] = []
+    verdicts = evaluate_sizes(job, sizes, progress=lambda text: say[-1](text))
+    try:
+        for _ in sizes:
+            with show_progress() as progress:  # over before a verdict is printed: on a terminal it owns the last line
+                say.append(progress)
+                decided.append(next(verdicts))
+            if json_out != "-":
+                from pkb.cli.panel import render
+
+                stdout_console().print(render(decided[-1]))
+    finally:  # after Ctrl-C in a later size too: what has been decided is not lost
+        verdicts.close()
+        if json_out is not None and decided:
+            several = [evaluation.to_dict() for evaluation in decided]
+            write_json(json_out, several if len(sizes) > 1 else decided[0].to_json())
+    return max(evaluation.verdict.exit_status for evaluation in decided)
 
 
 def _check_words(*, size: str | None, dtype: str | None) -> None:

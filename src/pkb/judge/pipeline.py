@@ -1,59 +1,66 @@
 """The judge's main line: inspect, build, start, correctness, races, timing, profile, verdict.
 
-Everything that runs a candidate happens in other processes; this one holds the seed, the clock and the decision.
+Everything that runs a candidate happens in other processes; this one holds the seed, the clock and the decision. What is done
+at one size is in `one_size.py`, the start and the end of ranks in `worlds.py`.
 """
 
-import contextlib
-import datetime
-import platform as host
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pkb.candidates.rules import Inspection, inspect_source
-from pkb.candidates.source import Source, read
+from pkb.candidates.source import read
 from pkb.judge import before_running
 from pkb.judge.build import BuildReport
-from pkb.judge.cases import Case, Exchange
-from pkb.judge.claims import mapping
+from pkb.judge.cases import Case
 from pkb.judge.correctness import check_calls
-from pkb.judge.crew import Crew
-from pkb.judge.decision import Decided, from_failure
+from pkb.judge.decision import Decided
 from pkb.judge.failure import CrewFailure
 from pkb.judge.hints import hints_for
-from pkb.judge.pace import Pace, TimingPace
-from pkb.judge.profile import profile_calls
-from pkb.judge.races import provoke
-from pkb.judge.roles import expected_of
-from pkb.judge.sides import candidate_crew, oracle_crew
+from pkb.judge.one_size import Notes, OneSize, Progress
 from pkb.judge.stale import sweep
-from pkb.judge.timing import measure
+from pkb.judge.worlds import World
 from pkb.platforms.base import Platform
 from pkb.platforms.device_lock import devices_of, hold
 from pkb.platforms.registry import create
 from pkb.problems.base import Problem
-from pkb.problems.layouts import groups
 from pkb.problems.registry import default_registry, load_folder
-from pkb.roofline.floor import floor_us
-from pkb.roofline.hardware import for_device
-from pkb.roofline.utilisation import utilisation
 from pkb.types.job import Job
-from pkb.types.verdict import Communication, Evaluation, Failure, Stage, Timing, Verdict
-
-START_LIMIT_S = 180.0
-Progress = Callable[[str], None]
+from pkb.types.verdict import Evaluation, Failure, Stage, Verdict
 
 
 def evaluate(job: Job, *, progress: Progress = lambda text: None) -> Evaluation:
     """One honest verdict on one candidate, alone on its GPUs."""
+    (evaluation,) = evaluate_sizes(job, [job.size], progress=progress)
+    return evaluation
+
+
+def evaluate_sizes(
+    job: Job, sizes: Sequence[str], *, progress: Progress = lambda text: None
+) -> Generator[Evaluation, None, None]:
+    """A verdict for each size, by the same stages as `evaluate`, each handed out as soon as it is reached.
+
+    The ranks are started once, and again after a size that did not end well; `job.size` plays no part. The candidate is
+    inspected and built once, and tried once with another number of ranks: what that decides, it decides for all sizes.
+    """
     with hold(devices_of(job.platform, job.ranks), say=progress):
         sweep()
-        return _Session(job, progress).run()
+        yield from _Session(job, progress).run(sizes)
+
+
+def _say_with_size(say: Progress, size: str, text: str) -> None:
+    say(f"{size}: {text}")
 
 
 class _Session:
-    """One evaluation, from file to verdict."""
+    """One candidate, from file to verdicts.
+
+    What a candidate's processes carry from one size to the next (its buffers, its caches, the number of calls so far) is its
+    own, and it has it within one evaluation too, where the odd size follows. It gains nothing by it: every call has data that
+    no call had before, and each size must pass all stages by itself. It loses nothing by a size that went wrong, since its
+    ranks are then started anew.
+    """
 
     def __init__(self, job: Job, progress: Progress) -> None:
         self.job, self.progress = job, progress
@@ -61,178 +68,150 @@ class _Session:
         self.problem: Problem = default_registry().plus(extra).get(job.problem)
         self.platform: Platform = create(job.platform)
         self.facts = self.platform.facts()
-        self.seconds: dict[str, float] = {}
-        self.checks: list[str] = []
-        self.evidence: dict[str, Any] = {}
-        self.isolation: dict[str, str] = {}
-        self.environment: dict[str, str] = {"python": host.python_version()}
-        self.output_tail = ""
+        self.source = read(job.candidate)
         self.backend = "torch"
-        self.stage = Stage.INSPECT
-        self.candidate: Crew | None = None
+        self.known: dict[str, Any] = {}
+        """Evidence from the candidate's text."""
+        self.settled: Decided | None = None
+        """What has been decided for every size."""
+        self.second_world: str | None = None
+        """What the trial with another number of ranks has shown, once it has been passed."""
+        self.prepared: tuple[Inspection, BuildReport] | None = None
+        self.world: World | None = None
+        self.platform_runs = False
 
-    def run(self) -> Evaluation:
-        started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        source = read(self.job.candidate)
+    def run(self, sizes: Sequence[str]) -> Generator[Evaluation, None, None]:
+        say = self.progress
         try:
-            self._judge(source)
+            for position, size in enumerate(sizes):
+                if len(sizes) > 1:
+                    self.progress = partial(_say_with_size, say, size)
+                yield self._evaluate(replace(self.job, size=size), last=position == len(sizes) - 1)
+        finally:
+            self._end()
+
+    def _evaluate(self, job: Job, *, last: bool) -> Evaluation:
+        notes = Notes()
+        try:
+            self._judge(job, notes, last=last)
             decided = Decided(Verdict.CORRECT, Stage.DONE, "right on every rank in every call that was checked")
         except Decided as reached:
             decided = reached
         except CrewFailure as failure:  # of the oracle: the candidate's are translated where they happen
             decided = Decided(
                 Verdict.HARNESS_ERROR,
-                self.stage,
+                notes.stage,
                 f"the oracle failed: {failure}",
                 {"failure": Failure(failure.kind, failure.detail, trace=str(failure.info.get("trace", "")))},
             )
-        evidence = self.evidence | decided.evidence
+        if decided.verdict is not Verdict.CORRECT:
+            self._end()  # whatever the candidate has done to its ranks, its device or our oracle, the next size starts anew
+        return self._conclude(job, notes, decided)
+
+    def _conclude(self, job: Job, notes: Notes, decided: Decided) -> Evaluation:
+        evidence = self.known | notes.evidence | decided.evidence
+        if decided.verdict not in (Verdict.CORRECT, Verdict.REJECTED):
+            evidence.pop("timing", None)  # timed, and then found wrong with another number of ranks
         hints = hints_for(
-            decided.verdict, evidence | {"detail": decided.detail}, platform=self.job.platform, backend=self.backend
+            decided.verdict, evidence | {"detail": decided.detail}, platform=job.platform, backend=self.backend
         )
         return Evaluation(
             verdict=decided.verdict,
             stage=decided.stage,
             detail=decided.detail,
             problem={"id": self.problem.id, "name": self.problem.name, "version": self.problem.version},
-            candidate={"file": self.job.candidate.name, "sha256": source.sha256, "backend": self.backend},
-            platform=self.job.platform,
+            candidate={"file": job.candidate.name, "sha256": self.source.sha256, "backend": self.backend},
+            platform=job.platform,
             hardware=self.facts.hardware,
-            ranks=self.job.ranks,
-            size=self.job.size,
-            dtype=self.job.dtype,
-            plan=self.job.plan.name,
+            ranks=job.ranks,
+            size=job.size,
+            dtype=job.dtype,
+            plan=job.plan.name,
             hints=tuple([*evidence.pop("hints", ()), *hints]),
-            checks=tuple(self.checks),
-            stage_seconds={k: round(v, 3) for k, v in self.seconds.items()},
-            isolation=self.isolation,
-            environment=self.environment,
-            output_tail=self.output_tail,
-            started_at=started_at,
+            checks=tuple(notes.checks),
+            stage_seconds={k: round(v, 3) for k, v in notes.seconds.items()},
+            isolation=notes.isolation,
+            environment=notes.environment,
+            output_tail=notes.output_tail,
+            started_at=notes.started_at,
             **evidence,
         )
 
-    @contextlib.contextmanager
-    def _in(self, stage: Stage) -> Iterator[None]:
-        self.stage = stage
-        start = time.monotonic()
+    # -- one size -----------------------------------------------------------------------------------------------------
+
+    def _judge(self, job: Job, notes: Notes, *, last: bool) -> None:
+        if self.settled is not None:
+            if self.settled.stage not in (Stage.INSPECT, Stage.BUILD):
+                notes.checks.append(
+                    f"not run at {job.size}: it failed with another number of ranks, once for all sizes"
+                )
+            raise self.settled
+        inspection, build = self._prepare(notes)
+        world = self._main_world(notes, build)
         try:
-            yield
+            OneSize(
+                job,
+                world,
+                notes,
+                facts=self.facts,
+                backend=self.backend,
+                lazily_built=bool(build.skipped),
+                progress=self.progress,
+            ).run(self.source, inspection)
         finally:
-            self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - start
+            notes.output_tail = world.output_tail()
+        if last:
+            self._close_world()
+        else:
+            world.sizes.append(job.size)
+            world.clear()
+            if not world.sound:
+                self._end()
+        # A second world size costs a second start, so it comes when the first has shown the candidate to be worth it. The
+        # first world may still stand then, idle: neither knows anything that the other could use, and nothing is timed.
+        if job.plan.second_world_trials:
+            self._second_world(notes, build)
 
-    # -- stages -------------------------------------------------------------------------------------------------------
+    def _prepare(self, notes: Notes) -> tuple[Inspection, BuildReport]:
+        """What needs to be done once, whatever the sizes."""
+        if self.prepared is None:
+            try:
+                with notes.within(Stage.INSPECT):
+                    self.progress("inspect")
+                    inspection = self._inspect()
+                with notes.within(Stage.BUILD):
+                    self.progress("build")
+                    build = before_running.build(self.job, inspection, self.facts)
+            except Decided as decided:
+                self.settled = decided
+                raise
+            self.prepared = inspection, build
+        return self.prepared
 
-    def _judge(self, source: Source) -> None:
-        with self._in(Stage.INSPECT):
-            self.progress("inspect")
-            inspection = self._inspect(source)
-        with self._in(Stage.BUILD):
-            self.progress("build")
-            build = before_running.build(self.job, inspection, self.facts)
-        with contextlib.ExitStack() as stack:
-            with self._in(Stage.START):
-                self.progress("starting the platform")
-                stack.callback(self.platform.stop)
-                self.platform.start()
-            self._run_worlds(build, source, inspection)
-
-    def _inspect(self, source: Source) -> Inspection:
-        before_running.check_syntax(source)
-        inspection = inspect_source(source)
+    def _inspect(self) -> Inspection:
+        before_running.check_syntax(self.source)
+        inspection = inspect_source(self.source)
         self.backend = inspection.backend
-        self.evidence["paths"] = tuple(dict.fromkeys(use.path for use in inspection.paths))
-        before_running.check_rules(source, inspection)
-        self.evidence["hints"] = tuple(f"line {f.line}: {f.message}" for f in inspection.findings)
+        self.known["paths"] = tuple(dict.fromkeys(use.path for use in inspection.paths))
+        before_running.check_rules(self.source, inspection)
+        self.known["hints"] = tuple(f"line {f.line}: {f.message}" for f in inspection.findings)
         before_running.check_needs(inspection, self.facts)
         return inspection
 
-    def _run_worlds(self, build: BuildReport, source: Source, inspection: Inspection) -> None:
-        job, plan = self.job, self.job.plan
-        with self._world(job.ranks, build) as exchange:
-            self._main_world(exchange, build)
-            self._profile(exchange, source, inspection)  # last: nothing after it can be disturbed by the profiler
-        # A second world size costs a second start, so it comes when the first has shown the candidate to be worth it.
-        if plan.second_world_trials:
-            self._second_world(build)
-
-    def _main_world(self, exchange: Exchange, build: BuildReport) -> None:
-        job, plan = self.job, self.job.plan
-        on_gpu = self.platform.device == "cuda"
-        case = Case(job.problem, job.size, job.dtype, plan.upstream_tolerance)
-        argument_bytes = job.ranks * self.problem.argument_bytes(job.size, job.ranks, job.dtype)
-        with self._in(Stage.CORRECTNESS), self._blame(Stage.CORRECTNESS):
-            lazily_built = job.build_limit_s if build.skipped or (self.backend == "triton" and on_gpu) else 0.0
-            checked = check_calls(
-                exchange,
-                case,
-                trials=plan.trials,
-                words=f"size {job.size}, {job.ranks} ranks",
-                progress=self.progress,
-                first_call_extra_s=lazily_built,
-                observe=True,
-                argument_bytes=argument_bytes,
-            )
-            self.evidence["communication"] = checked.communication
-            where = f"{checked.calls} calls at {job.size} with {job.ranks} ranks"
-            self.checks.append(f"{where}, worst error {checked.worst_ratio:.2g} of the tolerance")
-            self._odd(exchange)
-        pace = Pace(plan, self.facts.memory_bytes, argument_bytes, checked.call_bytes)
-        with self._in(Stage.RACES), self._blame(Stage.RACES):
-            if plan.race_calls:
-                calls, repeats = pace.races()
-                passed = provoke(
-                    exchange,
-                    case,
-                    calls=calls,
-                    repeats=repeats,
-                    on_gpu=on_gpu,
-                    progress=self.progress,
-                )
-                self.checks.append(f"races: {', '.join(passed)} ({repeats} x {calls} calls each)")
-        if plan.timing_rounds and job.timing:
-            with self._in(Stage.TIMING), self._blame(Stage.TIMING):
-                self.evidence["timing"], seen = self._time(exchange, case, checked.first_call_us, pace.timing())
-                if seen is Communication.LIBRARY:  # whatever it did while it was checked
-                    self.evidence["communication"] = seen
+    def _second_world(self, notes: Notes, build: BuildReport) -> None:
+        """Some calls with another number of ranks: made for the first size that comes so far, and valid for all."""
+        if self.second_world is None:
+            try:
+                self.second_world = self._try_second_world(notes, build)
+            except Decided as decided:
+                if decided.verdict is not Verdict.HARNESS_ERROR:
+                    self.settled = decided
+                raise
+            notes.checks.append(self.second_world)
         else:
-            self.checks.append("not timed")
+            notes.checks.append(f"{self.second_world} (once for all sizes)")
 
-    def _profile(self, exchange: Exchange, source: Source, inspection: Inspection) -> None:
-        job = self.job
-        if self.platform.device != "cuda":
-            self.checks.append("not profiled: only a GPU leaves records of what ran on it")
-            return
-        with self._in(Stage.PROFILE):
-            case = Case(job.problem, job.size, job.dtype, job.plan.upstream_tolerance)
-            observed = profile_calls(
-                exchange, case, expected=expected_of(source, inspection.paths), progress=self.progress
-            )
-        self.evidence["profile"] = observed.profile
-        self.checks.append(observed.check)
-        if observed.communication is Communication.LIBRARY:
-            self.evidence["communication"] = observed.communication
-
-    def _odd(self, exchange: Exchange) -> None:
-        job, plan = self.job, self.job.plan
-        if not plan.odd_trials or job.size == "odd":
-            return
-        why_not = self.problem.why_not("odd", job.ranks, job.dtype)
-        if why_not:
-            self.checks.append(f"odd size not checked: {why_not}")
-            return
-        odd = Case(job.problem, "odd", job.dtype, plan.upstream_tolerance)
-        check_calls(
-            exchange,
-            odd,
-            trials=plan.odd_trials,
-            words=f"size odd, {job.ranks} ranks",
-            progress=self.progress,
-            first_call_extra_s=job.build_limit_s if self.backend == "triton" and self.platform.device == "cuda" else 0,
-        )
-        self.checks.append(f"{plan.odd_trials} calls at odd")
-
-    def _second_world(self, build: BuildReport) -> None:
+    def _try_second_world(self, notes: Notes, build: BuildReport) -> str:
         job, plan = self.job, self.job.plan
         other = next(
             (
@@ -243,126 +222,60 @@ class _Session:
             None,
         )
         if other is None:
-            self.checks.append("no second world size: the problem or the platform has none")
-            return
-        with self._world(other, build) as exchange, self._in(Stage.CORRECTNESS), self._blame(Stage.CORRECTNESS):
-            check_calls(
-                exchange,
-                Case(job.problem, "tiny", job.dtype),
-                trials=plan.second_world_trials,
-                words=f"size tiny, {other} ranks",
-                progress=self.progress,
-                first_call_extra_s=job.build_limit_s,
-            )
-            self.checks.append(f"{plan.second_world_trials} calls at tiny with {other} ranks")
-
-    def _time(
-        self, exchange: Exchange, case: Case, first_call_us: float, pace: TimingPace
-    ) -> tuple[Timing, Communication]:
-        job, plan = self.job, self.job.plan
-        element_bytes = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}[job.dtype]
-        floor = floor_us(
-            self.problem.cost(self.problem.sizes[job.size], job.ranks, element_bytes),
-            hardware=self.facts.hardware,
-            dtype=job.dtype,
-            world_size=job.ranks,
-            shared_gpu=job.platform == "virtual",
-        )
-        hardware = for_device(self.facts.hardware, shared_gpu=job.platform != "node")
-        timing, seen = measure(
-            exchange,
-            case,
-            plan=plan,
-            calls=pace.calls,
-            rounds=pace.rounds,
-            on_gpu=self.platform.device == "cuda",
-            floor_us=floor,
-            note=self.platform.note,
-            first_call_us=first_call_us,
-            progress=self.progress,
-        )
-        limit = utilisation(
-            self.problem, reference_us=timing.reference_us, candidate_us=timing.candidate_us, hardware=hardware,
-            size=job.size, ranks=job.ranks, dtype=job.dtype,
-        )  # fmt: skip
-        return replace(timing, roofline=limit), seen
-
-    # -- sides --------------------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _world(self, ranks: int, build: BuildReport) -> Iterator[Exchange]:
-        """Both sides with this many ranks, opened and loaded; gone when the block ends, however it ends."""
-        with contextlib.ExitStack() as stack:
-            with self._in(Stage.START):
-                self.progress(f"starting 2 x {ranks} ranks")
-                oracle = stack.enter_context(oracle_crew(self.job, self.platform, ranks))
-                candidate = stack.enter_context(
-                    candidate_crew(self.job, self.platform, ranks, build=build.folder, backend=self.backend)
-                )
-                self.candidate = candidate
-                stack.callback(self._note_output, candidate)
-                oracle.launch()
-                candidate.launch()
-                oracle.await_ready(timeout_s=START_LIMIT_S)
-                with self._harness():
-                    candidate.await_ready(timeout_s=START_LIMIT_S)
-                exchange = Exchange(oracle, candidate, limit_s=self.job.call_limit_s)
-                with self._harness():
-                    exchange.open(
-                        name=self.problem.layout,
-                        layout=groups(self.problem.layout, ranks),
-                        mutates=list(self.problem.mutates),
-                        returns_input=self.problem.returns_input,
+            return "no second world size: the problem or the platform has none"
+        with self._new_world(other, build) as world:
+            try:
+                self._open(world, notes)
+                with notes.within(Stage.CORRECTNESS), world.blame(Stage.CORRECTNESS):
+                    check_calls(
+                        world.exchange,
+                        Case(job.problem, "tiny", job.dtype),
+                        trials=plan.second_world_trials,
+                        words=f"size tiny, {other} ranks",
+                        progress=self.progress,
+                        first_call_extra_s=job.build_limit_s,
                     )
-                with self._blame(Stage.START):
-                    answers = candidate.ask(
-                        {"do": "load", "path": str(self.job.candidate.resolve())}, timeout_s=self.job.call_limit_s + 60
-                    )
-                walls = mapping(answers[0], "isolation", rank=0, stage=Stage.START)
-                self.isolation = candidate.isolation | {str(k): str(v)[:200] for k, v in walls.items()}
-                started = ", ".join(f"{name} after {at:.1f} s" for name, at in candidate.start_seconds.items())
-                self.environment |= oracle.facts | {f"start of {ranks} ranks": started}
-            yield exchange
+            finally:
+                notes.output_tail = world.output_tail()
+        return f"{plan.second_world_trials} calls at tiny with {other} ranks"
 
-    def _note_output(self, candidate: Crew) -> None:
-        self.output_tail = candidate.output_tail()
+    # -- worlds -------------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _blame(self, stage: Stage) -> Iterator[None]:
-        """A failure of the candidate's side inside the block is the candidate's, one of the oracle's is ours.
+    def _main_world(self, notes: Notes, build: BuildReport) -> World:
+        """The one that the size before has left behind, or a new one."""
+        if self.world is None:
+            self.world = self._new_world(self.job.ranks, build)
+            self._open(self.world, notes)
+        else:
+            notes.isolation = self.world.isolation
+            notes.environment |= self.world.environment | {"sizes before, same start": ", ".join(self.world.sizes)}
+        return self.world
 
-        On a shared GPU a faulting kernel takes every process on that GPU with it, the oracle included; then the candidate's
-        side has failed as well, and is to blame.
-        """
-        on_gpu = self.platform.device == "cuda"
-        try:
-            yield
-        except CrewFailure as failure:
-            if failure.role == "candidate":
-                raise from_failure(failure, stage, on_gpu=on_gpu) from failure
-            if on_gpu and (fault := self._candidate_fault()):
-                raise from_failure(fault, stage, on_gpu=on_gpu) from failure
-            raise
+    def _new_world(self, ranks: int, build: BuildReport) -> World:
+        return World(self.job, self.platform, self.problem, ranks=ranks, build=build.folder, backend=self.backend)
 
-    def _candidate_fault(self) -> CrewFailure | None:
-        """Does the candidate's side still work? Asked only when the oracle has failed beside it."""
-        try:
-            assert self.candidate is not None
-            self.candidate.ask({"do": "drop"}, timeout_s=30)
-        except CrewFailure as failure:
-            return failure
-        return None
+    def _open(self, world: World, notes: Notes) -> None:
+        with notes.within(Stage.START):
+            if not self.platform_runs:
+                self.progress("starting the platform")
+                self.platform_runs = True
+                self.platform.start()
+            self.progress(f"starting 2 x {world.ranks} ranks")
+            try:
+                world.open()
+            finally:
+                notes.output_tail = world.output_tail()
+        notes.isolation = world.isolation
+        notes.environment |= world.environment
 
-    @contextlib.contextmanager
-    def _harness(self) -> Iterator[None]:
-        """Before the candidate is loaded nothing can be its fault."""
-        try:
-            yield
-        except CrewFailure as failure:
-            trace = str(failure.info.get("trace", ""))
-            raise Decided(
-                Verdict.HARNESS_ERROR,
-                Stage.START,
-                f"the ranks did not start: {failure}",
-                {"failure": Failure(failure.kind, failure.detail, trace=trace), "rank_states": failure.states},
-            ) from failure
+    def _close_world(self) -> None:
+        world, self.world = self.world, None
+        if world is not None:
+            world.close()
+
+    def _end(self) -> None:
+        """The ranks, and what the platform runs for them: a fault on a shared GPU is one of its MPS server too."""
+        self._close_world()
+        if self.platform_runs:
+            self.platform_runs = False
+            self.platform.stop()

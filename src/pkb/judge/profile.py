@@ -37,6 +37,8 @@ class Observed(NamedTuple):
     """What the profiled calls showed; only `library` adds to what is known."""
     check: str
     """For the verdict's list of checks."""
+    broken: bool = False
+    """A side failed, so that no further call can be asked of these ranks."""
 
 
 class Claimed(NamedTuple):
@@ -58,7 +60,7 @@ def profile_calls(exchange: Exchange, case: Case, *, expected: Expected, progres
     except CrewFailure as failure:
         who = "candidate's" if failure.role == "candidate" else "oracle's"
         why = f"the {who} ranks failed under the profiler: {str(failure)[:300]}"
-        return Observed(None, Communication.NONE, f"not profiled: {why}")
+        return Observed(None, Communication.NONE, f"not profiled: {why}", broken=True)
     claims = {rank: read_claim(answer, rank=rank) for rank, answer in candidate.items()}
     library = communication(candidate) is Communication.LIBRARY
     library = library or any(is_library(record.name) for claim in claims.values() for record in claim.records)

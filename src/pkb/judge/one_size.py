@@ -1,0 +1,186 @@
+"""What is done at one size once the ranks stand: correctness, the odd size, races, timing, profile."""
+
+import contextlib
+import datetime
+import platform as host
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pkb.candidates.rules import Inspection
+from pkb.candidates.source import Source
+from pkb.judge.cases import Case
+from pkb.judge.correctness import Checked, check_calls
+from pkb.judge.pace import Pace, TimingPace
+from pkb.judge.profile import profile_calls
+from pkb.judge.races import provoke
+from pkb.judge.roles import expected_of
+from pkb.judge.timing import measure
+from pkb.judge.worlds import World
+from pkb.platforms.base import PlatformFacts
+from pkb.roofline.floor import floor_us
+from pkb.roofline.hardware import for_device
+from pkb.roofline.utilisation import utilisation
+from pkb.types.job import Job
+from pkb.types.verdict import Communication, Stage, Timing
+
+Progress = Callable[[str], None]
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+@dataclass
+class Notes:
+    """What one evaluation has found out so far."""
+
+    started_at: str = field(default_factory=_now)
+    stage: Stage = Stage.INSPECT
+    seconds: dict[str, float] = field(default_factory=dict)
+    checks: list[str] = field(default_factory=list)
+    evidence: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the `Evaluation`."""
+    isolation: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=lambda: {"python": host.python_version()})
+    output_tail: str = ""
+
+    @contextlib.contextmanager
+    def within(self, stage: Stage) -> Iterator[None]:
+        self.stage = stage
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - start
+
+
+class OneSize:
+    """`job.size` in a world that is open."""
+
+    def __init__(
+        self,
+        job: Job,
+        world: World,
+        notes: Notes,
+        *,
+        facts: PlatformFacts,
+        backend: str,
+        lazily_built: bool,
+        progress: Progress,
+    ) -> None:
+        self.job, self.world, self.notes, self.progress = job, world, notes, progress
+        self.exchange, self.problem = world.exchange, world.problem
+        self.facts = facts
+        self.on_gpu = world.platform.device == "cuda"
+        self.case = Case(job.problem, job.size, job.dtype, job.plan.upstream_tolerance)
+        self._triton = backend == "triton" and self.on_gpu
+        self._lazily_built = lazily_built
+
+    def run(self, source: Source, inspection: Inspection) -> None:
+        """Raises `Decided` at the first stage that the candidate fails."""
+        job, plan, notes = self.job, self.job.plan, self.notes
+        argument_bytes = job.ranks * self.problem.argument_bytes(job.size, job.ranks, job.dtype)
+        with notes.within(Stage.CORRECTNESS), self.world.blame(Stage.CORRECTNESS):
+            checked = self._correctness(argument_bytes)
+            self._odd()
+        pace = Pace(plan, self.facts.memory_bytes, argument_bytes, checked.call_bytes)
+        with notes.within(Stage.RACES), self.world.blame(Stage.RACES):
+            if plan.race_calls:
+                calls, repeats = pace.races()
+                passed = provoke(
+                    self.exchange,
+                    self.case,
+                    calls=calls,
+                    repeats=repeats,
+                    on_gpu=self.on_gpu,
+                    progress=self.progress,
+                )
+                notes.checks.append(f"races: {', '.join(passed)} ({repeats} x {calls} calls each)")
+        if plan.timing_rounds and job.timing:
+            with notes.within(Stage.TIMING), self.world.blame(Stage.TIMING):
+                notes.evidence["timing"], seen = self._time(checked.first_call_us, pace.timing())
+                if seen is Communication.LIBRARY:  # whatever it did while it was checked
+                    notes.evidence["communication"] = seen
+        else:
+            notes.checks.append("not timed")
+        self._profile(source, inspection)  # last: nothing after it at this size can be disturbed by the profiler
+
+    def _correctness(self, argument_bytes: int) -> Checked:
+        job, plan = self.job, self.job.plan
+        checked = check_calls(
+            self.exchange,
+            self.case,
+            trials=plan.trials,
+            words=f"size {job.size}, {job.ranks} ranks",
+            progress=self.progress,
+            first_call_extra_s=job.build_limit_s if self._lazily_built or self._triton else 0.0,
+            observe=True,
+            argument_bytes=argument_bytes,
+        )
+        self.notes.evidence["communication"] = checked.communication
+        where = f"{checked.calls} calls at {job.size} with {job.ranks} ranks"
+        self.notes.checks.append(f"{where}, worst error {checked.worst_ratio:.2g} of the tolerance")
+        return checked
+
+    def _odd(self) -> None:
+        job, plan = self.job, self.job.plan
+        if not plan.odd_trials or job.size == "odd":
+            return
+        why_not = self.problem.why_not("odd", job.ranks, job.dtype)
+        if why_not:
+            self.notes.checks.append(f"odd size not checked: {why_not}")
+            return
+        check_calls(
+            self.exchange,
+            replace(self.case, size="odd"),
+            trials=plan.odd_trials,
+            words=f"size odd, {job.ranks} ranks",
+            progress=self.progress,
+            first_call_extra_s=job.build_limit_s if self._triton else 0,
+        )
+        self.notes.checks.append(f"{plan.odd_trials} calls at odd")
+
+    def _time(self, first_call_us: float, pace: TimingPace) -> tuple[Timing, Communication]:
+        job, platform = self.job, self.world.platform
+        element_bytes = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}[job.dtype]
+        floor = floor_us(
+            self.problem.cost(self.problem.sizes[job.size], job.ranks, element_bytes),
+            hardware=self.facts.hardware,
+            dtype=job.dtype,
+            world_size=job.ranks,
+            shared_gpu=job.platform == "virtual",
+        )
+        hardware = for_device(self.facts.hardware, shared_gpu=job.platform != "node")
+        timing, seen = measure(
+            self.exchange,
+            self.case,
+            plan=job.plan,
+            calls=pace.calls,
+            rounds=pace.rounds,
+            on_gpu=self.on_gpu,
+            floor_us=floor,
+            note=platform.note,
+            first_call_us=first_call_us,
+            progress=self.progress,
+        )
+        limit = utilisation(
+            self.problem, reference_us=timing.reference_us, candidate_us=timing.candidate_us, hardware=hardware,
+            size=job.size, ranks=job.ranks, dtype=job.dtype,
+        )  # fmt: skip
+        return replace(timing, roofline=limit), seen
+
+    def _profile(self, source: Source, inspection: Inspection) -> None:
+        if not self.on_gpu:
+            self.notes.checks.append("not profiled: only a GPU leaves records of what ran on it")
+            return
+        with self.notes.within(Stage.PROFILE):
+            observed = profile_calls(
+                self.exchange, self.case, expected=expected_of(source, inspection.paths), progress=self.progress
+            )
+        self.notes.evidence["profile"] = observed.profile
+        self.notes.checks.append(observed.check)
+        if observed.communication is Communication.LIBRARY:
+            self.notes.evidence["communication"] = observed.communication
+        self.world.sound = self.world.sound and not observed.broken

@@ -1,0 +1,129 @@
+"""Both sides with one number of ranks, started and loaded, and who is to blame when one of them fails."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pkb.judge.cases import Exchange
+from pkb.judge.claims import mapping
+from pkb.judge.crew import Crew
+from pkb.judge.decision import Decided, from_failure
+from pkb.judge.failure import CrewFailure
+from pkb.judge.sides import candidate_crew, oracle_crew
+from pkb.platforms.base import Platform
+from pkb.problems.base import Problem
+from pkb.problems.layouts import groups
+from pkb.types.job import Job
+from pkb.types.verdict import Failure, Stage, Verdict
+
+START_LIMIT_S = 180.0
+
+
+class World:
+    """`open` starts both sides, `close` ends them. As a context it closes, however the block ends."""
+
+    exchange: Exchange
+    """There once the world is open."""
+
+    def __init__(
+        self, job: Job, platform: Platform, problem: Problem, *, ranks: int, build: Path, backend: str
+    ) -> None:
+        self.job, self.platform, self.problem, self.ranks = job, platform, problem, ranks
+        self._build, self._backend = build, backend
+        self._stack = contextlib.ExitStack()
+        self._candidate: Crew | None = None
+        self.isolation: dict[str, str] = {}
+        self.environment: dict[str, str] = {}
+        self.sizes: list[str] = []
+        """Those that it has been used for, in order."""
+        self.sound = True
+        """False once a side has failed: its answers may be out of step, and its device may be gone."""
+
+    def __enter__(self) -> "World":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def output_tail(self) -> str:
+        return self._candidate.output_tail() if self._candidate else ""
+
+    def open(self) -> None:
+        job, ranks = self.job, self.ranks
+        oracle = self._stack.enter_context(oracle_crew(job, self.platform, ranks))
+        candidate = self._stack.enter_context(
+            candidate_crew(job, self.platform, ranks, build=self._build, backend=self._backend)
+        )
+        self._candidate = candidate
+        oracle.launch()
+        candidate.launch()
+        oracle.await_ready(timeout_s=START_LIMIT_S)
+        with _harness():
+            candidate.await_ready(timeout_s=START_LIMIT_S)
+        self.exchange = Exchange(oracle, candidate, limit_s=job.call_limit_s)
+        with _harness():
+            self.exchange.open(
+                name=self.problem.layout,
+                layout=groups(self.problem.layout, ranks),
+                mutates=list(self.problem.mutates),
+                returns_input=self.problem.returns_input,
+            )
+        with self.blame(Stage.START):
+            answers = candidate.ask(
+                {"do": "load", "path": str(job.candidate.resolve())}, timeout_s=job.call_limit_s + 60
+            )
+        walls = mapping(answers[0], "isolation", rank=0, stage=Stage.START)
+        self.isolation = candidate.isolation | {str(k): str(v)[:200] for k, v in walls.items()}
+        started = ", ".join(f"{name} after {at:.1f} s" for name, at in candidate.start_seconds.items())
+        self.environment = oracle.facts | {f"start of {ranks} ranks": started}
+
+    def clear(self) -> None:
+        """Both sides let go of arguments and outputs and give memory back; a side that cannot makes the world unsound."""
+        try:
+            self.exchange.drop()
+        except CrewFailure:
+            self.sound = False
+
+    @contextlib.contextmanager
+    def blame(self, stage: Stage) -> Iterator[None]:
+        """A failure of the candidate's side inside the block is the candidate's, one of the oracle's is ours.
+
+        On a shared GPU a faulting kernel takes every process on that GPU with it, the oracle included; then the candidate's
+        side has failed as well, and is to blame.
+        """
+        on_gpu = self.platform.device == "cuda"
+        try:
+            yield
+        except CrewFailure as failure:
+            if failure.role == "candidate":
+                raise from_failure(failure, stage, on_gpu=on_gpu) from failure
+            if on_gpu and (fault := self._candidate_fault()):
+                raise from_failure(fault, stage, on_gpu=on_gpu) from failure
+            raise
+
+    def _candidate_fault(self) -> CrewFailure | None:
+        """Does the candidate's side still work? Asked only when the oracle has failed beside it."""
+        try:
+            assert self._candidate is not None
+            self._candidate.ask({"do": "drop"}, timeout_s=30)
+        except CrewFailure as failure:
+            return failure
+        return None
+
+
+@contextlib.contextmanager
+def _harness() -> Iterator[None]:
+    """Before the candidate is loaded nothing can be its fault."""
+    try:
+        yield
+    except CrewFailure as failure:
+        trace = str(failure.info.get("trace", ""))
+        raise Decided(
+            Verdict.HARNESS_ERROR,
+            Stage.START,
+            f"the ranks did not start: {failure}",
+            {"failure": Failure(failure.kind, failure.detail, trace=trace), "rank_states": failure.states},
+        ) from failure
