@@ -100,17 +100,15 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
     multicast = int(pipe.stage.handle.multicast_ptr)
     way = "one_shot" if nbytes <= ONE_SHOT_BYTES else "two_shot"
     if multicast and way == "two_shot" and nbytes % 16 == 0 and kind != "f64":  # by what all ranks know alike
-        way, tensor = "switch", tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+        way, tensor = "switch", kit.aligned(tensor)
         pipe = kit.pipeline("allreduce by switch", blocks=MAX_BLOCKS, slot_bytes=total_bytes, device=tensor.device)
         multicast = int(pipe.stage.handle.multicast_ptr)
     kernel = MODULE.kernel(f"{way}_{kind}")
     resident = min(MAX_BLOCKS, kernel.resident_blocks(THREADS, shared=8 * world))  # blocks wait: all must run at once
-    blocks = max(1, min(resident, nbytes // LEAST_BYTES))
-    turns = max(1, -(-nbytes // (blocks * world * most)))
-    row = -(-nbytes // (blocks * turns * world * 16)) * 16  # turns of one size, of rows of at most `most`
+    blocks, turns, chunk = kit.turns(nbytes, blocks=resident, least=LEAST_BYTES, most=world * most, unit=16 * world)
     turns += 0 if way == "one_shot" else AHEAD + 1  # until the last sums are fetched
     kernel[blocks, THREADS, 8 * world](
         *pipe.tables, *([kit.ptr(multicast)] if way == "switch" else []), tensor, out, nbytes,
-        kit.u32(row), kit.u32(slot_bytes), kit.u32(turns), pipe.base(turns),
+        kit.u32(chunk // world), kit.u32(slot_bytes), kit.u32(turns), pipe.base(turns),
     )  # fmt: skip
     return out

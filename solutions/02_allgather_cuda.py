@@ -82,13 +82,11 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
     out = torch.empty((world, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
     by_switch = multicast and nbytes % 16 == 0  # by what all ranks know alike
     most = CHUNK_BYTES // (16 * world) * 16 if by_switch else CHUNK_BYTES
-    if by_switch and tensor.data_ptr() % 16:
-        tensor = tensor.clone()
+    if by_switch:
+        tensor = kit.aligned(tensor)
     kernel = MODULE.kernel("by_switch" if by_switch else "all_gather")
     resident = min(MAX_BLOCKS, kernel.resident_blocks(THREADS, shared=8 * world))  # blocks wait: all must run at once
-    blocks = max(1, min(resident, nbytes // LEAST_BYTES))
-    turns = max(1, -(-nbytes // (blocks * most)))
-    chunk = -(-nbytes // (blocks * turns * 16)) * 16  # turns of one size, at most `most`
+    blocks, turns, chunk = kit.turns(nbytes, blocks=resident, least=LEAST_BYTES, most=most)
     kernel[blocks, THREADS, 8 * world](
         *pipe.tables, *([kit.ptr(multicast)] if by_switch else []), tensor, out, nbytes,
         kit.u32(chunk), kit.u32(CHUNK_BYTES), kit.u32(turns), pipe.base(turns),

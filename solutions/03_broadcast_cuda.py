@@ -88,13 +88,11 @@ def solution(tensor: torch.Tensor, src: int = 0) -> torch.Tensor:
         raise ValueError(f"src is {src}, but there are {world} ranks")
     out = torch.empty_like(tensor)
     by_switch = multicast and nbytes % 16 == 0  # by what all ranks know alike
-    if by_switch and tensor.data_ptr() % 16:
-        tensor = tensor.clone()
+    if by_switch:
+        tensor = kit.aligned(tensor)
     kernel = MODULE.kernel("by_switch" if by_switch else "broadcast")
     resident = min(MAX_BLOCKS, kernel.resident_blocks(THREADS, shared=8 * world))  # blocks wait: all must run at once
-    blocks = max(1, min(resident, nbytes // LEAST_BYTES))
-    turns = max(1, -(-nbytes // (blocks * CHUNK_BYTES)))
-    chunk = -(-nbytes // (blocks * turns * 16)) * 16  # turns of one size, at most CHUNK_BYTES
+    blocks, turns, chunk = kit.turns(nbytes, blocks=resident, least=LEAST_BYTES, most=CHUNK_BYTES)
     kernel[blocks, THREADS, 8 * world](
         *pipe.tables, *([kit.ptr(multicast)] if by_switch else []), tensor, out, kit.i32(src), nbytes,
         kit.u32(chunk), kit.u32(CHUNK_BYTES), kit.u32(turns), pipe.base(turns),

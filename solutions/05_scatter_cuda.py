@@ -66,9 +66,7 @@ def solution(tensor: torch.Tensor, src: int = 0) -> torch.Tensor:
     piece = out.numel() * out.element_size()
     pipe = kit.pipeline("scatter", blocks=MAX_BLOCKS, slot_bytes=MAX_BLOCKS * SLOTS * CHUNK_BYTES, device=tensor.device)
     resident = min(MAX_BLOCKS, KERNEL.resident_blocks(THREADS, shared=8 * world))  # blocks wait: all must run at once
-    blocks = max(1, min(resident, piece // LEAST_BYTES))
-    turns = max(1, -(-piece // (blocks * CHUNK_BYTES)))
-    chunk = -(-piece // (blocks * turns * 16)) * 16  # turns of one size, at most CHUNK_BYTES
+    blocks, turns, chunk = kit.turns(piece, blocks=resident, least=LEAST_BYTES, most=CHUNK_BYTES)
     sizes = piece, kit.u32(chunk), kit.u32(CHUNK_BYTES), kit.u32(turns), pipe.base(turns)
     KERNEL[blocks, THREADS, 8 * world](*pipe.tables, tensor, out, kit.i32(src), *sizes)
     return out

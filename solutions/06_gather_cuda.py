@@ -59,9 +59,7 @@ def solution(tensor: torch.Tensor, dst: int = 0) -> torch.Tensor:
     gathers = pipe.rank == dst
     out = torch.empty((world, *data.shape), dtype=data.dtype, device=data.device) if gathers else tensor
     resident = min(MAX_BLOCKS, KERNEL.resident_blocks(THREADS, shared=8 * world))  # blocks wait: all must run at once
-    blocks = max(1, min(resident, nbytes // LEAST_BYTES))
-    turns = max(1, -(-nbytes // (blocks * CHUNK_BYTES)))
-    chunk = -(-nbytes // (blocks * turns * 16)) * 16  # turns of one size, at most CHUNK_BYTES
+    blocks, turns, chunk = kit.turns(nbytes, blocks=resident, least=LEAST_BYTES, most=CHUNK_BYTES)
     sizes = nbytes, kit.u32(chunk), kit.u32(slot_bytes), kit.u32(turns), pipe.base(turns)
     KERNEL[blocks, THREADS, 8 * world](*pipe.tables, data, out if gathers else None, kit.i32(dst), *sizes)
     return out

@@ -102,11 +102,9 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
     by_switch = multicast and piece % 16 == 0 and kind != "f64"  # by what all ranks know alike
     kernel = MODULE.kernel(f"{'switch' if by_switch else 'reduce_scatter'}_{kind}")
     resident = min(MAX_BLOCKS, kernel.resident_blocks(THREADS, shared=8 * world))  # blocks wait: all must run at once
-    blocks = max(1, min(resident, piece // LEAST_BYTES))
-    turns = max(1, -(-piece // (blocks * most)))
-    chunk = -(-piece // (blocks * turns * 16)) * 16  # turns of one size, at most `most`
-    if by_switch and tensor.data_ptr() % 16:
-        tensor = tensor.clone()
+    blocks, turns, chunk = kit.turns(piece, blocks=resident, least=LEAST_BYTES, most=most)
+    if by_switch:
+        tensor = kit.aligned(tensor)
     kernel[blocks, THREADS, 8 * world](
         *pipe.tables, *([kit.ptr(multicast)] if by_switch else []), tensor, out, piece,
         kit.u32(chunk), kit.u32(TURN_BYTES), kit.u32(turns), pipe.base(turns),

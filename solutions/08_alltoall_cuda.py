@@ -62,9 +62,7 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
     slot_bytes = MAX_BLOCKS * SLOTS * TURN_BYTES
     pipe = kit.pipeline("alltoall", blocks=MAX_BLOCKS, slot_bytes=slot_bytes, device=tensor.device)
     resident = min(MAX_BLOCKS, KERNEL.resident_blocks(THREADS, shared=8 * world))  # blocks wait: all must run at once
-    blocks = max(1, min(resident, piece // LEAST_BYTES))
-    turns = max(1, -(-piece // (blocks * most)))
-    chunk = -(-piece // (blocks * turns * 16)) * 16  # turns of one size, at most `most`
+    blocks, turns, chunk = kit.turns(piece, blocks=resident, least=LEAST_BYTES, most=most)
     sizes = piece, kit.u32(chunk), kit.u32(TURN_BYTES), kit.u32(turns), pipe.base(turns)
     KERNEL[blocks, THREADS, 8 * world](*pipe.tables, tensor, out, *sizes)
     return out

@@ -1,19 +1,17 @@
 """Row-parallel linear layer: ranks share out the sum; its owner adds W products in float32, the others copy that.
 
-Products are added in rank order, and all hold the same bits. 2 (W-1)/W C sent and received, in two phases. Three ways,
-by the size of a rank's product:
+Products are added in rank order, and all hold the same bits. 2 (W-1)/W C sent and received, in two phases.
 
-Small (bf16, fp16, N and K multiples of 8): one launch. A tile of 128 x 128 holds 128 / W rows of EVERY owner. A block
-multiplies it on the tensor cores, pushes to each owner its rows, and tells the blocks of the same number; adds the W
-slots of its own rows and tells them again; and pulls the other owners' rows of that tile. All blocks have the same work
-in every part, and wait only for their namesakes, which made the same tile.
+Small products (bf16, fp16, N and K multiples of 8): one launch. A tile of 128 x 128 holds 128 / W rows of EVERY owner.
+A block multiplies it on the tensor cores, pushes to each owner its rows, and tells the blocks of the same number; adds
+the W slots of its own rows and tells them again; and pulls the other owners' rows of that tile. All blocks have the
+same work in every part, and wait only for their namesakes, which made the same tile.
 
-Medium: the library multiplies once, into this rank's stage. Then one launch: blocks tell each other that the products
-are there, add a chunk of their rank's share, announce it, and pull the same chunk of the others, one chunk behind: what
-is pulled was just written and lies in L2.
-
-Large: the same, but the library multiplies one owner's rows at a time, neighbours first, with a slot at the owner as
-its output: on links the transfer hides under the product.
+Others: the library multiplies into stages. Then one launch: blocks tell each other that the products are there, add a
+chunk of their rank's share, announce it, and pull the same chunk of the others, one chunk behind: what is pulled was
+just written and lies in L2. Medium products are multiplied at once, into this rank's stage, and fetched to be added.
+Large ones (where a share is a multiple of 16 bytes) are pushed: one owner's rows at a time, neighbours first, with a
+slot at the owner as the library's output, so on links the transfer hides under the product.
 
 No barrier at the end and no second buffer: who has pulled all sums knows that the products were read, and sums are
 overwritten only after the first signal of every peer's next call, which it gives when its pulls are over.
@@ -31,21 +29,6 @@ SOURCE = r"""
 using namespace pkb;
 using Tile = MmaTile<TILE_ROWS, TILE_COLUMNS, TILE_STAGES>;
 constexpr u32 ROWS = Tile::rows, COLUMNS = Tile::columns;
-
-// load(i) for i from begin to end, eight at once, then use(i, what was loaded) in order.
-template <class Load, class Use>
-__device__ __forceinline__ void in_eights(u32 begin, u32 end, Load load, Use use) {
-#pragma unroll 1  // short code: its first run waits for every line of it
-  for (; begin < end; begin += 8) {
-    uint4 v[8];
-#pragma unroll
-    for (u32 j = 0; j < 8; ++j)
-      if (begin + j < end) v[j] = load(begin + j);
-#pragma unroll
-    for (u32 j = 0; j < 8; ++j)
-      if (begin + j < end) use(begin + j, v[j]);
-  }
-}
 
 // ---- one launch ----
 template <class T>
@@ -92,7 +75,7 @@ __device__ void fused(char* const* stages, u32* const* counts, u32 rank, u32 wor
 #pragma unroll 1
       for (u32 c = threadIdx.x; c < strip; c += blockDim.x) {
         float sum[8] = {};
-        in_eights(0, world, [&](u32 source) { return ld_stream(slot(rank, piece, source) + c * 16); },
+        in_flight<8>(0, world, [&](u32 source) { return ld_stream(slot(rank, piece, source) + c * 16); },
                   [&](u32, uint4 v) { Lanes<T>::accumulate(sum, v); });
         const uint4 v = Lanes<T>::pack(sum);
         st_weak(slot(rank, piece, world) + c * 16, v);
@@ -107,13 +90,14 @@ __device__ void fused(char* const* stages, u32* const* counts, u32 rank, u32 wor
 #pragma unroll 1
       for (u32 c = threadIdx.x; c < strip; c += blockDim.x) {
         auto owner_of = [&](u32 step) { return rank + step < world ? rank + step : rank + step - world; };
-        in_eights(1, world, [&](u32 step) { return ld_stream(slot(owner_of(step), piece, world) + c * 16); },
+        in_flight<8>(1, world, [&](u32 step) { return ld_stream(slot(owner_of(step), piece, world) + c * 16); },
                   [&](u32 step, uint4 v) { keep(piece, owner_of(step), c, v); });
       }
   }
 }
 
-// ---- after products of the library: `share` bytes a rank, the last may have less; sums lie behind the products ----
+// ---- after products of the library: `share` bytes a rank, the last may have less; sums lie behind the products;
+// `pushed`: at their owners, else where they were made ----
 template <class T>
 __device__ void add_and_gather(char* const* stages, u32* const* counts, u32 rank, u32 world, char* out, u64 bytes,
                                u64 share, u64 chunk, bool pushed, u32 turns, u32 base) {
@@ -133,7 +117,7 @@ __device__ void add_and_gather(char* const* stages, u32* const* counts, u32 rank
       auto product = [&](u32 source) {
         return ld_stream((pushed ? stages[rank] + source * share : stages[source] + rank * share) + 16 * i);
       };
-      in_eights(0, world, product, [&](u32, uint4 v) { Lanes<T>::accumulate(sum, v); });
+      in_flight<8>(0, world, product, [&](u32, uint4 v) { Lanes<T>::accumulate(sum, v); });
       st_stream(total(rank, i), Lanes<T>::pack(sum));
       keep(rank, i, Lanes<T>::pack(sum));
     });
@@ -141,7 +125,7 @@ __device__ void add_and_gather(char* const* stages, u32* const* counts, u32 rank
   auto pull = [&](u32 turn) {
     each(turn, [&](u64 i) {
       auto owner_of = [&](u32 step) { return rank + step < world ? rank + step : rank + step - world; };
-      in_eights(1, world, [&](u32 step) { return ld_stream(total(owner_of(step), i)); },
+      in_flight<8>(1, world, [&](u32 step) { return ld_stream(total(owner_of(step), i)); },
                 [&](u32 step, uint4 v) { keep(owner_of(step), i, v); });
     });
   };
@@ -227,9 +211,7 @@ class Library:
         self.launch = kernel[blocks, THREADS]
         self.sizes = rows * columns * size, share, chunk, kit.i32(pushed), kit.u32(self.turns)
         stage = self.pipe.stage.handle
-        self.products = [
-            (0, stage.get_buffer(rank, (rows, columns), dtype, 0))
-        ]  # the first row, where it and the next go
+        self.products = [(0, stage.get_buffer(rank, (rows, columns), dtype, 0))]  # first row, where it and the next go
         if pushed:
             owners = [(rank + 1 + step) % world for step in range(world)]
             shapes = [(o, (min(own, rows - o * own), columns)) for o in owners if o * own < rows]
@@ -242,12 +224,6 @@ class Library:
         self.launch(*self.pipe.tables, out, *self.sizes, self.pipe.base(self.turns + 1))
 
 
-def plain(t: torch.Tensor) -> torch.Tensor:
-    """Contiguous and 16-byte aligned; a view into something larger need not be."""
-    t = t.contiguous()
-    return t.clone() if t.data_ptr() % 16 else t
-
-
 def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
     if A_local.shape[1] != B_local.shape[0]:
         raise ValueError(f"inner sizes differ: A_local {tuple(A_local.shape)}, B_local {tuple(B_local.shape)}")
@@ -258,5 +234,5 @@ def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
         small = small and columns % 8 == 0 and inner % 8 == 0  # rows of A and B are read in 16 bytes
         STATES[key] = (Fused if small else Library)(*key, A_local.device)
     out = torch.empty((rows, columns), dtype=A_local.dtype, device=A_local.device)
-    STATES[key](plain(A_local), plain(B_local), out)
+    STATES[key](kit.aligned(A_local), kit.aligned(B_local), out)
     return out

@@ -1,21 +1,19 @@
 """Row-parallel linear layer with sequence parallelism: who owns rows adds the W products in float32, in rank order.
 
-(W-1)/W C sent and received, in one phase. Three ways, by the size of a rank's product:
+(W-1)/W C sent and received, in one phase.
 
-Small (bf16, fp16, N and K multiples of 8): one launch. A tile of 128 x 128 holds 128 / W rows of EVERY owner. A block
-multiplies it on the tensor cores and pushes to each owner its rows, into a slot for the source; the blocks of the same
-number meet, and each adds the W slots of its own rows, 16 bytes a thread. So all blocks have the same work in both
-parts and wait only for their namesakes, which made the same tile: a pipeline of kit.pipeline, whose slots are free
+Small products (bf16, fp16, N and K multiples of 8): one launch. A tile of 128 x 128 holds 128 / W rows of EVERY owner.
+A block multiplies it on the tensor cores and pushes to each owner its rows, into a slot for the source; the blocks of
+the same number meet, and each adds the W slots of its own rows, 16 bytes a thread. So all blocks have the same work in
+both parts and wait only for their namesakes, which made the same tile: a pipeline of kit.pipeline, whose slots are free
 again without a signal.
 
-Medium: the library multiplies once, into this rank's stage. Then one launch: blocks tell each other that the products
-are there, and add 16 bytes of each rank at a time.
-
-Large, and where a share is no multiple of 16 bytes: the same, but the library multiplies one owner's rows at a time,
-neighbours first, with a slot at the owner as its output: on links the transfer hides under the product.
-
-The latter two have two halves that calls use in turn. Who writes a half in call n+2 has seen all peers announce the
-products of call n+1, so their call n is over. No other barrier.
+Others: the library multiplies into stages. Then one launch: blocks tell each other that the products are there, and add
+16 bytes of each rank at a time. Medium products are multiplied at once, into this rank's stage, and fetched to be
+added. Large ones, and those with a share that is no multiple of 16 bytes, are pushed: one owner's rows at a time,
+neighbours first, with a slot at the owner as the library's output, so on links the transfer hides under the product.
+Stages have two halves that calls use in turn. Who writes a half in call n+2 has seen all peers announce the products of
+call n+1, so their call n is over. No other barrier.
 
 No NVLS: the switch could add, but only after the product is done; pushed products are there by then.
 """
@@ -30,21 +28,6 @@ SOURCE = r"""
 using namespace pkb;
 using Tile = MmaTile<TILE_ROWS, TILE_COLUMNS, TILE_STAGES>;
 constexpr u32 ROWS = Tile::rows, COLUMNS = Tile::columns;
-
-// The sum over sources in rank order. `from(source)` is where a source's 16 bytes lie; eight loads fly at once.
-template <class T, class From>
-__device__ __forceinline__ void sum_sources(wide_t<T> (&sum)[Lanes<T>::count], u32 world, From from) {
-#pragma unroll 1  // short code: its first run waits for every line of it
-  for (u32 source = 0; source < world; source += 8) {
-    uint4 v[8];
-#pragma unroll
-    for (u32 s = 0; s < 8; ++s)
-      if (source + s < world) v[s] = ld_stream(from(source + s));
-#pragma unroll
-    for (u32 s = 0; s < 8; ++s)
-      if (source + s < world) Lanes<T>::accumulate(sum, v[s]);
-  }
-}
 
 // ---- one launch ----
 template <class T>
@@ -81,14 +64,16 @@ __device__ void fused(char* const* stages, u32* const* counts, u32 rank, u32 wor
       const u32 row = row0 + c / chunks, column = column0 + c % chunks * 8;
       if (row >= own || column >= n) continue;
       float sum[8] = {};
-      sum_sources<T>(sum, world, [&](u32 source) { return mine + (source * strip + c) * 16; });
+      in_flight<8>(0, world, [&](u32 source) { return ld_stream(mine + (source * strip + c) * 16); },
+                   [&](u32, uint4 v) { Lanes<T>::accumulate(sum, v); });
       st_weak(out + ((u64)row * n + column) * 2, Lanes<T>::pack(sum));
     }
   };
   pipeline<1>(counts, rank, world, base, turns, produce, consume);
 }
 
-// ---- after products of the library: a share of `bytes` a rank, `stride` apart; stages begin at `half` ----
+// ---- after products of the library: a share of `bytes` a rank, `stride` apart; stages begin at `half`;
+// `pushed`: at their owners, else where they were made ----
 template <class T>
 __device__ void sum_products(char* const* stages, u32* const* counts, u32 rank, u32 world, char* out, u64 half,
                              u64 bytes, u64 stride, bool pushed, u32 base) {
@@ -97,9 +82,10 @@ __device__ void sum_products(char* const* stages, u32* const* counts, u32 rank, 
 #pragma unroll 1
   for (u64 at = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 16; at < bytes; at += (u64)gridDim.x * blockDim.x * 16) {
     wide_t<T> sum[Lanes<T>::count] = {};
-    sum_sources<T>(sum, world, [&](u32 source) {
-      return (pushed ? stages[rank] + source * stride : stages[source] + rank * stride) + half + at;
-    });
+    auto product = [&](u32 source) {
+      return ld_stream((pushed ? stages[rank] + source * stride : stages[source] + rank * stride) + half + at);
+    };
+    in_flight<8>(0, world, product, [&](u32, uint4 v) { Lanes<T>::accumulate(sum, v); });
     if (at + 16 <= bytes) {
       st_stream(out + at, Lanes<T>::pack(sum));
     } else {
@@ -199,12 +185,6 @@ class Library:
         self.launch(*self.pipe.tables, out, *sizes, self.pipe.base(1))
 
 
-def plain(t: torch.Tensor) -> torch.Tensor:
-    """Contiguous and 16-byte aligned; a view into something larger need not be."""
-    t = t.contiguous()
-    return t.clone() if t.data_ptr() % 16 else t
-
-
 def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
     if A_local.shape[1] != B_local.shape[0]:
         raise ValueError(f"inner sizes differ: A_local {tuple(A_local.shape)}, B_local {tuple(B_local.shape)}")
@@ -217,5 +197,5 @@ def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
         small = small and columns % 8 == 0 and inner % 8 == 0  # rows of A and B are read in 16 bytes
         STATES[key] = (Fused if small else Library)(*key, A_local.device)
     out = torch.empty((rows // world, columns), dtype=A_local.dtype, device=A_local.device)
-    STATES[key](plain(A_local), plain(B_local), out)
+    STATES[key](kit.aligned(A_local), kit.aligned(B_local), out)
     return out

@@ -23,10 +23,6 @@ SOURCE = r"""
 #include "pkb.cuh"
 using namespace pkb;
 
-__device__ __forceinline__ void st_leaving(void* p, uint4 v) {  // results need not stay in L2: the slots should
-  asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
-
 // A unit is 16 bytes where half a head is a multiple of that, else one element. Places and sizes below count units.
 template <class T, int V>
 struct Unit {
@@ -208,18 +204,12 @@ def plan(q_shape, k_shape, dtype, device):
     return kernel[blocks, THREADS, 8 * world], pipe, chunk, -(-chunks // blocks)
 
 
-def plain(t: torch.Tensor) -> torch.Tensor:
-    """Contiguous and 16-byte aligned; a view into something larger need not be."""
-    t = t.contiguous()
-    return t.clone() if t.data_ptr() % 16 else t
-
-
 def solution(
     q_local: torch.Tensor, k_local: torch.Tensor, cos_local: torch.Tensor, sin_local: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if q_local.shape[-1] % 2 or k_local.shape[-1] % 2:
         raise ValueError(f"head sizes {q_local.shape[-1]} and {k_local.shape[-1]} must be even")
-    q, k, cos, sin = (plain(t) for t in (q_local, k_local, cos_local, sin_local))
+    q, k, cos, sin = (kit.aligned(t) for t in (q_local, k_local, cos_local, sin_local))
     launch, pipe, chunk, turns = plan(q.shape, k.shape, q.dtype, q.device)
     batch, positions, heads, width = q.shape
     q_out, k_out = (t.new_empty((batch, pipe.world * positions, *t.shape[2:])) for t in (q, k))

@@ -1,7 +1,7 @@
 """Global gradient clipping: fused multi-tensor norms, one scalar exchanged by peer stores, one fused scaling pass.
 
-Each rank writes its partial sum into every peer's slot and adds the W slots in rank order: 4 W bytes, one phase. Whether to
-clip is decided on the device (a factor of 1 leaves bits unchanged), so the host never waits.
+Each rank writes its partial sum into every peer's slot and adds the W slots in rank order: 4 W bytes, one phase.
+Whether to clip is decided on the device (a factor of 1 leaves bits unchanged), so the host never waits.
 """
 
 import torch

@@ -27,14 +27,6 @@ using namespace pkb;
 
 __device__ __forceinline__ float root(float x) { return rsqrtf(x); }
 __device__ __forceinline__ double root(double x) { return rsqrt(x); }
-__device__ __forceinline__ uint4 ld_leaving(const void* p) {  // arguments and results leave L2 first: the slots stay
-  uint4 v;
-  asm volatile("ld.global.cs.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-  return v;
-}
-__device__ __forceinline__ void st_leaving(void* p, uint4 v) {
-  asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
 __device__ __forceinline__ void prefetch(const void* p, u32 bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
@@ -293,18 +285,12 @@ def plan(rows, hidden, dtype, device):
     return kernel[blocks, THREADS, shared(tile_rows)], pipe, turns, sizes, nvls
 
 
-def plain(t: torch.Tensor) -> torch.Tensor:
-    """Contiguous and 16-byte aligned; a view into something larger need not be."""
-    t = t.contiguous()
-    return t.clone() if t.data_ptr() % 16 else t
-
-
 def solution(rs_input_1d: torch.Tensor, gamma: torch.Tensor, eps: float) -> torch.Tensor:
     world, hidden = dist.get_world_size(), gamma.numel()
     if rs_input_1d.numel() % (world * hidden):
         raise ValueError(f"{rs_input_1d.numel()} elements are not rows of {hidden} for {world} ranks")
     rows = rs_input_1d.numel() // (world * hidden)
-    x, gain = plain(rs_input_1d), plain(gamma.to(rs_input_1d.dtype))
+    x, gain = kit.aligned(rs_input_1d), kit.aligned(gamma.to(rs_input_1d.dtype))
     launch, pipe, turns, sizes, nvls = plan(rows, hidden, x.dtype, x.device)
     out = x.new_empty((rows, hidden))
     if nvls:

@@ -246,12 +246,6 @@ class Large:
         return out  # the next call's second meeting comes before anybody gives back again
 
 
-def plain(t: torch.Tensor) -> torch.Tensor:
-    """Contiguous and 16-byte aligned; a view into something larger need not be."""
-    t = t.contiguous()
-    return t.clone() if t.data_ptr() % 16 else t
-
-
 def solution(q, k, v, softmax_scale=None, causal=False, group=None):
     if not q.shape == k.shape == v.shape:
         raise ValueError(f"shapes differ: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}")
@@ -262,4 +256,4 @@ def solution(q, k, v, softmax_scale=None, causal=False, group=None):
         aligned = k.shape[3] * k.element_size() % 16 == 0
         STATES[key] = (Small if work <= SMALL_WORK or not aligned else Large)(k, group)
     scale = k.shape[3] ** -0.5 if softmax_scale is None else softmax_scale
-    return STATES[key](plain(q), plain(k), plain(v), scale, causal)
+    return STATES[key](kit.aligned(q), kit.aligned(k), kit.aligned(v), scale, causal)

@@ -1,19 +1,19 @@
-"""Gathered masks with overlap suppression: decided on bits, a row of the overlap matrix on one rank, written once as float32.
+"""Gathered masks with overlap suppression: decided on bits, a row of the overlap matrix on one rank, written once.
 
 1. publish: each rank copies its masks into its stage in their own dtype, beside one bit a pixel and its scores.
-2. decide: a block takes an object and 32 others, a warp one other that could suppress it (only those whose last occlusion
-   says so); intersection and union are popcounts of AND and OR, exact, and one division rounds as the reference's. A hit is
-   stored to every rank. With many objects rank r decides for objects r, r + W, ...: n^2 / W pairs; with few, all decide all.
+2. decide: a block takes an object and 32 others, a warp one other that could suppress it (only those whose last
+   occlusion says so); intersection and union are popcounts of AND and OR, exact, and one division rounds as the
+   reference's. A hit is stored to every rank. With many objects rank r decides for objects r, r + W, ...: n^2 / W
+   pairs; with few, all decide all.
 3. write: masks are fetched straight from their owners' stages and written as float32; a suppressed one is not fetched.
 
 In: (n - n_r) (P e + P / 8) bytes, for P pixels of e bytes (less what is suppressed); device memory: 4 n P written.
 
-No block waits but the last one of a grid: when all blocks have written, it tells the peers and waits for them, so `publish`
-ends when all masks are there, and `decide` (where shared out) when all hits are. Regions are used in turn: a rank that
-writes one again has met its peers in the call between, and they had then finished the call before.
+No block waits but the last one of a grid (pkb::finish_grid): `publish` ends when all masks are there, and `decide`,
+where shared out, when all hits are. Calls use two regions in turn, and why that is enough is said at kit.exchange.
 """
 
-from ctypes import Structure, c_int32, c_uint32, c_uint64
+from ctypes import Structure, c_int32, c_uint64
 
 import torch
 import torch.distributed as dist
@@ -34,24 +34,6 @@ struct Layout {
   int pixels, row;                 // row: bytes of one object's bits, a multiple of 16, zero behind the last pixel
 };
 
-struct Peers {
-  char* const* stages;  // each starts with signals, a channel for an exchange, and from 512 bytes on has a counter for each
-  int rank, world;
-  u32 epoch;
-};
-__device__ void finish(const Peers& p, int exchange) {
-  __shared__ bool last;
-  u32* const* signals = reinterpret_cast<u32* const*>(p.stages);
-  u32* arrived = signals[p.rank] + 128 + exchange;
-  __syncthreads();
-  if (threadIdx.x == 0) last = add_acq_rel_gpu(arrived, 1) == blocks_in_grid() - 1;
-  __syncthreads();
-  if (!last) return;
-  if (threadIdx.x == 0) *arrived = 0;
-  announce(signals, p.rank, p.world, exchange, p.epoch);
-  await_all(signals, p.rank, p.world, exchange, p.epoch);
-}
-
 __device__ int owner_of(const Layout& at, int object) {
   int rank = 0;
   while (object >= at.first[rank + 1]) ++rank;
@@ -59,14 +41,14 @@ __device__ int owner_of(const Layout& at, int object) {
 }
 
 template <class T>
-__device__ void publish(const Peers& p, const Layout& at, const char* masks,
-                        const char* scores) {
+__device__ void publish(const Peers& p, const Layout& at, const char* masks, const char* scores) {
   constexpr int N = Lanes<T>::count, S = Lanes<T>::size, VECTORS = 8 / N;  // a thread takes 8 pixels: a byte of bits
   char* stage = p.stages[p.rank];
   const int own = at.first[p.rank + 1] - at.first[p.rank], all = at.first[p.world];
   const u64 start = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x;
   for (u64 i = start; i < all; i += step) reinterpret_cast<u32*>(stage + at.flags)[i] = 0;
-  for (u64 i = start; i < own; i += step) reinterpret_cast<float*>(stage + at.scores)[i] = Lanes<T>::get(scores + S * i);
+  for (u64 i = start; i < own; i += step)
+    reinterpret_cast<float*>(stage + at.scores)[i] = Lanes<T>::get(scores + S * i);
   const bool whole = at.pixels % 8 == 0 && (reinterpret_cast<u64>(masks) & 15) == 0;
   for (u64 i = start; i < (u64)own * at.row; i += step) {
     const u64 object = i / at.row, pixel = 8 * (i % at.row), from = (object * at.pixels + pixel) * S;
@@ -90,7 +72,7 @@ __device__ void publish(const Peers& p, const Layout& at, const char* masks,
     }
     stage[at.bits + i] = (char)byte;
   }
-  finish(p, 0);
+  finish_grid(p, 0);
 }
 
 __device__ const char* bits_of(char* const* stages, const Layout& at, int object) {
@@ -112,7 +94,7 @@ extern "C" __global__ void decide(const __grid_constant__ Peers p, const __grid_
     for (int other = blockIdx.y * OTHERS + threadIdx.x / 32; other < end; other += warps) {
       const long long theirs = occluded[other];
       const bool loses = reverse ? mine < theirs : mine > theirs;
-      // One lane looks whether another warp has a hit already: each for itself might see another answer, and part the warp.
+      // One lane looks whether another warp has a hit: each for itself might see another answer, and part the warp.
       if (!loses || theirs <= -1 || other == object || __shfl_sync(~0u, *(volatile int*)&hit, 0)) continue;
       const char* bits = bits_of(p.stages, at, other);
       u32 both = 0, either = 0;
@@ -124,19 +106,19 @@ extern "C" __global__ void decide(const __grid_constant__ Peers p, const __grid_
       }
       both = __reduce_add_sync(~0u, both);
       either = __reduce_add_sync(~0u, either);
-      if (__fdiv_rn((float)both, fmaxf((float)either, 1.f)) >= threshold) *(volatile int*)&hit = 1;  // all lanes, the same
+      const float overlap = __fdiv_rn((float)both, fmaxf((float)either, 1.f));
+      if (overlap >= threshold) *(volatile int*)&hit = 1;  // all lanes, the same
     }
     __syncthreads();
     // Several blocks may have the same object: they store the same.
     if (hit && threadIdx.x < (shared_out ? p.world : 1))
       reinterpret_cast<u32*>(p.stages[shared_out ? threadIdx.x : p.rank] + at.flags)[object] = 1;
   }
-  if (shared_out) finish(p, 1);
+  if (shared_out) finish_grid(p, 1);
 }
 
 template <class T>
-__device__ void write(const Peers& p, const Layout& at, float* masks, float* scores,
-                      char* suppressed) {
+__device__ void write(const Peers& p, const Layout& at, float* masks, float* scores, char* suppressed) {
   constexpr int N = Lanes<T>::count, S = Lanes<T>::size, AHEAD = 2, TILE = AHEAD * 8;
   const u32* flags = reinterpret_cast<const u32*>(p.stages[p.rank] + at.flags);
   const int all = at.first[p.world], tiles = (at.pixels + TILE * blockDim.x - 1) / (TILE * blockDim.x);
@@ -148,7 +130,8 @@ __device__ void write(const Peers& p, const Layout& at, float* masks, float* sco
     }
   const bool whole = at.pixels % 8 == 0;
   for (int unit = blockIdx.x; unit < all * tiles; unit += gridDim.x) {
-    const int turned = unit / tiles + at.first[p.rank], object = turned < all ? turned : turned - all;  // own objects first
+    const int turned = unit / tiles + at.first[p.rank];  // own objects first
+    const int object = turned < all ? turned : turned - all;
     const int owner = owner_of(at, object), tile = unit % tiles * TILE * blockDim.x;
     const char* from = p.stages[owner] + at.masks + (u64)(object - at.first[owner]) * at.pixels * S;
     float* to = masks + (u64)object * at.pixels;
@@ -183,27 +166,21 @@ __device__ void write(const Peers& p, const Layout& at, float* masks, float* sco
   }
 }
 
-#define KERNELS(T)                                                                                                          \
-  extern "C" __global__ void publish_##T(const __grid_constant__ Peers p,                               \
-                                         const __grid_constant__ Layout at, const char* masks, const char* scores) {        \
-    publish<T>(p, at, masks, scores);                                                              \
-  }                                                                                                                         \
-  extern "C" __global__ void write_##T(const __grid_constant__ Peers p, const __grid_constant__ Layout at,         \
-                                       float* masks, float* scores, char* suppressed) {                                     \
-    write<T>(p, at, masks, scores, suppressed);                                                           \
+#define KERNELS(T)                                                                                                     \
+  extern "C" __global__ void publish_##T(const __grid_constant__ Peers p, const __grid_constant__ Layout at,           \
+                                         const char* masks, const char* scores) {                                      \
+    publish<T>(p, at, masks, scores);                                                                                  \
+  }                                                                                                                    \
+  extern "C" __global__ void write_##T(const __grid_constant__ Peers p, const __grid_constant__ Layout at,             \
+                                       float* masks, float* scores, char* suppressed) {                                \
+    write<T>(p, at, masks, scores, suppressed);                                                                        \
   }
 KERNELS(f32) KERNELS(bf16) KERNELS(f16)
-
 """
 MODULE = kit.compile(SOURCE, name="iou_suppression")
 TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
-HEAD, OTHERS, THREADS = 1024, 32, 256
+OTHERS, THREADS = 32, 256
 MANY_PAIR_PIXELS = 1 << 28
-CALLS: dict[int, int] = {}
-
-
-class Peers(Structure):
-    _fields_ = [("stages", c_uint64), ("rank", c_int32), ("world", c_int32), ("epoch", c_uint32)]
 
 
 class Layout(Structure):
@@ -243,10 +220,8 @@ def solution(
     row, slots = -(-pixels // 128) * 16, -(-4 * n // 16) * 16
     sizes = (slots, slots, n * row, -(-n * pixels * size // 16) * 16)
     room = 1 << (sum(sizes) - 1).bit_length()
-    stage = kit.staging(HEAD + 2 * room, device, name="iou_suppression", group=group)
-    epoch = CALLS[id(stage)] = CALLS.get(id(stage), 0) + 1
+    peers, place, _ = kit.exchange("iou_suppression", region_bytes=room, device=device, group=group)
     at = Layout(pixels=pixels, row=row)
-    place = HEAD + epoch % 2 * room
     for name, nbytes in zip(("flags", "scores", "bits", "masks"), sizes, strict=True):
         setattr(at, name, place)
         place += nbytes
@@ -254,7 +229,6 @@ def solution(
         at.first[index + 1] = at.first[index] + count
 
     kind = TYPES[low_res_masks_local.dtype]
-    peers = Peers(kit.buffers(stage.handle).value, rank, world, epoch & 0xFFFFFFFF)
     processors = torch.cuda.get_device_properties(device).multi_processor_count
     shared_out = world > 1 and n * n * pixels >= MANY_PAIR_PIXELS
     masks_in, scores_in = low_res_masks_local.contiguous(), obj_scores_local.contiguous()

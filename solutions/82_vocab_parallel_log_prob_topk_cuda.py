@@ -1,23 +1,20 @@
 """Log-probabilities under top-k and top-p from vocabulary slices: each slice's k largest logits travel, not its rows.
 
-1. select: one block a token finds the k largest logits of its slice, exactly, in one read of it: a row is held in registers
-   (if it is 16-byte aligned). The maxima of 128 disjoint parts of it give a first threshold, the k-th largest of them: at
-   least k logits reach it, and seldom many more, which go to a list; those equal to it are only counted. Should the list
-   overflow, a bisection over the bits finds the k-th largest itself. Sent: k sorted values, how many logits of the slice
-   equal the last of them, and the target's logit. The global k-th largest is at least every slice's own, so this is all
-   that lies above it, ties included.
-2. merge: a block a token merges W sorted lists by binary search, adds the ties that no list holds, takes the probabilities
-   from the small end and writes the result.
+1. select: one block a token finds the k largest logits of its slice, exactly, in one read of it: a row is held in
+   registers (if it is 16-byte aligned). The maxima of 128 disjoint parts of it give a first threshold, the k-th largest
+   of them: at least k logits reach it, and seldom many more, which go to a list; those equal to it are only counted.
+   Should the list overflow, a bisection over the bits finds the k-th largest itself. Sent: k sorted values, how many
+   logits of the slice equal the last of them, and the target's logit. The global k-th largest is at least every slice's
+   own, so this is all that lies above it, ties included.
+2. merge: a block a token merges W sorted lists by binary search, adds the ties that no list holds, takes the
+   probabilities from the small end and writes the result.
 
 Few tokens: every rank sends to all and merges all tokens, one exchange, 4 (k + 2) T bytes to each peer. Many: a token's
 owner alone merges it and hands the result out, (W-1)/W 4 (k + 2) T bytes and a second exchange of 4 T / W to each. No
-block waits but the last one of a grid: when all blocks have written, it tells the peers and waits for them, so a kernel
-ends when everybody's data are there, and grids may have any size. Regions are used in turn: a rank that writes one again
-has met its peers in the call between, and they had then finished the call before. Where top-k is off, or k is above 1024,
-whole rows travel in the same way and torch filters them.
+block waits but the last one of a grid (pkb::finish_grid), so a kernel ends when everybody's data are there. Calls use
+two regions in turn, and why that is enough is said at kit.exchange. Where top-k is off, or k is above 1024, whole rows
+travel in the same way and torch filters them.
 """
-
-from ctypes import Structure, c_int32, c_uint32, c_uint64
 
 import torch
 import torch.distributed as dist
@@ -35,45 +32,6 @@ constexpr int SMALL = 512;  // rows up to this many go to the list whole
 constexpr int PARTS = 128;  // of a row, for the first threshold
 #define LOWEST __int_as_float(0xff800000)
 
-struct Peers {
-  char* const* stages;  // each starts with signals, a channel for an exchange, and from 512 bytes on has a counter for each
-  int rank, world;
-  u32 epoch;
-};
-__device__ void finish(const Peers& p, int exchange) {
-  __shared__ bool last;
-  u32* const* signals = reinterpret_cast<u32* const*>(p.stages);
-  u32* arrived = signals[p.rank] + 128 + exchange;
-  __syncthreads();
-  if (threadIdx.x == 0) last = add_acq_rel_gpu(arrived, 1) == blocks_in_grid() - 1;
-  __syncthreads();
-  if (!last) return;
-  if (threadIdx.x == 0) *arrived = 0;
-  announce(signals, p.rank, p.world, exchange, p.epoch);
-  await_all(signals, p.rank, p.world, exchange, p.epoch);
-}
-
-// The larger of one fp32, or of each of two halves.
-__device__ u32 larger(f32, u32 a, u32 b) { return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b))); }
-#define LARGER(T)                                                         \
-  __device__ u32 larger(T, u32 a, u32 b) {                                \
-    u32 c;                                                                \
-    asm("max." #T "x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));           \
-    return c;                                                             \
-  }
-LARGER(bf16) LARGER(f16)
-template <class T>
-__device__ uint4 max_lanes(uint4 a, uint4 b) {
-  return make_uint4(larger(T{}, a.x, b.x), larger(T{}, a.y, b.y), larger(T{}, a.z, b.z), larger(T{}, a.w, b.w));
-}
-template <class T>
-__device__ float top_of(uint4 v) {
-  const u32 top = larger(T{}, larger(T{}, v.x, v.y), larger(T{}, v.z, v.w));
-  const unsigned short low = (unsigned short)top, high = (unsigned short)(top >> 16);
-  if constexpr (Lanes<T>::size == 4) return __uint_as_float(top);
-  else return fmaxf(Lanes<T>::get(&low), Lanes<T>::get(&high));
-}
-
 // Keys in the order of the floats.
 __device__ u32 key_of(float x) {
   const u32 b = __float_as_uint(x);
@@ -87,8 +45,8 @@ struct Found {
   float threshold;
 };
 
-// A row in 16-byte vectors, thread after thread; past its end stands minus infinity, which changes no sum. Of an aligned
-// row, the first CACHED vectors of a thread are in its registers; a rare pass reads them again.
+// A row in 16-byte vectors, thread after thread; past its end stands minus infinity, which changes no sum. Of an
+// aligned row, the first CACHED vectors of a thread are in its registers; a rare pass reads them again.
 template <class T>
 struct Row {
   static constexpr int N = Lanes<T>::count;
@@ -118,7 +76,7 @@ __device__ __forceinline__ void collect(const Row<T>& row, const uint4* cached, 
   const float threshold = s.threshold;
   u32 ties = 0;
   row.each(cached, use, [&](uint4 v) {
-    if (!(top_of<T>(v) >= threshold)) return;
+    if (!(top_lane<T>(v) >= threshold)) return;
     float x[Lanes<T>::count] = {};
     Lanes<T>::accumulate(x, v);  // 0 + x: a negative zero becomes positive
     EACH(e, Lanes<T>::count) {
@@ -176,7 +134,7 @@ __device__ void select_row(const Row<T>& row, int keep, Found& s) {
       }
     row.each(cached, row.aligned, [&](uint4 v) { most = max_lanes<T>(most, v); });
     const int lanes = threads / PARTS;
-    float mine = top_of<T>(most);
+    float mine = top_lane<T>(most);
     for (int step = 1; step < lanes; step *= 2) mine = fmaxf(mine, __shfl_xor_sync(~0u, mine, step));
     if (tid % lanes == 0) s.parts[tid / lanes] = mine + 0.f;
     __syncthreads();
@@ -235,7 +193,7 @@ __device__ void select(const Peers& p, const char* logits, const long long* targ
       to[e] = x;
     }
   }
-  finish(p, 0);
+  finish_grid(p, 0);
 }
 #define SELECT(T)                                                                                                      \
   extern "C" __global__ void __launch_bounds__(1024, 1)                                                                \
@@ -260,7 +218,7 @@ __device__ float sum_warp(float x) {
   return x;
 }
 
-// One warp: the log-probability of the target among k merged values, from the largest, and `extra` more of the smallest.
+// One warp: the log-probability of the target among k merged values, from the largest, and `extra` more of the last.
 __device__ float log_prob(const float* merged, int k, u32 extra, float dropped_share, float target) {
   const int lane = threadIdx.x % 32;
   const float top = merged[0], kth = merged[k - 1];
@@ -333,7 +291,7 @@ extern "C" __global__ void merge(const __grid_constant__ Peers p, const long lon
     for (int peer = threadIdx.x; !all && peer < p.world; peer += 32)
       reinterpret_cast<float*>(p.stages[peer] + results)[token] = result;
   }
-  if (!all) finish(p, 1);
+  if (!all) finish_grid(p, 1);
 }
 
 // For what the above does not cover: to each rank its own rows, or to all of them the same values.
@@ -343,32 +301,22 @@ extern "C" __global__ void hand_out(const __grid_constant__ Peers p, const char*
     const int peer = (p.rank + n) % p.world;
     copy_grid(p.stages[peer] + region + p.rank * bytes, exchange ? in : in + peer * bytes, bytes);
   }
-  finish(p, exchange);
+  finish_grid(p, exchange);
 }
-
 """
 MODULE = kit.compile(SOURCE, name="log_prob_topk")
 TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
-HEAD = 1024
 LARGEST_K = 1024
 FEW_TOKENS = 512
 CACHED = 10  # as in the kernel
 ROWS = 1  # tokens that a block selects, one after another
-CALLS: dict[int, int] = {}
 
 
-class Peers(Structure):
-    _fields_ = [("stages", c_uint64), ("rank", c_int32), ("world", c_int32), ("epoch", c_uint32)]
-
-
-def _staged(region_bytes, result_bytes, device, group):
-    """The stage, the kernels' first argument, and where its region and its results lie."""
-    region, result = -(-region_bytes // 16) * 16, -(-result_bytes // 16) * 16
-    stage = kit.staging(HEAD + 2 * (region + result), device, name="log_prob_topk", group=group)
-    epoch = CALLS[id(stage)] = CALLS.get(id(stage), 0) + 1
-    start = HEAD + epoch % 2 * (region + result)
-    peers = Peers(kit.buffers(stage.handle).value, dist.get_rank(group), dist.get_world_size(group), epoch & 0xFFFFFFFF)
-    return stage, peers, start, start + region
+def _regions(record_bytes, result_bytes, device, group):
+    """The kernels' first argument, where this call's records and results lie, and this rank's stage."""
+    records, results = (-(-nbytes // 16) * 16 for nbytes in (record_bytes, result_bytes))
+    now = kit.exchange("log_prob_topk", region_bytes=records + results, device=device, group=group)
+    return now.peers, now.region, now.region + records, now.buffer
 
 
 def solution(vocab_parallel_logits, target, tp_group=None, top_k=None, top_p=1.0):
@@ -385,7 +333,7 @@ def solution(vocab_parallel_logits, target, tp_group=None, top_k=None, top_p=1.0
     k = min(top_k, vocab)
     keep = min(k, width)
     share = tokens if tokens <= FEW_TOKENS or world == 1 else tokens // world
-    stage, peers, region, results = _staged(4 * world * share * (keep + 2), 4 * tokens, logits.device, group)
+    peers, region, results, stage = _regions(4 * world * share * (keep + 2), 4 * tokens, logits.device, group)
     vectors = -(-width * logits.element_size() // 16)
     threads = next((n for n in (256, 512) if vectors <= n * CACHED), 1024)
     sizes = (kit.i32(tokens), kit.i32(share), kit.i32(width), kit.i32(keep))
@@ -395,7 +343,7 @@ def solution(vocab_parallel_logits, target, tp_group=None, top_k=None, top_p=1.0
     shared = 4 * (world * keep + k)
     MODULE.kernel("merge")[share, 128, shared](peers, target, out, *sizes, kit.i32(k), dropped, region, results)
     if share < tokens:
-        out.copy_(stage.buffer[results : results + 4 * tokens].view(torch.float32).view(batch, seq))
+        out.copy_(stage[results : results + 4 * tokens].view(torch.float32).view(batch, seq))
     return out
 
 
@@ -404,9 +352,9 @@ def _whole_rows(logits, target, group, top_k, top_p):
     rank, world, width = dist.get_rank(group), dist.get_world_size(group), logits.shape[-1]
     tokens, vocab = target.numel() // world, width * world
     nbytes = logits.numel() * logits.element_size()
-    stage, peers, region, results = _staged(nbytes, 4 * target.numel(), logits.device, group)
+    peers, region, results, stage = _regions(nbytes, 4 * target.numel(), logits.device, group)
     MODULE.kernel("hand_out")[64, 512](peers, logits, nbytes // world, region, kit.i32(0))
-    received = stage.buffer[region : region + nbytes].view(logits.dtype).view(world, tokens, width)
+    received = stage[region : region + nbytes].view(logits.dtype).view(world, tokens, width)
     rows = received.transpose(0, 1).reshape(tokens, vocab)
     if top_k is not None and top_k > 0:
         kth = torch.topk(rows, min(top_k, vocab), dim=-1).values[:, -1:]
@@ -419,4 +367,4 @@ def _whole_rows(logits, target, group, top_k, top_p):
     mine = target.view(-1)[rank * tokens : (rank + 1) * tokens, None]
     log_prob = torch.log_softmax(rows.to(torch.float32), dim=-1).gather(1, mine).view(-1)
     MODULE.kernel("hand_out")[1, 512](peers, log_prob, 4 * tokens, results, kit.i32(1))
-    return stage.buffer[results : results + 4 * target.numel()].view(torch.float32).clone()
+    return stage[results : results + 4 * target.numel()].view(torch.float32).clone()

@@ -1,15 +1,18 @@
 """The kit without a GPU: real compilers, a real cache on disk, real processes that race for it."""
 
 import ctypes
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from world import World
 
 from pkb import kit
 from pkb.kit import cpp, cuda, nvcc, nvrtc
@@ -38,6 +41,11 @@ template <class T> __device__ void by_the_switch(char* x) {
   Multimem<T>::red(x + 96, ld_once(x + 112));
 #endif
 }
+template <class T> __device__ void most(char* x) {
+  const uint4 v = max_lanes<T>(ld_leaving(x), make_uint4(larger(T{}, 1, 2), 0, 0, 0));
+  *(float*)x = top_lane<T>(v);
+  in_flight<8>(0, 9, [&](u32 i) { return ld_stream(x + 16 * i); }, [&](u32 i, uint4 v) { st_leaving(x + 16 * i, v); });
+}
 extern "C" __global__ void everything(u32* const* pads, int rank, int world, char* x, u32* counter, bool* met) {
   *met = barrier_block(pads, rank, world, block_in_grid(), 1000000) && barrier_epoch(pads, rank, world, 40)
       && barrier_world(pads, rank, world, 41, counter, 1000);
@@ -48,6 +56,7 @@ extern "C" __global__ void everything(u32* const* pads, int rank, int world, cha
   st_stream(x, ld_stream(x + 16));
   const Part part = part_of_block(4096);
   reduce_block<bf16>(x + part.begin, (char* const*)pads, part.begin, part.bytes, world);
+  most<f32>(x); most<bf16>(x + 512); most<f16>(x + 1024);
   lanes<f32>(x); lanes<bf16>(x + 512); lanes<f16>(x + 1024); lanes<f64>(x + 2048);
   by_the_switch<f32>(x); by_the_switch<bf16>(x + 512); by_the_switch<f16>(x + 1024);
   announce(pads, rank, world, 42, 1);
@@ -63,8 +72,70 @@ extern "C" __global__ void everything(u32* const* pads, int rank, int world, cha
 #if __CUDA_ARCH__ >= 900
   multimem_add_release(counter, 1);
 #endif
+  finish_grid(Peers{(char* const*)pads, rank, world, 1}, 0);
 }
 """
+COLLECTIVE = """
+#include "pkb_collective.cuh"
+using namespace pkb;
+template <class T> __device__ void sums(const Turns& t, char* x) {
+  sum_one_shot<T>(t, x, x + 4096, 4000, 512, t.rank == 0);
+  sum_two_shot<T>(t, x, x + 4096, 4000, 64, true);
+  sum_rows<T>(x, t.world, 100, [&](u32 k) { return x + 128 * k; });
+#if __CUDA_ARCH__ >= 900
+  if constexpr (Lanes<T>::size < 8) sum_by_switch<T>(x, x + 4096, 512);
+  if constexpr (Lanes<T>::size < 8) sum_by_switch<T, true>(x, x + 4096, 512);
+  stage_by_switch(x, x + 4096, 512);
+#endif
+}
+extern "C" __global__ void everything(char* const* slots, u32* const* counts, int rank, int world, char* x) {
+  const Turns t = turns_of(slots, counts, rank, world, 4096, 3, 0);
+  auto row = [&](u32 k) { return x + 64 * k; };
+  copy_rows<true>(640, 64, (u64)x, row, row, Nowhere{});
+  auto produce = [&](u32 turn) { stage_rows(640, 64, (u64)x, row, [&](u32) { return t.slots[t.peer(0)] + t.at(turn); }); };
+  t.run(produce, [&](u32 turn) { deliver_rows(t.part(4000, 64, turn).bytes, 64, (u64)x, row, row); });
+  st_narrow(x, ld_narrow(x + 4, 2), 2);
+  sums<f32>(t, x); sums<bf16>(t, x); sums<f16>(t, x); sums<f64>(t, x);
+}
+"""
+MMA = """
+#include "pkb_mma.cuh"
+using namespace pkb;
+template <class T, class Tile> __device__ void product(char* tile, const char* a, const char* b, char* out) {
+  Tile::template multiply<T>(tile, a, b, 0, 64, 40, [](u32 row) { return row < 50 ? (int)row : -1; });
+  st_weak(out, Tile::get(tile, 3, 1));
+}
+extern "C" __global__ void everything(const char* a, const char* b, char* out) {
+  extern __shared__ uint4 memory[];
+  char* tile = reinterpret_cast<char*>(memory);
+  product<bf16, MmaTile<128, 128, 4>>(tile, a, b, out);
+  product<f16, MmaTile<64, 64, 3>>(tile, a, b, out + 16);
+  copy_async(tile, a, 16); commit_async(); wait_async<0>();
+  u32 r[4], s[4]; float c[4] = {};
+  ldmatrix(r, tile); ldmatrix_trans(s, tile + 512); mma(bf16{}, c, r, s[0], s[1]);
+  out[32] = (char)c[0];
+}
+"""
+FFT = """
+#include "pkb_fft.cuh"
+using namespace pkb;
+template <int LOG> __device__ void there_and_back(float2* io) {
+  using F = Fft<LOG>;
+  extern __shared__ float2 data[];
+  float2* turns = data + F::data;
+  F::prepare(turns);
+  __syncthreads();
+  float2 x[16];
+  for (int k = 0; k < 16; ++k) x[k] = io[threadIdx.x + k * F::threads];
+  F::run(x, data, turns, root_of_one(0.f), [&] { x[0] = mul(add(x[0], x[1]), sub(x[2], x[3])); return true; });
+  twiddle(x, x[0], x[1]);
+  dft<8>(x);
+  for (int k = 0; k < 16; ++k) io[threadIdx.x + k * F::threads] = x[k];
+}
+#define KERNEL(LOG) extern "C" __global__ void everything_##LOG(float2* io) { there_and_back<LOG>(io); }
+KERNEL(9) KERNEL(11) KERNEL(12) KERNEL(13) KERNEL(14)
+"""
+EVERY_HEADER = {"pkb": EVERY_PART, "pkb_collective": COLLECTIVE, "pkb_mma": MMA, "pkb_fft": FFT}
 BROKEN = 'extern "C" __global__ void broken(float* x) {\n  x[0] = 1.0f;\n  x[1] = nobody;\n}\n'
 SUM_CPP = """
 extern "C" double sum(const float* x, long n) { double s = 0; for (long i = 0; i < n; ++i) s += x[i]; return s; }
@@ -102,19 +173,25 @@ def finish(process: "subprocess.Popen[str]") -> str:
 
 @needs_cuda_compiler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
-def test_every_part_of_the_device_header_compiles(arch: str) -> None:
-    module = kit.compile(EVERY_PART, name="everything", arch=arch)
+@pytest.mark.parametrize("header", EVERY_HEADER)
+def test_every_part_of_the_device_headers_compiles(header: str, arch: str) -> None:
+    module = kit.compile(EVERY_HEADER[header], name="everything", arch=arch)
     binary = module.artifact.path.read_bytes()
     assert binary[:4] == b"\x7fELF"
     assert b"everything" in binary
     assert not module.artifact.cached
 
 
-def test_the_kernel_above_names_every_function_of_the_header() -> None:
-    header = (cuda.DEVICE_HEADERS / "pkb.cuh").read_text()
-    functions = set(re.findall(r"__forceinline__ (?:static )?(?:explicit )?[\w:*]+ (\w+)\(", header))
-    assert len(functions) > 35
-    assert [name for name in sorted(functions) if not re.search(rf"\b{name}\b", EVERY_PART)] == []
+@pytest.mark.parametrize("header", EVERY_HEADER)
+def test_the_kernels_above_name_every_function_of_the_headers(header: str) -> None:
+    text = re.sub(r"\n private:.*?\n};", "", (cuda.DEVICE_HEADERS / f"{header}.cuh").read_text(), flags=re.S)
+    functions = set(re.findall(r"inline__ (?:static )?(?:explicit )?(?:constexpr )?[\w:*]+ (?!operator)(\w+)\(", text))
+    assert len(functions) > (40 if header == "pkb" else 6)
+    assert [name for name in sorted(functions) if not re.search(rf"\b{name}\b", EVERY_HEADER[header])] == []
+
+
+def test_no_header_is_left_out() -> None:
+    assert {path.stem for path in cuda.DEVICE_HEADERS.glob("*.cuh")} == set(EVERY_HEADER)
 
 
 @needs_cuda_compiler
@@ -272,6 +349,118 @@ def test_parameters_are_marshalled_by_value() -> None:
         frame.fill(("x",), (8,), no_tensor, "k")
 
 
+def test_only_what_is_not_aligned_is_copied() -> None:
+    import torch
+
+    whole = torch.arange(64, dtype=torch.float32)
+    assert kit.aligned(whole) is whole
+    for view in (whole[1:], whole.view(8, 8)[:, 1]):
+        copy = kit.aligned(view)
+        assert (copy.data_ptr() % 16, copy.is_contiguous()) == (0, True)
+        assert torch.equal(copy, view)
+
+
+# ---- pipelines and exchanges: their host side, between real ranks
+
+
+@pytest.mark.parametrize("unit", [16, 48])
+@pytest.mark.parametrize("nbytes", [0, 1, 511, 512, 1000, 12345, 2**20, 2**31 + 7])
+def test_turns_share_out_everything_in_equal_pieces(nbytes: int, unit: int) -> None:
+    most = 10 * unit
+    for limit in (1, 7, 64):
+        blocks, turns, chunk = kit.turns(nbytes, blocks=limit, least=512, most=most, unit=unit)
+        assert 1 <= blocks <= max(1, min(limit, nbytes // 512))
+        assert turns >= 1
+        assert chunk % unit == 0
+        assert chunk <= most
+        assert blocks * turns * chunk >= nbytes
+        assert turns == 1 or blocks * (turns - 1) * most < nbytes  # not a turn too many
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Two ranks of our own with symmetric memory: its module is patched, which other tests must not inherit."""
+    world = World(2)
+    world.call(install_symmetric, str(tmp_path_factory.mktemp("symmetric")))
+    yield world
+    world.close()
+
+
+def install_symmetric(rank: int, size: int, folder: str) -> None:
+    from pkb.rank import symmetric
+
+    symmetric.install(Path(folder), timeout_s=30.0)
+
+
+def words_at(table: int, peer: int, count: int) -> list[int]:
+    """What a kernel would read of a peer's buffer through a table of pointers."""
+    address = (ctypes.c_uint64 * (peer + 1)).from_address(table)[peer]
+    return list((ctypes.c_uint32 * count).from_address(address))
+
+
+def use_a_pipeline(rank: int, size: int) -> dict[str, Any]:
+    pipe = kit.pipeline("test", blocks=3, slot_bytes=100, device="cpu")
+    again = kit.pipeline("test", blocks=3, slot_bytes=100, device="cpu")
+    others = [kit.pipeline("test", blocks=3, slot_bytes=200, device="cpu")]
+    others += [kit.pipeline("test", blocks=4, slot_bytes=100, device="cpu")]
+    others += [kit.pipeline("other", blocks=3, slot_bytes=100, device="cpu")]
+    bases = [pipe.base(turns).value for turns in (3, 0, 2**32 - 5, 4, 1)]
+    pipe.stage.buffer.fill_(rank + 1)
+    pipe.stage.handle.barrier(channel=1)
+    slots, counts = (table.value for table in pipe.tables[:2])
+    found = {
+        "same": again is pipe,
+        "different": len({id(p) for p in (pipe, *others)}),
+        "bases": bases,
+        "another's base": others[0].base(1).value,
+        "rank and world": [value.value for value in pipe.tables[2:]] == [rank, size],
+        "slots": [words_at(slots, peer, 25) for peer in range(size)],
+        "counts": [words_at(counts, peer, 3 * size) for peer in range(size)],
+    }
+    pipe.stage.handle.barrier(channel=1)
+    return found
+
+
+def test_a_pipeline_is_kept_and_counts_its_turns(ranks: World) -> None:
+    for found in ranks.call(use_a_pipeline):
+        assert found == {
+            "same": True,
+            "different": 4,
+            "bases": [0, 3, 3, 2**32 - 2, 2],  # around at 2**32, as the device's counts
+            "another's base": 0,
+            "rank and world": True,
+            "slots": [[0x01010101 * (peer + 1)] * 25 for peer in range(2)],
+            "counts": [[0] * 6] * 2,
+        }
+
+
+def use_an_exchange(rank: int, size: int) -> list[Any]:
+    module: Any = sys.modules["pkb.kit.exchange"]  # `kit.exchange` is the function
+    calls = [kit.exchange("test", region_bytes=64, device="cpu") for _ in range(3)]
+    ((key, (stage, _)),) = module._CALLS.items()
+    module._CALLS[key] = stage, itertools.count(2**32)
+    single = kit.exchange("test", region_bytes=64, regions=1, device="cpu")
+    calls.append(kit.exchange("test", region_bytes=64, device="cpu"))
+    right = all((call.peers.rank, call.peers.world) == (rank, size) for call in (*calls, single))
+    calls[0].buffer[1024:] = rank + 1  # as a kernel would, in its own stage; peers read by their tables
+    same = all(call.peers.stages == calls[0].peers.stages != single.peers.stages for call in calls)
+    signals = words_at(calls[0].peers.stages, 1 - rank, 256)
+    return [right, same, [(call.peers.epoch, call.region) for call in (*calls, single)], sum(signals)]
+
+
+def test_an_exchange_counts_calls_and_uses_regions_in_turn(ranks: World) -> None:
+    expected = [(1, 1024 + 64), (2, 1024), (3, 1024 + 64), (0, 1024), (1, 1024)]
+    assert ranks.call(use_an_exchange) == [[True, True, expected, 0]] * 2
+
+
+def test_the_device_sees_peers_as_the_host_wrote_them() -> None:
+    assert (ctypes.sizeof(kit.Peers), kit.Peers.epoch.offset) == (24, 16)
+    header = (cuda.DEVICE_HEADERS / "pkb.cuh").read_text()
+    members = re.search(r"struct Peers \{.*?\n(.*?)\n\};", header, re.S)
+    assert members is not None
+    assert re.findall(r"(\w+)[,;]", re.sub(r"//.*", "", members[1])) == [name for name, *_ in kit.Peers._fields_]
+
+
 def test_architectures_are_written_in_many_ways() -> None:
     assert {normal_arch(text) for text in ("9.0a", "90a", "sm_90a", "compute_90a")} == {"sm_90a"}
     with pytest.raises(ValueError, match="hopper"):
@@ -345,10 +534,12 @@ def test_a_compile_error_inside_a_try_is_not_held_against_the_candidate(tmp_path
 @needs_cuda_compiler
 def test_the_kernels_in_the_manual_compile(tmp_path: Path) -> None:
     manual = (Path(__file__).parents[2] / "docs" / "kit.md").read_text()
-    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", manual, re.S)[:2])
-    assert set(blocks) == {"python", "cuda"}
-    assert kit.compile(blocks["cuda"], name="manual", arch="sm_90a").artifact.path.exists()
-    status, report = prebuild(blocks["python"], tmp_path)
+    blocks = re.findall(r"```(\w+)\n(.*?)```", manual, re.S)
+    kernels = [text for language, text in blocks if language == "cuda"]
+    assert len(kernels) == 2
+    for text in kernels:
+        assert kit.compile(text, name="manual", arch="sm_90a").artifact.path.exists()
+    status, report = prebuild(next(text for language, text in blocks if language == "python"), tmp_path)
     assert (status, report["skipped"]) == (0, [])
     assert [built["name"] for built in report["built"]] == ["one_shot"]
 

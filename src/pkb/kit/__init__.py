@@ -4,13 +4,14 @@ docs/kit.md.
 Needs torch (for launching) and the standard library, nothing else: it runs inside the candidate's rank.
 """
 
-from pkb.kit.arguments import f32, f64, i32, i64, ptr, u32, u64
+from pkb.kit.arguments import aligned, f32, f64, i32, i64, ptr, u32, u64
 from pkb.kit.cpp import build_cpp
 from pkb.kit.cuda import Kernel, Module, compile
 from pkb.kit.driver import DriverError
 from pkb.kit.errors import BuildTimeout, CompileError, CompilerMissing
+from pkb.kit.exchange import Exchange, Peers, exchange
 from pkb.kit.pads import Pads, barrier_pads, buffers, channels, multicast, pointer_table
-from pkb.kit.pipeline import Pipeline, pipeline
+from pkb.kit.pipeline import Pipeline, pipeline, turns
 from pkb.kit.staging import Stage, staging
 
 __all__ = [
@@ -18,16 +19,20 @@ __all__ = [
     "CompileError",
     "CompilerMissing",
     "DriverError",
+    "Exchange",
     "Kernel",
     "Module",
     "Pads",
+    "Peers",
     "Pipeline",
     "Stage",
+    "aligned",
     "barrier_pads",
     "buffers",
     "build_cpp",
     "channels",
     "compile",
+    "exchange",
     "f32",
     "f64",
     "i32",
@@ -37,6 +42,7 @@ __all__ = [
     "pointer_table",
     "ptr",
     "staging",
+    "turns",
     "u32",
     "u64",
 ]

@@ -54,6 +54,12 @@ def ptr(address: int) -> ctypes.c_uint64:
     return ctypes.c_uint64(address)
 
 
+def aligned(tensor: Any) -> Any:
+    """The tensor, or a copy where it is not contiguous or not aligned to 16 bytes, as a view need not be."""
+    tensor = tensor.contiguous()
+    return tensor.clone() if tensor.data_ptr() % 16 else tensor
+
+
 # Bound once: this runs on every launch, between two microseconds that count.
 _ctypes_bases: tuple[Any, ...] = (ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array)
 _address = ctypes.addressof

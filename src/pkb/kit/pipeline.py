@@ -44,3 +44,14 @@ def pipeline(name: str, *, blocks: int, slot_bytes: int, device: Any, group: Any
     if key not in _PIPELINES:
         _PIPELINES[key] = Pipeline(name, blocks=blocks, slot_bytes=slot_bytes, device=device, group=group)
     return _PIPELINES[key]
+
+
+def turns(nbytes: int, *, blocks: int, least: int, most: int, unit: int = 16) -> tuple[int, int, int]:
+    """How blocks share out so many bytes: the number of blocks, that of turns, and the bytes of a block in a turn.
+
+    At most `blocks` (all that wait must run at once: `kernel.resident_blocks`), and fewer if a block had less than
+    `least` bytes. All turns are of one size, at most `most` and a multiple of `unit`, of which `most` is one too.
+    """
+    blocks = max(1, min(blocks, nbytes // least))
+    count = max(1, -(-nbytes // (blocks * most)))
+    return blocks, count, -(-nbytes // (blocks * count * unit)) * unit

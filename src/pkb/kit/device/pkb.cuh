@@ -183,7 +183,8 @@ __device__ __forceinline__ bool await_all(u32* const* counts, u32 rank, u32 worl
 template <u32 AHEAD>
 __device__ __forceinline__ constexpr u32 pipeline_slots() { return 2 * AHEAD + 2; }
 template <u32 AHEAD, class Produce, class Consume>
-__device__ __forceinline__ void pipeline(u32* const* counts, u32 rank, u32 world, u32 base, u32 turns, Produce produce, Consume consume) {
+__device__ __forceinline__ void pipeline(u32* const* counts, u32 rank, u32 world, u32 base, u32 turns, Produce produce,
+                                         Consume consume) {
   const u32 channel = block_in_grid();
   for (u32 turn = 0; turn < turns + AHEAD; ++turn) {
     if (turn < turns) {
@@ -217,6 +218,28 @@ __device__ __forceinline__ bool barrier_world(u32* const* pads, u32 rank, u32 wo
   if (block_in_grid() == 0) met = barrier_epoch(pads, rank, world, channel, timeout_ns);
   barrier_grid(counter);
   return met;
+}
+
+// The end of a kernel that wrote to its peers: the last of its blocks tells them, and waits until theirs have told. So the
+// kernel ends when all ranks' data of this exchange have come, and the next one in the stream just reads them. One block
+// waits, and when all others have done their work: a grid may have any size. Every thread of all blocks must call it, and all
+// ranks must make the same calls. `exchange` is 0, 1, ...: a kernel that ends so has its own among those of one call.
+struct Peers {          // kit.exchange makes it, anew for every call
+  char* const* stages;  // of all ranks: 512 bytes of signals (exchanges * world of them), 512 of counters, then data
+  int rank, world;
+  u32 epoch;  // of the call: rises from 1
+};
+__device__ __forceinline__ void finish_grid(const Peers& p, u32 exchange) {
+  __shared__ bool last;
+  u32* const* signals = reinterpret_cast<u32* const*>(p.stages);
+  u32* arrived = signals[p.rank] + 128 + exchange;
+  __syncthreads();
+  if (thread_in_block() == 0) last = add_acq_rel_gpu(arrived, 1) == blocks_in_grid() - 1;
+  __syncthreads();
+  if (!last) return;
+  if (thread_in_block() == 0) *arrived = 0;  // for the next call
+  announce(signals, p.rank, p.world, exchange, p.epoch);
+  await_all(signals, p.rank, p.world, exchange, p.epoch);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -263,6 +286,33 @@ __device__ __forceinline__ void st_fresh(void* p, uint4 v) {
                ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
+// Read or written once, and the first to leave L2 when it is full: for arguments and results, where slots should stay in it.
+__device__ __forceinline__ uint4 ld_leaving(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.cs.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ void st_leaving(void* p, uint4 v) {
+  asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
+// load(i) for i from begin to end, AT_ONCE at once, then use(i, what was loaded) in order: a thread that waits for each load
+// before it asks for the next gets a fraction of the bandwidth.
+template <u32 AT_ONCE, class Load, class Use>
+__device__ __forceinline__ void in_flight(u32 begin, u32 end, Load load, Use use) {
+#pragma unroll 1  // short code: its first run waits for every line of it
+  for (; begin < end; begin += AT_ONCE) {
+    uint4 v[AT_ONCE];
+#pragma unroll
+    for (u32 j = 0; j < AT_ONCE; ++j)
+      if (begin + j < end) v[j] = load(begin + j);
+#pragma unroll
+    for (u32 j = 0; j < AT_ONCE; ++j)
+      if (begin + j < end) use(begin + j, v[j]);
+  }
+}
+
 // Copies `bytes` with `threads` threads, of which this is number `thread`. Either side may be a peer; pushing (peer `to`) is
 // faster than pulling, because a store does not wait for an answer. Four loads fly at once. 16-byte alignment of both makes it
 // fast, any alignment is right. No ordering: a barrier must follow before the receiver reads.
@@ -297,8 +347,8 @@ __device__ __forceinline__ void copy_grid(void* to, const void* from, u64 bytes)
 // Arithmetic on 16 bytes: 4 fp32, 8 bf16, 8 fp16 or 2 fp64
 //
 // Lanes<T>::accumulate widens into fp32 sums (do that when you add many ranks: adding in bf16 rounds at every step and the
-// judge sees it), Lanes<T>::pack rounds once at the end, Lanes<T>::add is the packed add. T is pkb::f32, pkb::bf16, pkb::f16 or pkb::f64,
-// wide_t<T> what sums are kept in.
+// judge sees it), Lanes<T>::pack rounds once at the end, Lanes<T>::add is the packed add. T is pkb::f32, pkb::bf16, pkb::f16 or
+// pkb::f64, wide_t<T> what sums are kept in.
 
 struct f32 {};
 struct bf16 {};
@@ -431,6 +481,32 @@ struct Lanes<f64> {
 template <class T>
 using wide_t = decltype(Lanes<T>::get(nullptr));  // float, or double for fp64
 
+// The larger of one fp32, or of each of two bf16 or fp16; of all lanes of 16 bytes; and the largest lane of 16 bytes.
+__device__ __forceinline__ u32 larger(f32, u32 a, u32 b) {
+  return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
+}
+__device__ __forceinline__ u32 larger(bf16, u32 a, u32 b) {
+  u32 c;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+  return c;
+}
+__device__ __forceinline__ u32 larger(f16, u32 a, u32 b) {
+  u32 c;
+  asm("max.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+  return c;
+}
+template <class T>
+__device__ __forceinline__ uint4 max_lanes(uint4 a, uint4 b) {
+  return make_uint4(larger(T{}, a.x, b.x), larger(T{}, a.y, b.y), larger(T{}, a.z, b.z), larger(T{}, a.w, b.w));
+}
+template <class T>
+__device__ __forceinline__ float top_lane(uint4 v) {
+  const u32 top = larger(T{}, larger(T{}, v.x, v.y), larger(T{}, v.z, v.w));
+  const unsigned short low = (unsigned short)top, high = (unsigned short)(top >> 16);
+  if constexpr (Lanes<T>::size == 4) return __uint_as_float(top);
+  else return fmaxf(Lanes<T>::get(&low), Lanes<T>::get(&high));
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Parts: a tensor cut over the blocks of a grid, the same way on every rank
 
@@ -446,8 +522,9 @@ __device__ __forceinline__ Part part_of_block(u64 total) {
   return Part{begin, total - begin < chunk ? total - begin : chunk};
 }
 
-// to[0..bytes) = the sum over all ranks of buffers[rank] + from, by the threads of this block; sums in fp32 (fp64 for f64), in rank order, so
-// all ranks that compute it get the same bits. `bytes` is a multiple of the element size; 16-byte alignment makes it fast.
+// to[0..bytes) = the sum over all ranks of buffers[rank] + from, by the threads of this block; sums in fp32 (fp64 for f64), in
+// rank order, so all ranks that compute it get the same bits. `bytes` is a multiple of the element size; 16-byte alignment
+// makes it fast.
 template <class T>
 __device__ __forceinline__ void reduce_block(void* to, char* const* buffers, u64 from, u64 bytes, u32 world) {
   char* out = static_cast<char*>(to);

@@ -6,7 +6,7 @@
 // equal pieces that a block moves at once, such as the same chunk for every peer: many short rows fly together where
 // one at a time would wait.
 //
-// Slots are meant to stay in L2. So what is read or written once (arguments, results) goes there marked to leave first.
+// Slots are meant to stay in L2. So what is read or written once (arguments, results) goes by ld_leaving and st_leaving.
 //
 // Any alignment is right. The arguments `misfit` are addresses and strides of what is not a slot, joined by `|`: the
 // copies take the widest loads that fit them. Ranks need not agree in that, since slots look the same whichever way
@@ -19,17 +19,6 @@
 #endif
 
 namespace pkb {
-
-// 16 bytes that are read or written once: the first to leave L2 when it is full.
-__device__ __forceinline__ uint4 ld_leaving(const void* p) {
-  uint4 v;
-  asm volatile("ld.global.cs.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
-  return v;
-}
-__device__ __forceinline__ void st_leaving(void* p, uint4 v) {
-  asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
 
 // 1, 2 or 4 bytes, for what is not aligned to 16.
 __device__ __forceinline__ u32 ld_narrow(const char* p, u32 size) {

@@ -1,0 +1,110 @@
+"""The emulator itself: it must stop at what would fault or hang on a GPU, and show what a GPU would show."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from emulate import Emulator, why_not
+from ptx import UnknownInstruction, to_cpp
+from world import RankError, World
+
+RESIDENT = 2
+
+
+def launch(rank: int, size: int, folder: str, source: str, grid: int, threads: int) -> list[int]:
+    """16 int32 that the kernel `k(int* out)` may write; 7 where it does not."""
+    emulator = Emulator(Path(folder), resident=RESIDENT, edits={})
+    emulator.runtime.emu_configure(1, 1.0)
+    out = torch.full((16,), 7, dtype=torch.int32)
+    head = '#include "pkb_mma.cuh"\nusing namespace pkb;\nextern "C" __global__ void k(int* out) {'
+    emulator.compile(head + source + "}").kernel("k")[grid, threads, 1024](out)
+    return out.tolist()
+
+
+class Machine:
+    """One rank that is started anew when a kernel has killed it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.world, self.folder = World(1), folder
+
+    def run(self, source: str, *, grid: int = 1, threads: int = 32) -> list[int]:
+        return self.world.call(launch, str(self.folder), source, grid, threads)[0]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    machine = Machine(tmp_path_factory.mktemp("machine"))
+    yield machine
+    machine.world.close()
+
+
+WAIT_FOR_ALL = "add_release_sys((u32*)out, 1); wait_reaches((u32*)out, 7 + gridDim.x);"
+
+
+def test_blocks_wait_for_each_other_as_far_as_they_are_resident(machine: Machine) -> None:
+    assert machine.run(WAIT_FOR_ALL, grid=RESIDENT, threads=1)[0] == 7 + RESIDENT
+    with pytest.raises(RankError, match="died with exit code -6"):
+        machine.run(WAIT_FOR_ALL, grid=RESIDENT + 1, threads=1)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "st_weak((char*)out + 4, uint4{});",
+        "st_stream((char*)out + 8, uint4{});",
+        "*(double*)((char*)out + 4) = 0;",
+        "if (threadIdx.x < 16) __syncthreads(); else __syncwarp();",
+        "wait_reaches((u32*)out, 8);",
+    ],
+    ids=["unaligned", "unaligned assembly", "unaligned element", "divided barrier", "no signal"],
+)
+def test_what_faults_or_hangs_ends_the_rank(source: str, machine: Machine) -> None:
+    with pytest.raises(RankError, match="died with exit code -"):
+        machine.run(source)
+
+
+def test_threads_that_have_ended_count_as_come_to_a_barrier(machine: Machine) -> None:
+    assert machine.run("if (threadIdx.x > 3) return; __syncthreads(); out[threadIdx.x] = 1;")[:5] == [1, 1, 1, 1, 7]
+
+
+COPY = "extern __shared__ int s[]; copy_async(s, out, 16); commit_async(); wait_async<%d>(); out[4] = s[0];"
+
+
+def test_a_copy_is_there_when_waited_for_and_not_before(machine: Machine) -> None:
+    assert machine.run(COPY % 0, threads=1)[4] == 7
+    assert machine.run(COPY % 1, threads=1)[4] == -1  # what shared memory is full of
+
+
+def test_one_thread_does_not_see_what_another_is_still_to_write(machine: Machine) -> None:
+    race = "extern __shared__ int s[]; s[threadIdx.x] = threadIdx.x; {} if (threadIdx.x < 16) out[threadIdx.x] = s[{}];"
+    neighbour = "(threadIdx.x + 1) % 32"
+    assert machine.run(race.format("__syncthreads();", neighbour)) == list(range(1, 17))
+    assert machine.run(race.format("", neighbour)) != list(range(1, 17))
+
+
+def test_the_product_of_the_tensor_cores_is_right(machine: Machine) -> None:
+    """Row 1 of a product of a 16 x 16 matrix with 1 at (1, 2) and 3 at (1, 9), all bf16, with b[k][n] = k + n / 8."""
+    source = """
+    extern __shared__ char s[];
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < 256; ++i) Lanes<bf16>::put(s + 2 * i, i == 18 ? 1.f : i == 25 ? 3.f : 0.f);
+      for (int i = 0; i < 128; ++i) Lanes<bf16>::put(s + 512 + 2 * i, i / 8 + i % 8 / 8.f);
+    }
+    __syncthreads();
+    u32 a[4], b[4];
+    ldmatrix(a, s + 32 * (threadIdx.x % 16) + 16 * (threadIdx.x / 16));
+    ldmatrix_trans(b, s + 512 + 16 * (threadIdx.x % 16));
+    float c[4] = {};
+    mma(bf16{}, c, a, b[0], b[1]);
+    if (threadIdx.x / 4 == 1) out[threadIdx.x % 4 * 2] = 2 * c[0], out[threadIdx.x % 4 * 2 + 1] = 2 * c[1];
+    """
+    assert machine.run(source)[:8] == [2 * (2 + 27) + n for n in range(8)]
+
+
+def test_an_instruction_without_a_meaning_stops_the_build() -> None:
+    with pytest.raises(UnknownInstruction, match=r"bar\.arrive 1, 64;"):
+        to_cpp('void f() { asm volatile("bar.arrive 1, 64;" ::: "memory"); }')

@@ -1,0 +1,128 @@
+"""Would test_kernels.py notice? Each kernel with one fault, mostly a missing wait, must come out wrong, hang or trap.
+
+That is a matter of chance, since a fault shows only where ranks are far enough apart. So each mutant gets many calls, late
+ranks, and a few seeds.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+from cases import Case, Edits
+from ranks import Run
+from test_kernels import ALWAYS, NEVER, SHAPES, heads, product, rows
+
+# Faults in the headers, for all kernels that use the part.
+AWAIT = {"pkb.cuh": [("    await_all(counts, rank, world, channel, base + turn - AHEAD + 1);\n", "")]}
+ANNOUNCE = {"pkb.cuh": [("      announce(counts, rank, world, channel, base + turn + 1);\n", "")]}
+TOO_EARLY = {"pkb.cuh": [("  __syncthreads();  // the writes of all threads come before\n", "")]}
+UNMET = {"pkb.cuh": [("  __syncthreads();  // and the reads of all threads after\n", "")]}
+ONE_SLOT = {"pkb_collective.cuh": [("(base + turn) % slots_each", "0 * slots_each")]}
+FINISH = {"pkb.cuh": [("  await_all(signals, p.rank, p.world, exchange, p.epoch);\n", "")]}
+NOT_LAST = {"pkb.cuh": [("  if (!last) return;\n", "  if (block_in_grid()) return;\n")]}
+COPIES = {"pkb_mma.cuh": [("      wait_async<STAGES - 2>();\n", "      wait_async<STAGES - 1>();\n")]}
+
+SMALL = {"THREADS": 32, "LEAST_BYTES": 64}
+TURN, CHUNK = {**SMALL, "TURN_BYTES": 512}, {**SMALL, "CHUNK_BYTES": 512}
+SHOTS = {**TURN, "ONE_SHOT_BYTES": 2000}
+FUSED, PUSHED = {"FUSED_FLOPS": ALWAYS}, {"FUSED_FLOPS": NEVER, "PUSH_FLOPS": ALWAYS}
+PULLED = {"FUSED_FLOPS": NEVER, "PUSH_FLOPS": NEVER}
+NO_WAIT = (("  await_all(counts, rank, world, blockIdx.x, base + 1);\n", ""),)
+NO_FIRST_WAIT = (("    await_all(counts, rank, world, blockIdx.x, base + turn + 1);\n", ""),)
+NO_SECOND_WAIT = (("    await_all(counts, rank, world, blockIdx.x, base + turns + turn + 1);\n", ""),)
+UNPUBLISHED = (("        self.meet(*self.pads)  # all have published\n", ""),)
+OVERWRITTEN = (("        self.meet(*self.pads)  # all have read: the next call may publish\n", ""),)
+NOTICED = r"rank \d: (call \d+, .*(values differ|different bits)|died with exit code -|no answer)"
+SQUARES = (product(64, 64, 32),)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    fault: str
+    case: Case
+    quick: bool = False
+    """Run in every session: the others are marked slow, since each is a build of its own."""
+
+
+def mutant(
+    fault: str,
+    problem: int,
+    *,
+    world: int = 3,
+    sizes: tuple[str | Mapping[str, int], ...] = SHAPES,
+    headers: Mapping[str, Edits] | None = None,
+    edits: Edits = (),
+    quick: bool = False,
+    calls: int = 24,
+    **constants: int,
+) -> Mutant:
+    case = Case(
+        problem, world, sizes, calls=calls, constants=constants, edits=edits, header_edits=headers or {}, late=0.6
+    )
+    return Mutant(fault, case, quick)
+
+
+MUTANTS = [
+    mutant("no await", 1, headers=AWAIT, **SHOTS),
+    mutant("one slot", 1, headers=ONE_SLOT, **SHOTS),
+    mutant("no await", 2, headers=AWAIT, **CHUNK),
+    mutant("announces too early", 2, headers=TOO_EARLY, **CHUNK),
+    mutant("no await", 3, headers=AWAIT, **CHUNK),
+    mutant("one slot", 3, headers=ONE_SLOT, **CHUNK),
+    mutant("no await", 4, headers=AWAIT, **SHOTS),
+    mutant("one thread waits", 4, headers=UNMET, **SHOTS),
+    mutant("no await", 5, headers=AWAIT, quick=True, **CHUNK),
+    mutant("no announce", 5, headers=ANNOUNCE, calls=2, **CHUNK),
+    mutant("announces too early", 6, headers=TOO_EARLY, quick=True, **CHUNK),
+    mutant("one slot", 6, headers=ONE_SLOT, **CHUNK),
+    mutant("no await", 7, headers=AWAIT, **TURN),
+    mutant("one slot", 7, headers=ONE_SLOT, **TURN),
+    mutant("one slot", 8, headers=ONE_SLOT, quick=True, **TURN),
+    mutant("no announce", 8, headers=ANNOUNCE, calls=2, quick=True, **TURN),
+    mutant("no wait for products", 13, sizes=SQUARES, edits=NO_WAIT, **PULLED),
+    mutant("no wait for parts", 13, sizes=SQUARES, edits=NO_FIRST_WAIT, **FUSED),
+    mutant("no wait for sums", 13, sizes=SQUARES, edits=NO_SECOND_WAIT, **FUSED),
+    mutant("operands not waited for", 13, world=2, sizes=(product(64, 64, 128),), headers=COPIES, calls=2, **FUSED),
+    mutant("no await", 16, sizes=(product(66, 64, 72),), headers=AWAIT, **FUSED),
+    mutant("no wait for products", 16, sizes=("tiny",), edits=NO_WAIT, **PUSHED),
+    mutant("no await", 17, sizes=("tiny",), headers=AWAIT, THREADS=64, CHUNK_BYTES=200),
+    mutant("announces too early", 17, sizes=("tiny",), headers=TOO_EARLY, THREADS=64, CHUNK_BYTES=200),
+    mutant("no await", 45, sizes=(rows(52, 64),), headers=AWAIT, THREADS=64, PIECE_BYTES=128),
+    mutant("one thread waits", 45, sizes=(rows(52, 64),), headers=UNMET, THREADS=64, PIECE_BYTES=128),
+    mutant("no await", 54, sizes=("tiny",), headers=AWAIT),
+    mutant("no wait for what is published", 54, sizes=(heads(2, 21, 3, 8),), edits=UNPUBLISHED, SMALL_WORK=0),
+    mutant("overwritten too early", 54, sizes=(heads(2, 21, 3, 8),), edits=OVERWRITTEN, SMALL_WORK=0),
+    mutant("no wait for peers", 72, sizes=("tiny",), headers=FINISH),
+    mutant("no wait for other blocks", 72, sizes=("odd",), headers=NOT_LAST),
+    mutant("no wait for peers", 81, sizes=("odd",), headers=FINISH, quick=True, MANY_PAIR_PIXELS=0),
+    mutant("no wait for other blocks", 81, sizes=("odd",), headers=NOT_LAST, MANY_PAIR_PIXELS=0),
+    mutant("no wait for peers", 82, sizes=("odd",), headers=FINISH),
+    mutant("no wait for other blocks", 82, sizes=("odd",), headers=NOT_LAST),
+]
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(
+            m, id=f"{m.case.problem:02d}-{m.fault.replace(' ', '-')}", marks=[] if m.quick else pytest.mark.slow
+        )
+        for m in MUTANTS
+    ],
+)
+def test_a_fault_is_noticed(mutant: Mutant, run: Run) -> None:
+    sound = replace(mutant.case, edits=(), header_edits={})
+    assert run(sound) == "", "the case must be right without the fault"
+    for seed in range(1, 6):
+        found = run(replace(mutant.case, seed=seed), wait_s=2.0)
+        if found:
+            assert re.search(NOTICED, found), f"not by the fault, but by: {found}"
+            return
+    pytest.fail(f"{mutant.case.problem}: {mutant.fault}: five times nothing was wrong")
+
+
+def test_every_kernel_has_a_mutant() -> None:
+    from test_kernels import CASES
+
+    assert {mutant.case.problem for mutant in MUTANTS} == {case.problem for case in CASES}
