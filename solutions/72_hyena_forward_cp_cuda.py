@@ -271,11 +271,13 @@ def solution(x1_seq, x2_seq, v_seq, h, conv_bias, num_groups, group_dim, group=N
     room = -(-nbytes // 16) * 16
     peers, at_z, stage = kit.exchange("hyena", region_bytes=2 * room, regions=1, device=device, group=group)
     at_y = at_z + room
-    send, sizes = MODULE.kernel(f"send_{TYPES[dtype]}"), (kit.i32(batch), kit.i32(own), runs)
+    send, gate = (MODULE.kernel(f"{name}_{TYPES[dtype]}") for name in ("send", "gate"))
+    sizes = kit.i32(batch), kit.i32(own), runs
     processors = torch.cuda.get_device_properties(device).multi_processor_count
     rows = min(4 * processors, -(-batch * channels * pieces // 16))
-    send[rows, 512](peers, x2, v, *sizes, at_z, kit.i32(0))
-
+    # All memory and the largest kernel before the first launch that waits for peers.
+    out = torch.empty((batch, local, channels), dtype=dtype, device=device)
+    convolve = None
     if dtype in KINDS and length <= STEPS << IN_BLOCK[-1]:
         steps = 1 if length <= 1 << IN_BLOCK[-1] else STEPS
         log = next(bits for bits in IN_BLOCK if length <= steps << bits)
@@ -285,15 +287,17 @@ def solution(x1_seq, x2_seq, v_seq, h, conv_bias, num_groups, group_dim, group=N
         work = Work(h.data_ptr(), bias.data_ptr(), scratch.data_ptr(), at_z, at_y)
         work.batch, work.own, work.group_dim, work.filter = batch, own, group_dim, h.shape[1]
         work.length, work.steps, work.kind, work.runs = length, steps, KINDS[dtype], runs
-        kernel[blocks, threads, shared](peers, work)
+        convolve = kernel[blocks, threads, shared]
+
+    send[rows, 512](peers, x2, v, *sizes, at_z, kit.i32(0))
+    if convolve is not None:
+        convolve(peers, work)
     else:
         z = stage[at_z : at_z + nbytes].view(dtype).view(batch, own, length)
         y = _convolve(z, h, bias, rank * own, num_groups // world, group_dim)
         send[rows, 512](peers, y, 0, *sizes, at_y, kit.i32(1))
-
-    out = torch.empty((batch, local, channels), dtype=dtype, device=device)
     grid = (-(-local // 64), -(-channels // 64), batch)
-    MODULE.kernel(f"gate_{TYPES[dtype]}")[grid, 256](x1, stage[at_y:], out, kit.i32(channels), kit.i32(local))
+    gate[grid, 256](x1, stage[at_y:], out, kit.i32(channels), kit.i32(local))
     return out
 
 

@@ -334,11 +334,11 @@ def solution(vocab_parallel_logits, target, tp_group=None, top_k=None, top_p=1.0
     keep = min(k, width)
     share = tokens if tokens <= FEW_TOKENS or world == 1 else tokens // world
     peers, region, results, stage = _regions(4 * world * share * (keep + 2), 4 * tokens, logits.device, group)
+    out = torch.empty((batch, seq), dtype=torch.float32, device=logits.device)
     vectors = -(-width * logits.element_size() // 16)
     threads = next((n for n in (256, 512) if vectors <= n * CACHED), 1024)
     sizes = (kit.i32(tokens), kit.i32(share), kit.i32(width), kit.i32(keep))
     MODULE.kernel(f"select_{TYPES[logits.dtype]}")[-(-tokens // ROWS), threads](peers, logits, target, *sizes, region)
-    out = torch.empty((batch, seq), dtype=torch.float32, device=logits.device)
     dropped = kit.f32(1.0 - top_p if top_p is not None and top_p < 1.0 else -1.0)
     shared = 4 * (world * keep + k)
     MODULE.kernel("merge")[share, 128, shared](peers, target, out, *sizes, kit.i32(k), dropped, region, results)

@@ -72,6 +72,10 @@ _KIT_SYSTEM = frozenset(
         "barrier_block",
         "barrier_epoch",
         "barrier_world",
+        "announce",
+        "await_all",
+        "pipeline",
+        "finish_grid",
     }
     | {"ld_fresh", "st_fresh"}
 )

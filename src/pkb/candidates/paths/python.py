@@ -48,7 +48,7 @@ _FACTS = frozenset(
     }
     | {"get_device", "untyped_storage", "is_floating_point"}
 )
-_KIT_POINTERS = ("pkb.kit.buffers", "pkb.kit.barrier_pads", "pkb.kit.pads")
+_KIT_POINTERS = ("pkb.kit.buffers", "pkb.kit.barrier_pads", "pkb.kit.pads", "pkb.kit.pipeline", "pkb.kit.exchange")
 _SIGNALS = frozenset({"put_signal", "wait_signal"})
 _ASKS = (
     "builtins.bool",
