@@ -32,6 +32,8 @@ MEMORY_SHARE = 0.25
 """Of the platform's memory that arguments and outputs of calls that are held together may take."""
 STAGE_BYTES = 16e9
 """What one stage may hand from side to side, all ranks together: some seconds of copying through the host."""
+TIMING_BYTES = 40e9
+"""The same for the fewest calls in all rounds of timing: with few rounds, one that was disturbed decides."""
 RACES_TRUTH_S = 120.0
 """What finding the truths of all calls of the race stage may take."""
 LEAST_CALLS = 2
@@ -74,7 +76,7 @@ class Pace:
     def timing(self) -> TimingPace:
         """Both sides hold arguments and outputs of one batch, stamped or queued; what moves is mostly arguments."""
         fitting = self._fitting(2 * (self.argument_bytes + self.call_bytes.outputs), self.plan.calls_per_round)
-        batches = int(STAGE_BYTES / max(1, self.argument_bytes * LEAST_CALLS))
+        batches = int(TIMING_BYTES / max(1, self.argument_bytes * LEAST_CALLS))
         rounds = max(min(LEAST_ROUNDS, self.plan.timing_rounds), min(self.plan.timing_rounds, batches // 2 - 1))
         affordable = int(STAGE_BYTES / max(1, self.argument_bytes * 2 * (rounds + 1)))
         return TimingPace(max(LEAST_CALLS, min(fitting, affordable)), rounds)

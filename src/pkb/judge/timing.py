@@ -233,6 +233,8 @@ def _conclude(
         first_call_us=first_call_us,
         reference_samples_us=tuple(map(tuple, reference.calls_us)),
         candidate_samples_us=tuple(map(tuple, candidate.calls_us)),
+        reference_walls_us=tuple(reference.wall_us),
+        candidate_walls_us=tuple(candidate.wall_us),
         note=note,
     )
     if clock.contradicts:

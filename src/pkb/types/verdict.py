@@ -147,6 +147,9 @@ class Timing:
     first_call_us: float | None
     reference_samples_us: tuple[tuple[float, ...], ...] = ()
     candidate_samples_us: tuple[tuple[float, ...], ...] = ()
+    reference_walls_us: tuple[float, ...] = ()
+    candidate_walls_us: tuple[float, ...] = ()
+    """By round: what `reference_wall_us` and `candidate_wall_us` are the medians of."""
     note: str = ""
     roofline: Roofline | None = None
     """None where nothing is known of the hardware, and for times that are not believed."""
