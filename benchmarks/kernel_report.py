@@ -64,7 +64,7 @@ def page(rows: dict[tuple[int, str, int], Row], hardware: Hardware) -> str:
             lines += [
                 f"## Size `{size}`, {ranks} ranks",
                 "",
-                f"{len(here)} judged. The interval lies above 1 for {faster}; the judge's own clock confirms {confirmed} of them.",
+                f"{len(here)} judged. The interval lies above 1 for {faster}; the judge's own clock confirms {confirmed}.",
                 "",
                 "| kernel | PyTorch + NCCL us | ours us | speedup (95 % interval) | of what the probe reached |",
                 "|---|---|---|---|---|",
