@@ -185,6 +185,7 @@ __device__ __forceinline__ constexpr u32 pipeline_slots() { return 2 * AHEAD + 2
 template <u32 AHEAD, class Produce, class Consume>
 __device__ __forceinline__ void pipeline(u32* const* counts, u32 rank, u32 world, u32 base, u32 turns, Produce produce,
                                          Consume consume) {
+  static_assert((AHEAD & (AHEAD + 1)) == 0, "AHEAD is 0, 1, 3 or 7: slots must still go round when the count of turns wraps");
   const u32 channel = block_in_grid();
   for (u32 turn = 0; turn < turns + AHEAD; ++turn) {
     if (turn < turns) {
