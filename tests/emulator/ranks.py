@@ -8,8 +8,9 @@ from pathlib import Path
 from cases import Case, run_case
 from world import RankError, World
 
-PRELOADED = ["torch", "torch.distributed", "torch.nn.attention.bias", "cases"]
-# Imported once, not once a rank (if no other test has started ranks before).
+PRELOADED = ["torch", "torch.distributed", "cases"]
+# Imported once, not once a rank (if no other test has started ranks before). Nothing that brings Triton: other tests' ranks are
+# forked from the same process, and those that interpret Triton must say so before they import it.
 multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
 
 WAIT_S = 60.0

@@ -34,9 +34,11 @@ def honest(tensor):
 
 def _patched(original):
     def pack(tree):
-        description, fd = original(tree)
-        os.truncate(fd, 10)
-        return description, fd
+        description, fd = original(tree)  # sealed: it can no longer be cut
+        os.close(fd)
+        short = os.memfd_create("short")
+        os.truncate(short, 10)
+        return description, short
 
     return pack
 
