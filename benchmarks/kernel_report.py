@@ -35,9 +35,7 @@ def utilisation(row: Row, hardware: Hardware) -> float:
     return float(bound / row["timing"]["candidate_us"])
 
 
-def cells(row: Row | None, hardware: Hardware) -> list[str]:
-    if row is None:
-        return ["not judged", "", "", ""]
+def cells(row: Row, hardware: Hardware) -> list[str]:
     if row["verdict"] != "correct" or row["communication"] != "custom" or not row["timing"]:
         return [f"{row['verdict']}, communication {row['communication']}", "", "", ""]
     t = row["timing"]

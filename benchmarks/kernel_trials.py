@@ -3,24 +3,27 @@
     python benchmarks/kernel_trials.py solutions/*.py [--platform auto] [--ranks 8] [--sizes paper,real] [--out FILE.jsonl]
     python benchmarks/kernel_trials.py solutions/45*.py --sizes real --replace 'PIECE_BYTES = 4096=>PIECE_BYTES = 8192'
 
-It is no judge: kernels run unguarded, beside the reference in the same processes, on two sets of data, and times are medians of
+It is no judge: kernels run unguarded, beside the reference in the same processes, on few sets of data, and times are medians of
 few calls. What it is for is a second or two a kernel instead of ten. `--replace` tries every file again with a piece of it
 changed, or several, joined by ` && `. A kernel that hangs or crashes costs its own row and a new start of the ranks.
 """
 
 import argparse
 import faulthandler
+import importlib
 import importlib.util
 import json
 import mmap
 import os
 import select
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +85,12 @@ def serve(rank: int, world: int, folder: Path, device_index: int, device_kind: s
             return  # ranks may have parted: start again
 
 
+@cache
 def gloo() -> Any:
+    """For what ranks tell each other here, beside the group that is timed."""
     import torch.distributed as dist
 
-    global _GLOO
-    try:
-        return _GLOO
-    except NameError:
-        _GLOO = dist.new_group(backend="gloo")
-        return _GLOO
+    return dist.new_group(backend="gloo")
 
 
 def merged(answers: list[dict[str, Any]]) -> dict[str, Any]:
@@ -115,13 +115,14 @@ def trial(
     import torch
     import torch.distributed as dist
 
+    from pkb.judge.timing import MAX_COVER_US
     from pkb.problems import get
     from pkb.problems.base import DTYPES
     from pkb.problems.compare import Context
     from pkb.problems.draw import Draw, GroupRef
     from pkb.rank.execute import Schedule, run_batch
     from pkb.rank.trees import describe
-    from pkb.rank.truth import compare_trees, widen
+    from pkb.rank.truth import compare_trees, outcome, widen
 
     began = time.monotonic()
     problem = get(Path(case["file"]).name.split("_", 1)[0])
@@ -141,18 +142,14 @@ def trial(
         )  # fmt: skip
         return {k: dist.group.WORLD if isinstance(v, GroupRef) else v for k, v in problem.inputs(draw).items()}
 
-    def output(function: Any, values: dict[str, Any]) -> dict[str, Any]:
-        returned = function(*values.values())
-        return {"returned": returned, "mutated": {name: values[name] for name in problem.mutates}}
-
     ratio, what = 0.0, ""
     large = case["size"] == "real"
     for call in (0,) if large else (0, 1, 2):
-        native = output(problem.reference, arguments(call))
+        native = outcome(problem.reference, problem, arguments(call))
         dtypes = [t.dtype for t in describe(native)[1]]
         wide = problem.truth == "float64" and not large
-        truth = output(problem.reference, widen(arguments(call))) if wide else native
-        got = output(module.solution, arguments(call))
+        truth = outcome(problem.reference, problem, widen(arguments(call))) if wide else native
+        got = outcome(module.solution, problem, arguments(call))
         context = Context(arguments=arguments(call), rank=rank, world_size=world, dtype=DTYPES[dtype])
         device.synchronize()
         dist.barrier(group=gloo())
@@ -167,31 +164,26 @@ def trial(
     held = {slot: arguments(10 + slot) for slot in range(sets)}
     calls = 4 if bytes_held > 500e6 else CALLS
     slots = [i % sets for i in range(calls)]
-    host = 0.0
     device.synchronize()
     dist.barrier(group=gloo())
+
+    def timed(function: Any, slots: list[int], cover_us: float) -> tuple[list[tuple[int, int]], float]:
+        """Start and end of each call on this rank, and how long a call keeps the host of the slowest."""
+        batch = run_batch(
+            function, held, Schedule(slots=slots, aligned=True, cover_us=cover_us), device=device, barrier=barrier,
+            mutates=tuple(problem.mutates), returns_input=problem.returns_input, on_step=lambda text: None,
+        )  # fmt: skip
+        hosts = [0.0] * world
+        dist.all_gather_object(hosts, statistics.median(r.host_us for r in batch.records), group=gloo())
+        return [(r.start_ns, r.end_ns) for r in batch.records], max(hosts)
+
     for side, function in (("reference", problem.reference), ("candidate", module.solution)):
-        for cover in (0.0, None):
-            schedule = Schedule(
-                slots=slots[:3] if cover == 0.0 else slots,
-                aligned=True,
-                cover_us=0.0 if cover == 0.0 else min(5000.0, 1.5 * host + 50),
-            )
-            batch = run_batch(
-                function, held, schedule, device=device, barrier=barrier, mutates=tuple(problem.mutates),
-                returns_input=problem.returns_input, on_step=lambda text: None,
-            )  # fmt: skip
-            spent = sorted(r.host_us for r in batch.records)
-            mine = [0.0] * world
-            dist.all_gather_object(mine, spent[len(spent) // 2], group=gloo())
-            host = max(mine)
-        answer[side] = [(r.start_ns, r.end_ns) for r in batch.records]
-        answer[f"{side}_host_us"] = host
-        del batch
+        _, host_us = timed(function, slots[:3], 0.0)
+        answer[side], answer[f"{side}_host_us"] = timed(function, slots, min(MAX_COVER_US, 1.5 * host_us + 50))
     dist.barrier(group=gloo())  # nobody reads a peer's buffers any more
     if device.torch_device.type == "cuda":
-        sys.modules["pkb.kit.pipeline"]._PIPELINES.clear()  # type: ignore[attr-defined]
-        sys.modules["pkb.kit.staging"]._STAGES.clear()  # type: ignore[attr-defined]
+        for place, kept in (("pipeline", "_PIPELINES"), ("exchange", "_CALLS"), ("staging", "_STAGES")):
+            getattr(importlib.import_module(f"pkb.kit.{place}"), kept).clear()
         del held, module
         torch.cuda.empty_cache()
     answer["seconds"] = round(time.monotonic() - began, 2)
@@ -234,20 +226,11 @@ def run_world(
         environment = os.environ | platform.environment(ranks)
         processes = []
         for rank, index in zip(range(ranks), platform.device_indices(ranks) or [0] * ranks, strict=True):
-            command = [
-                sys.executable,
-                __file__,
-                "--serve",
-                str(rank),
-                str(ranks),
-                name,
-                str(index),
-                platform.device,
-                platform.backend,
-            ]
-            errors = (folder / f"errors_{rank}").open("w")
+            rest = map(str, (rank, ranks, name, index, platform.device, platform.backend))
             out = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
-            processes.append(subprocess.Popen(command, stdout=out, stderr=errors, env=environment))
+            with (folder / f"errors_{rank}").open("w") as errors:
+                command = [sys.executable, __file__, "--serve", *rest]
+                processes.append(subprocess.Popen(command, stdout=out, stderr=errors, env=environment))
         pipe = processes[0].stdout
         assert pipe is not None
         lines = Lines(pipe.fileno())
@@ -266,11 +249,7 @@ def run_world(
             if "begin" in message:
                 begun = message["begin"]
                 continue
-            case = cases[message["case"]]
-            rows.append(
-                {"file": Path(case["file"]).stem, "size": case["size"], "ranks": ranks, "variant": case["variant"]}
-                | message
-            )
+            rows.append(label(cases[message["case"]], ranks) | message)
             print(words(rows[-1]), flush=True)
         if ended != "ended":  # where does everybody stand?
             for process in processes:
@@ -283,22 +262,18 @@ def run_world(
         if ended == "out of time":
             return len(cases), rows
         if len(rows) <= begun:  # the case that was begun gave no row
-            case = cases[begun]
             tails = {r: (folder / f"errors_{r}").read_text()[-1500:] for r in range(ranks)}
-            row = {
-                "file": Path(case["file"]).stem,
-                "size": case["size"],
-                "ranks": ranks,
-                "variant": case["variant"],
-                "errors": {"all": ended},
-                "tails": tails,
-            }
+            row = label(cases[begun], ranks) | {"errors": {"all": ended}, "tails": tails}
             print(words(row), *(f"rank {r}: {tail}" for r, tail in tails.items()), sep="\n", flush=True)
             rows.append(row)
         if begun < 0:
             print("the ranks do not start:", (folder / "errors_0").read_text()[-2000:], flush=True)
             return len(cases), rows
     return begun + 1, rows
+
+
+def label(case: dict[str, Any], ranks: int) -> dict[str, Any]:
+    return {"file": Path(case["file"]).stem, "size": case["size"], "ranks": ranks, "variant": case["variant"]}
 
 
 def words(row: dict[str, Any]) -> str:

@@ -86,13 +86,12 @@ TURN_BYTES = 32 * 1024  # of a block; times blocks, slots and ranks it should fi
 LEAST_BYTES = 1024  # of a block: a smaller tensor takes fewer
 SLOTS = 2 * AHEAD + 2
 MODULE = kit.compile(SOURCE, name="allreduce", options=[f"-DPKB_AHEAD={AHEAD}"])
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 
 
 def solution(tensor: torch.Tensor) -> torch.Tensor:
     tensor, world = tensor.contiguous(), dist.get_world_size()
     out = torch.empty_like(tensor)
-    nbytes, kind = tensor.numel() * tensor.element_size(), TYPES[tensor.dtype]
+    nbytes, kind = tensor.numel() * tensor.element_size(), kit.lanes(tensor.dtype)
     most = TURN_BYTES // (16 * world) * 16  # of a row
     slot_bytes = (world + 1) * most
     total_bytes = MAX_BLOCKS * SLOTS * slot_bytes

@@ -79,7 +79,6 @@ TURN_BYTES = 32 * 1024  # of a block; times blocks, slots and ranks it should fi
 LEAST_BYTES = 1024  # of a block: a smaller tensor takes fewer
 SLOTS = 2 * AHEAD + 2
 MODULE = kit.compile(SOURCE, name="reduce", options=[f"-DPKB_AHEAD={AHEAD}"])
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 
 
 def solution(tensor: torch.Tensor, dst: int = 0) -> torch.Tensor:
@@ -87,7 +86,7 @@ def solution(tensor: torch.Tensor, dst: int = 0) -> torch.Tensor:
     if not 0 <= dst < world:
         raise ValueError(f"dst is {dst}, but there are {world} ranks")
     out = torch.empty_like(tensor)
-    nbytes, kind = tensor.numel() * tensor.element_size(), TYPES[tensor.dtype]
+    nbytes, kind = tensor.numel() * tensor.element_size(), kit.lanes(tensor.dtype)
     most = TURN_BYTES // (16 * world) * 16  # of a row
     slot_bytes = (world + 1) * most
     pipe = kit.pipeline("reduce", blocks=MAX_BLOCKS, slot_bytes=MAX_BLOCKS * SLOTS * slot_bytes, device=tensor.device)

@@ -87,7 +87,6 @@ TURN_BYTES = 32 * 1024  # of a block, for all ranks together; times blocks, slot
 LEAST_BYTES = 512  # of one row: a smaller tensor takes fewer blocks
 SLOTS = 2 * AHEAD + 2
 MODULE = kit.compile(SOURCE, name="reducescatter", options=[f"-DPKB_AHEAD={AHEAD}"])
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 
 
 def solution(tensor: torch.Tensor) -> torch.Tensor:
@@ -95,7 +94,7 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dim() == 0 or tensor.shape[0] % world:
         raise ValueError(f"a tensor {tuple(tensor.shape)} cannot be cut into {world} equal blocks along axis 0")
     out = torch.empty((tensor.shape[0] // world, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
-    piece, kind, most = out.numel() * out.element_size(), TYPES[tensor.dtype], TURN_BYTES // (16 * world) * 16
+    piece, kind, most = out.numel() * out.element_size(), kit.lanes(tensor.dtype), TURN_BYTES // (16 * world) * 16
     slot_bytes = MAX_BLOCKS * SLOTS * TURN_BYTES
     pipe = kit.pipeline("reducescatter", blocks=MAX_BLOCKS, slot_bytes=slot_bytes, device=tensor.device)
     multicast = int(pipe.stage.handle.multicast_ptr)

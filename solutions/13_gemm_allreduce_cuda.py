@@ -169,7 +169,6 @@ MODULE = kit.compile(
     name="gemm_allreduce",
     options=[f"-DTILE_ROWS={ROWS}", f"-DTILE_COLUMNS={COLUMNS}", f"-DTILE_STAGES={STAGES}", f"-DBLOCKS={BLOCKS}"],
 )
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 STATES = {}
 
 
@@ -178,7 +177,7 @@ class Fused:
 
     def __init__(self, rows, columns, inner, dtype, device):
         world = dist.get_world_size()
-        kernel = MODULE.kernel(f"fused_{TYPES[dtype]}")
+        kernel = MODULE.kernel(f"fused_{kit.lanes(dtype)}")
         part = ROWS // world
         pieces = -(-rows // world // part) * -(-columns // COLUMNS)
         resident = kernel.resident_blocks(THREADS, shared=SHARED)  # blocks wait for peers: all must run at once
@@ -201,7 +200,7 @@ class Library:
         own = -(-rows // world)
         pushed = own * columns * size % 16 == 0 and 2 * rows * columns * inner > PUSH_FLOPS
         share = own * columns * size if pushed else -(-rows * columns * size // (16 * world)) * 16
-        kernel = MODULE.kernel(f"gather_{TYPES[dtype]}")
+        kernel = MODULE.kernel(f"gather_{kit.lanes(dtype)}")
         resident, units = kernel.resident_blocks(THREADS), share // 16  # blocks wait for peers: all must run at once
         chunk = min(CHUNK_BYTES // 16, -(-units // (resident * THREADS)) * THREADS)
         blocks = min(resident, -(-units // chunk))

@@ -127,7 +127,6 @@ MODULE = kit.compile(
     name="gemm_reducescatter",
     options=[f"-DTILE_ROWS={ROWS}", f"-DTILE_COLUMNS={COLUMNS}", f"-DTILE_STAGES={STAGES}", f"-DBLOCKS={BLOCKS}"],
 )
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 STATES = {}
 
 
@@ -136,7 +135,7 @@ class Fused:
 
     def __init__(self, rows, columns, inner, dtype, device):
         world = dist.get_world_size()
-        kernel = MODULE.kernel(f"fused_{TYPES[dtype]}")
+        kernel = MODULE.kernel(f"fused_{kit.lanes(dtype)}")
         pieces = -(-rows // world // (ROWS // world)) * -(-columns // COLUMNS)
         resident = kernel.resident_blocks(THREADS, shared=SHARED)  # blocks wait for peers: all must run at once
         self.turns = -(-pieces // resident)
@@ -160,7 +159,7 @@ class Library:
         self.stride = -(-self.bytes // 16) * 16
         self.half = world * self.stride
         self.pushed = self.bytes % 16 != 0 or 2 * rows * columns * inner > PUSH_FLOPS
-        kernel = MODULE.kernel(f"sum_{TYPES[dtype]}")
+        kernel = MODULE.kernel(f"sum_{kit.lanes(dtype)}")
         blocks = min(kernel.resident_blocks(THREADS), -(-self.stride // (16 * THREADS)))  # they wait for peers
         name = f"gemm_rs library {rows} {columns} {inner} {dtype}"
         self.pipe = kit.pipeline(name, blocks=blocks, slot_bytes=2 * self.half, device=device)

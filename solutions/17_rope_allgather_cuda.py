@@ -184,7 +184,6 @@ MODULE = kit.compile(
         f"-DPEERS={PEERS}",
     ],
 )
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 
 
 @cache
@@ -192,7 +191,7 @@ def plan(q_shape, k_shape, dtype, device):
     """What calls of these shapes share: the launch, the pipeline, rows of a chunk and turns of a block."""
     world, width = dist.get_world_size(), q_shape[-1]
     vectors = width // 2 * dtype.itemsize % 16 == 0  # by the shape alone, so that all ranks decide alike
-    kernel = MODULE.kernel(f"{'vectors' if vectors else 'elements'}_{TYPES[dtype]}")
+    kernel = MODULE.kernel(f"{'vectors' if vectors else 'elements'}_{kit.lanes(dtype)}")
     row_bytes, rows = width * dtype.itemsize, [shape.numel() // width for shape in (q_shape, k_shape)]
     resident = kernel.resident_blocks(THREADS, shared=8 * world)  # blocks wait for peers: all must run at once
     chunk = max(1, min(CHUNK_BYTES // row_bytes, -(-sum(rows) // resident)))

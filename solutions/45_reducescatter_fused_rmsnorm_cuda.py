@@ -249,7 +249,6 @@ MODULE = kit.compile(
         f"-DFLIGHT={FLIGHT}",
     ],
 )
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 
 
 @cache
@@ -258,7 +257,7 @@ def plan(rows, hidden, dtype, device):
     world, row_bytes = dist.get_world_size(), hidden * dtype.itemsize
     vectors = row_bytes % 16 == 0
     unit_bytes = 16 if vectors else dtype.itemsize
-    kernel = MODULE.kernel(f"{'vectors' if vectors else 'elements'}_{TYPES[dtype]}")
+    kernel = MODULE.kernel(f"{'vectors' if vectors else 'elements'}_{kit.lanes(dtype)}")
 
     def shared(tile_rows):
         return 16 * (world + 16) + tile_rows * row_bytes
@@ -278,7 +277,7 @@ def plan(rows, hidden, dtype, device):
     nvls = None
     if vectors and dtype != torch.float64 and int(pipe.stage.handle.multicast_ptr):  # never run
         whole = kit.staging(world * rows * row_bytes, device, name=name + " nvls").handle
-        adder = MODULE.kernel(f"nvls_{TYPES[dtype]}")
+        adder = MODULE.kernel(f"nvls_{kit.lanes(dtype)}")
         grid = min(blocks, adder.resident_blocks(THREADS, shared=shared(tile_rows)), kit.channels(whole))
         tables = kit.buffers(whole), *kit.barrier_pads(whole), kit.multicast(whole)
         nvls = adder[grid, THREADS, shared(tile_rows)], tables

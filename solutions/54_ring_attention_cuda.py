@@ -151,7 +151,6 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void meet(u32* const* pads, int rank, int world) { barrier_block(pads, rank, world, 0); }
 """
 MODULE = kit.compile(SOURCE, name="context_attention")
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 SMALL_WORK = 2**27  # multiplications of one rank; above it tensor cores win
 THREADS, SCORES = 256, 4096
 HALF_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]  # never `math`
@@ -165,7 +164,7 @@ class Small:
     def __init__(self, k, group):
         (batch, positions, heads, width), size = k.shape, k.element_size()
         vectors = width * size % 16 == 0
-        kernel = MODULE.kernel(f"{'vectors' if vectors else 'elements'}_{TYPES[k.dtype]}")
+        kernel = MODULE.kernel(f"{'vectors' if vectors else 'elements'}_{kit.lanes(k.dtype)}")
         keys, pairs = dist.get_world_size(group) * positions, batch * heads
         room = max(1, SCORES // keys)  # queries at a time
         shared = 8 * room * (keys + 1)

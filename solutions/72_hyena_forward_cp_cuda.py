@@ -240,7 +240,6 @@ __device__ void gate(const char* x1, const char* y, char* out, int channels, int
 KERNELS(f32) KERNELS(bf16) KERNELS(f16) KERNELS(f64)
 """
 MODULE = kit.compile(SOURCE, name="hyena_forward_cp")
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 IN_BLOCK = (12, 13, 14)  # binary logarithms of what a block transforms at once
 STEPS = 8
@@ -271,7 +270,7 @@ def solution(x1_seq, x2_seq, v_seq, h, conv_bias, num_groups, group_dim, group=N
     room = -(-nbytes // 16) * 16
     peers, at_z, stage = kit.exchange("hyena", region_bytes=2 * room, regions=1, device=device, group=group)
     at_y = at_z + room
-    send, gate = (MODULE.kernel(f"{name}_{TYPES[dtype]}") for name in ("send", "gate"))
+    send, gate = (MODULE.kernel(f"{name}_{kit.lanes(dtype)}") for name in ("send", "gate"))
     sizes = kit.i32(batch), kit.i32(own), runs
     processors = torch.cuda.get_device_properties(device).multi_processor_count
     rows = min(4 * processors, -(-batch * channels * pieces // 16))

@@ -178,7 +178,6 @@ __device__ void write(const Peers& p, const Layout& at, float* masks, float* sco
 KERNELS(f32) KERNELS(bf16) KERNELS(f16)
 """
 MODULE = kit.compile(SOURCE, name="iou_suppression")
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 OTHERS, THREADS = 32, 256
 MANY_PAIR_PIXELS = 1 << 28
 
@@ -228,7 +227,7 @@ def solution(
     for index, count in enumerate(num_obj_per_gpu):
         at.first[index + 1] = at.first[index] + count
 
-    kind = TYPES[low_res_masks_local.dtype]
+    kind = kit.lanes(low_res_masks_local.dtype)
     processors = torch.cuda.get_device_properties(device).multi_processor_count
     shared_out = world > 1 and n * n * pixels >= MANY_PAIR_PIXELS
     masks_in, scores_in = low_res_masks_local.contiguous(), obj_scores_local.contiguous()

@@ -305,7 +305,6 @@ extern "C" __global__ void hand_out(const __grid_constant__ Peers p, const char*
 }
 """
 MODULE = kit.compile(SOURCE, name="log_prob_topk")
-TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 LARGEST_K = 1024
 FEW_TOKENS = 512
 CACHED = 10  # as in the kernel
@@ -338,7 +337,9 @@ def solution(vocab_parallel_logits, target, tp_group=None, top_k=None, top_p=1.0
     vectors = -(-width * logits.element_size() // 16)
     threads = next((n for n in (256, 512) if vectors <= n * CACHED), 1024)
     sizes = (kit.i32(tokens), kit.i32(share), kit.i32(width), kit.i32(keep))
-    MODULE.kernel(f"select_{TYPES[logits.dtype]}")[-(-tokens // ROWS), threads](peers, logits, target, *sizes, region)
+    MODULE.kernel(f"select_{kit.lanes(logits.dtype)}")[-(-tokens // ROWS), threads](
+        peers, logits, target, *sizes, region
+    )
     dropped = kit.f32(1.0 - top_p if top_p is not None and top_p < 1.0 else -1.0)
     shared = 4 * (world * keep + k)
     MODULE.kernel("merge")[share, 128, shared](peers, target, out, *sizes, kit.i32(k), dropped, region, results)

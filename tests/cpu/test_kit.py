@@ -615,3 +615,13 @@ def test_prebuild_of_an_upstream_candidate_with_a_mistake(tmp_path: Path) -> Non
     assert status == 1
     assert report["error"]["first_error"].startswith("twice_ext.cu(10): error")
     assert "nobody" in report["error"]["first_error"]
+
+
+def test_every_type_of_the_header_has_its_dtype() -> None:
+    import torch
+
+    header = (cuda.DEVICE_HEADERS / "pkb.cuh").read_text()
+    named = {kit.lanes(dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)}
+    assert named == set(re.findall(r"struct Lanes<(\w+)>", header))
+    with pytest.raises(TypeError, match=r"no lanes of torch\.int32"):
+        kit.lanes(torch.int32)

@@ -4,7 +4,7 @@ docs/kit.md.
 Needs torch (for launching) and the standard library, nothing else: it runs inside the candidate's rank.
 """
 
-from pkb.kit.arguments import aligned, f32, f64, i32, i64, ptr, u32, u64
+from pkb.kit.arguments import aligned, f32, f64, i32, i64, lanes, ptr, u32, u64
 from pkb.kit.cpp import build_cpp
 from pkb.kit.cuda import Kernel, Module, compile
 from pkb.kit.driver import DriverError
@@ -37,6 +37,7 @@ __all__ = [
     "f64",
     "i32",
     "i64",
+    "lanes",
     "multicast",
     "pipeline",
     "pointer_table",

@@ -60,6 +60,16 @@ def aligned(tensor: Any) -> Any:
     return tensor.clone() if tensor.data_ptr() % 16 else tensor
 
 
+_LANES = {"torch.float32": "f32", "torch.bfloat16": "bf16", "torch.float16": "f16", "torch.float64": "f64"}
+
+
+def lanes(dtype: Any) -> str:
+    """What pkb.cuh calls a dtype: `MODULE.kernel(f"sum_{kit.lanes(x.dtype)}")` for kernels named after their type."""
+    if str(dtype) not in _LANES:
+        raise TypeError(f"pkb.cuh has no lanes of {dtype}; it has {', '.join(_LANES)}")
+    return _LANES[str(dtype)]
+
+
 # Bound once: this runs on every launch, between two microseconds that count.
 _ctypes_bases: tuple[Any, ...] = (ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array)
 _address = ctypes.addressof

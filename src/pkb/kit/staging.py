@@ -25,8 +25,8 @@ def staging(nbytes: int, device: Any, *, name: str = "", group: Any = None) -> S
     size = max(16, -(-nbytes // 16) * 16)
     key = (name, size, str(device), group.group_name)
     if key not in _STAGES:
-        # Ranks come and leave with idle devices. Otherwise one that is ahead makes the driver wait for its barrier, while it
-        # loads a kernel, say, and where ranks share a GPU the driver then keeps the others from the work that leads there.
+        # Ranks come and leave with idle devices. Without that, ranks that share a GPU hung at production sizes: as it seems,
+        # one that is ahead makes the driver wait for its barrier (it loads a kernel, say), and that keeps the others away.
         _finish(device)
         buffer = symmetric.empty(size, dtype=torch.uint8, device=device)
         buffer.zero_()

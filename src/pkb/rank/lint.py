@@ -17,7 +17,7 @@ import torch.distributed as dist
 from pkb.problems.base import DTYPES, Problem, tensors_in
 from pkb.problems.compare import Context
 from pkb.rank.trees import describe
-from pkb.rank.truth import rules_for
+from pkb.rank.truth import outcome, rules_for
 
 NULLS = (
     "zeros", "constant", "own_input", "own_shard", "no_communication", "previous_call", "uninitialised", "only_rank_0",
@@ -94,10 +94,7 @@ def _score(problem: Problem, truth: Any, make: Callable[[], Any], context: Conte
 
 def _honest(problem: Problem, values: dict[str, Any]) -> Any:
     """The reference itself in the native dtype: how near honest rounding comes to the limit."""
-    return {
-        "returned": problem.reference(*values.values()),
-        "mutated": {name: values[name] for name in problem.mutates},
-    }
+    return outcome(problem.reference, problem, values)
 
 
 def _native(tree: Any, dtypes: list[torch.dtype]) -> list[torch.Tensor]:

@@ -22,7 +22,7 @@ from pkb.rank.execute import Batch
 from pkb.rank.lint import lint_case
 from pkb.rank.server import Rank
 from pkb.rank.trees import describe, digest, pack
-from pkb.rank.truth import compare_trees, read_output, widen
+from pkb.rank.truth import compare_trees, outcome, read_output, widen
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class OracleRank(Rank):
     def truth_of(self, problem: Problem, fresh: Callable[[], dict[str, Any]], *, upstream: bool) -> Truth:
         """At any time it holds one set of arguments and its result: in float64 those are four times what a call takes."""
         self._trim()
-        native = _call(problem, fresh())
+        native = outcome(problem.reference, problem, fresh())
         dtypes = [tensor.dtype for tensor in describe(native)[1]]
         output_bytes = _bytes(native)
         if problem.truth == "native" or upstream:
@@ -206,7 +206,7 @@ class OracleRank(Rank):
         del native
         self._trim()
         values = fresh()
-        tree = _call(problem, {name: widen(values.pop(name)) for name in list(values)})
+        tree = outcome(problem.reference, problem, {name: widen(values.pop(name)) for name in list(values)})
         self._trim()
         return Truth(tree, dtypes, output_bytes)
 
@@ -238,14 +238,6 @@ class OracleRank(Rank):
         if math.isnan(result.get("ratio") or 0.0):
             result |= {"ok": False, "ratio": None}
         return result | {"digest": digest(output)}
-
-
-def _call(problem: Problem, values: dict[str, Any]) -> dict[str, Any]:
-    """What a solution is compared by: its result, and the arguments that it changes in place."""
-    return {
-        "returned": problem.reference(*values.values()),
-        "mutated": {name: values[name] for name in problem.mutates},
-    }
 
 
 def _bytes(tree: Any) -> int:

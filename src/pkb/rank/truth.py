@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,11 @@ from pkb.problems.base import Problem
 from pkb.problems.compare import Context, Rule, Upstream
 from pkb.rank.diagnose import diagnose
 from pkb.rank.trees import BadTree, Description, describe, unpack
+
+
+def outcome(function: Callable[..., Any], problem: Problem, values: dict[str, Any]) -> dict[str, Any]:
+    """What a solution is compared by: its result, and the arguments that it changes in place."""
+    return {"returned": function(*values.values()), "mutated": {name: values[name] for name in problem.mutates}}
 
 
 def widen(tree: Any) -> Any:
