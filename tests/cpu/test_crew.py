@@ -206,7 +206,11 @@ def test_too_much_memory_is_stopped(tmp_path: Path) -> None:
     assert (failure.kind, failure.info["limit"]) == ("limit", "memory")
 
 
-CHANNEL = "import gc, pkb.types.channel as c\nchannel = next(o for o in gc.get_objects() if type(o) is c.Channel)\n"
+CHANNEL = """
+import gc, pkb.types.channel as c
+gc.unfreeze()
+channel = next(o for o in gc.get_objects() if type(o) is c.Channel)
+"""
 
 
 def test_garbage_on_the_channel_is_the_ranks_own(tmp_path: Path) -> None:

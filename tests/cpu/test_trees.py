@@ -1,6 +1,7 @@
 """Trees: what is packed comes back bit for bit, and no description a rank can send does worse than being refused."""
 
 import copy
+import gc
 import json
 import os
 from collections import namedtuple
@@ -376,3 +377,23 @@ def test_descriptions_count_every_tensor_once_and_in_order() -> None:
     assert [tensor is other for tensor, other in zip(tensors, (first, second, first), strict=True)] == [True] * 3
     offsets = [description["items"][0]["offset"], *(item["offset"] for item in description["items"][1]["items"])]
     assert offsets == [0, 64, 64 + 448]
+
+
+def test_nothing_stays_mapped_without_the_garbage_collector() -> None:
+    description, fd = pack({"a": torch.ones(1 << 16), "b": [torch.ones(3)]})
+
+    def mappings() -> int:
+        with open("/proc/self/maps") as maps:
+            return sum("pkb-tree" in line for line in maps)
+
+    gc.disable()
+    try:
+        before = mappings()
+        kept = unpack(description, fd, device=CPU)
+        with suppress(BadTree):
+            unpack(description | {"items": [{"is": "tensor"}]}, fd, device=CPU)
+        assert mappings() == before == 0
+        assert same(kept["a"], torch.ones(1 << 16))
+    finally:
+        gc.enable()
+        os.close(fd)

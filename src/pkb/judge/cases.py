@@ -65,22 +65,13 @@ class Exchange:
     def deliver(self, case: Case, count: int, *, keep: bool = False) -> list[int]:
         """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too."""
         slots = list(itertools.islice(self._slots, count))
-        for slot in slots:
-            self.oracle.tell_all(
-                {
-                    "do": "draw",
-                    "slot": slot,
-                    "call": slot,
-                    "problem": case.problem,
-                    "size": case.size,
-                    "dtype": case.dtype,
-                    "upstream": case.upstream,
-                    "keep": keep,
-                    "send": True,
-                }
-            )
+        for slot in slots[:1]:
+            self._draw(case, slot, keep=keep)
+        for slot, following in itertools.zip_longest(slots, slots[1:]):
             drawn = self.oracle.collect(timeout_s=300, expect=("arguments",))
             try:
+                if following is not None:  # while the candidate's ranks read these, the oracle's draw the next
+                    self._draw(case, following, keep=keep)
                 for rank, (message, fds) in drawn.items():
                     self.candidate.tell(rank, {"do": "arguments", "slot": slot, "tree": message["tree"]}, fds)
             finally:
@@ -89,6 +80,21 @@ class Exchange:
                         os.close(fd)
             self._quiet(self.candidate.collect(timeout_s=300))
         return slots
+
+    def _draw(self, case: Case, slot: int, *, keep: bool) -> None:
+        self.oracle.tell_all(
+            {
+                "do": "draw",
+                "slot": slot,
+                "call": slot,
+                "problem": case.problem,
+                "size": case.size,
+                "dtype": case.dtype,
+                "upstream": case.upstream,
+                "keep": keep,
+                "send": True,
+            }
+        )
 
     @staticmethod
     def _quiet(answers: dict[int, tuple[dict[str, Any], list[int]]]) -> dict[int, dict[str, Any]]:

@@ -67,7 +67,9 @@ def measure(
         slots = exchange.deliver(case, calls, keep=True)
         answers = {}
         for side, run in sides:
-            answers[side is candidate] = _timed(partial(run, slots, extra_s=30, **schedule), side, calls)
+            answers[side is candidate] = _timed(
+                partial(run, slots, extra_s=30, **schedule), side, calls, judged=side is candidate
+            )
         seen = seen if seen is Communication.LIBRARY else communication(answers[True])
         # Only when both sides are through: a truth takes the memory that the reference has grown used to. The candidate's
         # fingerprints came with its times, so that it gains nothing by the wait.
@@ -98,8 +100,6 @@ def _warm_up(exchange: Exchange, case: Case, plan: Plan, calls: int) -> float:
     repeated = [slots[i % len(slots)] for i in range(plan.warmup_calls)]
     exchange.run_oracle(repeated)
     exchange.run_candidate(repeated, extra_s=60)
-    exchange.drop(keep_memory=True)
-    slots = exchange.deliver(case, calls, keep=True)
     host_us = []
     for answers in (
         exchange.run_oracle(slots, aligned=True, digests=True),
@@ -112,7 +112,9 @@ def _warm_up(exchange: Exchange, case: Case, plan: Plan, calls: int) -> float:
     return min(MAX_COVER_US, 1.5 * max(host_us) + 50.0)
 
 
-def _timed(run: Callable[[], dict[int, dict[str, Any]]], side: Side, calls: int) -> dict[int, dict[str, Any]]:
+def _timed(
+    run: Callable[[], dict[int, dict[str, Any]]], side: Side, calls: int, *, judged: bool
+) -> dict[int, dict[str, Any]]:
     start = time.perf_counter_ns()
     answers = run()
     wall_us = (time.perf_counter_ns() - start) / 1e3
@@ -124,9 +126,9 @@ def _timed(run: Callable[[], dict[int, dict[str, Any]]], side: Side, calls: int)
         settled.append(max(quiet - end for _, end, quiet in marks) / 1e3)
     if sum(times) > wall_us * 1.05:
         raise Decided(
-            Verdict.REJECTED,
+            Verdict.REJECTED if judged else Verdict.HARNESS_ERROR,
             Stage.TIMING,
-            "the ranks report more time than has passed",
+            f"the {'candidate' if judged else 'reference'}'s ranks report more time than has passed",
             {"failure": Failure("clock", f"{sum(times):.0f} us in calls within {wall_us:.0f} us")},
         )
     side.calls_us.append(times)

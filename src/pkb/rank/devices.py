@@ -17,28 +17,34 @@ _SLOT = struct.Struct("=Q")
 # Taken before any candidate is loaded: replacing methods of torch's events or of the time module changes nothing here.
 _EVENT = getattr(torch._C, "_CudaEventBase", object)
 _RECORD, _ELAPSED = getattr(_EVENT, "record", None), getattr(_EVENT, "elapsed_time", None)
+_QUERY = getattr(_EVENT, "query", None)
 _SYNCHRONIZE, _CURRENT_STREAM = torch.cuda.synchronize, torch.cuda.current_stream
+
+
+ZERO_COVER_US = 300.0
+"""How long a host may take to queue the zero of a batch."""
 
 
 class RankBarrier:
     """A barrier of the ranks of one side on a page of memory they inherited; bounded in time.
 
     Each rank counts its arrivals in a slot of its own, so there is one writer to a word and no atomic operation is needed.
+    With the count go a vote and the one before it: a peer may have arrived at the next barrier already, but at no later one.
     """
 
     SLOT_BYTES = 64
 
     def __init__(self, page: mmap.mmap, rank: int, world_size: int) -> None:
         self._page, self._rank, self._world_size = page, rank, world_size
-        self._epoch = 0
+        self._epoch = self._votes = 0
 
-    def wait(self, *, timeout_s: float) -> None:
-        self._epoch += 1
-        _SLOT.pack_into(self._page, self._rank * self.SLOT_BYTES, self._epoch)
+    def wait(self, *, timeout_s: float, vote: bool = True) -> bool:
+        """Until all ranks are here. True if all have voted so."""
+        self._arrive(vote=vote)
         give_up = time.monotonic() + timeout_s
-        spins = 0
+        spins, agreed = 0, True
         for peer in range(self._world_size):
-            while _SLOT.unpack_from(self._page, peer * self.SLOT_BYTES)[0] < self._epoch:
+            while (word := _SLOT.unpack_from(self._page, peer * self.SLOT_BYTES)[0]) >> 2 < self._epoch:
                 spins += 1
                 if spins > 200:
                     time.sleep(0 if spins < 5000 else 1e-4)
@@ -46,6 +52,13 @@ class RankBarrier:
                         raise TimeoutError(
                             f"rank {self._rank} waited {timeout_s:.0f} s for rank {peer} to begin a call"
                         )
+            agreed = agreed and bool(word & (1 if word >> 2 == self._epoch else 2))
+        return agreed
+
+    def _arrive(self, *, vote: bool) -> None:
+        self._epoch += 1
+        self._votes = self._votes << 1 & 2 | vote
+        _SLOT.pack_into(self._page, self._rank * self.SLOT_BYTES, self._epoch << 2 | self._votes)
 
 
 class Device(Protocol):
@@ -53,7 +66,7 @@ class Device(Protocol):
 
     def synchronize(self) -> None: ...
     def align(self) -> None: ...
-    def begin(self) -> None: ...
+    def begin(self) -> bool: ...
     def stamp(self) -> Any: ...
     def read_ns(self, stamp: Any) -> int: ...
     def spin(self, microseconds: float) -> None: ...
@@ -75,8 +88,8 @@ class CpuDevice:
     def align(self) -> None:
         return
 
-    def begin(self) -> None:
-        return
+    def begin(self) -> bool:
+        return True
 
     def stamp(self) -> int:
         return self._clock()
@@ -112,7 +125,7 @@ class CudaDevice:
         self._cycles_per_us = max(1.0, getattr(properties, "clock_rate", 1_980_000) / 1000)
         self._handle: Any = None
         self._cudart = _load_cudart()
-        self._zero = torch.cuda.Event(enable_timing=True)
+        self._covered, self._zero = torch.cuda.Event(), torch.cuda.Event(enable_timing=True)
         self._events: list[torch.cuda.Event] = []
         self._used = 0
 
@@ -134,11 +147,18 @@ class CudaDevice:
         if self._handle is not None:
             self._handle.barrier(channel=0)
 
-    def begin(self) -> None:
-        """The zero of this batch's stamps, the same moment on all ranks."""
+    def begin(self) -> bool:
+        """The zero of this batch's stamps, the same moment on all ranks if this returns True on all of them.
+
+        A host that is held up between the barrier and the mark behind it makes its zero late, and with it every call of the
+        batch long. So the device is kept busy until both are queued; False if it was not busy long enough.
+        """
         self._used = 0
+        self.spin(ZERO_COVER_US)
+        _RECORD(self._covered, _CURRENT_STREAM())  # type: ignore[misc]
         self.align()
         _RECORD(self._zero, _CURRENT_STREAM())  # type: ignore[misc]
+        return not _QUERY(self._covered)  # type: ignore[misc]
 
     def stamp(self) -> int:
         if self._used == len(self._events):

@@ -14,6 +14,8 @@ import torch
 from pkb.rank.devices import Device, RankBarrier
 from pkb.rank.trees import digest, tensors_in
 
+ZERO_ATTEMPTS = 8
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -75,7 +77,7 @@ def run_batch(
         on_step("waiting for the other ranks to begin the batch")
         barrier.wait(timeout_s=schedule.barrier_timeout_s)
     else:
-        device.begin()
+        _begin_together(device, barrier, schedule.barrier_timeout_s)
     for position, slot in enumerate(schedule.slots):
         values = arguments[slot]
         if schedule.late_host_us and schedule.late_host_us[position]:
@@ -116,6 +118,16 @@ def run_batch(
         batch.records.append(CallRecord(start_ns, end_ns, host_us, settled_ns, fingerprint))
     on_step("idle")
     return batch
+
+
+def _begin_together(device: Device, barrier: RankBarrier, timeout_s: float) -> None:
+    """A zero of the stamps that is the same moment on all ranks; again if a host was held up while it was set."""
+    for _ in range(ZERO_ATTEMPTS):
+        barrier.wait(timeout_s=timeout_s)
+        exact = device.begin()
+        device.synchronize()
+        if barrier.wait(timeout_s=timeout_s, vote=exact):
+            return
 
 
 def _detach_from_arguments(returned: Any, values: dict[str, Any], returns_input: bool) -> Any:

@@ -35,7 +35,7 @@ class Sample:
 
 
 class Sampler:
-    def __init__(self, device: Device, *, effort: Effort, meet: Callable[[], None]) -> None:
+    def __init__(self, device: Device, *, effort: Effort, meet: Callable[[], object]) -> None:
         self.device, self.effort, self.meet = device, effort, meet
 
     def take(self, call: Callable[[int], object], *, runs: bool) -> Sample:

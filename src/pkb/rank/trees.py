@@ -129,43 +129,56 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 def unpack(
     description: Description, fd: int, *, device: torch.device, group: Callable[[str], Any] | None = None
 ) -> Tree:
-    """Rebuild a tree from its description and file, its tensors in fresh memory on the device."""
+    """Rebuild a tree from its description and file, its tensors in fresh memory on the device.
+
+    When it returns the file is mapped no more: a mapping that waits for the garbage collector keeps gigabytes, and goes at a
+    moment of the collector's choosing, which may be in the middle of a timed call.
+    """
     size = os.fstat(fd).st_size
-    mapped: torch.Tensor | None = None
-    count = [0]
-
-    def build(node: Any) -> Tree:
-        count[0] += 1
-        if not isinstance(node, dict) or count[0] > MAX_NODES:
-            raise BadTree("a malformed description")
-        kind = node.get("is")
-        if kind == "tensor":
-            return _read_tensor(node, fd, size, mapped, device)
-        if kind == "value":
-            return node.get("value")
-        if kind in ("list", "tuple", "dict"):
-            items = [build(item) for item in node.get("items", [])]
-            if kind == "dict":
-                return dict(zip(node.get("keys", []), items, strict=True))
-            return items if kind == "list" else tuple(items)
-        if kind == "linear":
-            return _linear(*(build(item) for item in node.get("items", [])))
-        if kind == "sparse" and group is not None:  # an argument: no problem returns one
-            indices, values = (build(item) for item in node["items"])
-            return torch.sparse_coo_tensor(
-                indices, values, node["shape"], is_coalesced=node["coalesced"], check_invariants=False
-            )
-        if kind == "group" and group is not None:
-            return group(str(node.get("axis")))
-        raise BadTree(f"a node of kind {kind!r}")
-
     try:
-        mapped = _mapped(fd, size)
-        return build(description)
+        return _Builder(fd, size, _mapped(fd, size), device, group).build(description)
     except BadTree:
         raise
     except (AttributeError, TypeError, ValueError, IndexError, RuntimeError, RecursionError, OSError) as error:
         raise BadTree(f"a malformed description: {error}") from error
+
+
+class _Builder:
+    def __init__(
+        self,
+        fd: int,
+        size: int,
+        mapped: torch.Tensor | None,
+        device: torch.device,
+        group: Callable[[str], Any] | None,
+    ) -> None:
+        self._fd, self._size, self._mapped, self._device, self._group = fd, size, mapped, device, group
+        self._count = 0
+
+    def build(self, node: Any) -> Tree:
+        self._count += 1
+        if not isinstance(node, dict) or self._count > MAX_NODES:
+            raise BadTree("a malformed description")
+        kind = node.get("is")
+        if kind == "tensor":
+            return _read_tensor(node, self._fd, self._size, self._mapped, self._device)
+        if kind == "value":
+            return node.get("value")
+        if kind in ("list", "tuple", "dict"):
+            items = [self.build(item) for item in node.get("items", [])]
+            if kind == "dict":
+                return dict(zip(node.get("keys", []), items, strict=True))
+            return items if kind == "list" else tuple(items)
+        if kind == "linear":
+            return _linear(*(self.build(item) for item in node.get("items", [])))
+        if kind == "sparse" and self._group is not None:  # an argument: no problem returns one
+            indices, values = (self.build(item) for item in node["items"])
+            return torch.sparse_coo_tensor(
+                indices, values, node["shape"], is_coalesced=node["coalesced"], check_invariants=False
+            )
+        if kind == "group" and self._group is not None:
+            return self._group(str(node.get("axis")))
+        raise BadTree(f"a node of kind {kind!r}")
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
