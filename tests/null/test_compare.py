@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pkb.problems import compare
 from pkb.problems.compare import TAU, Close, Context, Exact, NormGate, Rule, Upstream
 
 INF, NAN = math.inf, math.nan
@@ -157,6 +158,35 @@ def test_a_missing_row_and_a_missing_peer() -> None:
     short = truth.clone()
     short[255] = 0
     assert ratio(NormGate(), truth, short.bfloat16()) > 1
+
+
+def test_rows_of_a_causal_attention_are_measured_by_themselves() -> None:
+    """Weights rounded for tensor cores, in rows of which the first see few keys, within an output of mostly small values."""
+    source = torch.Generator().manual_seed(5)
+    q, k, v = (torch.randn(32, 16, 128, generator=source).bfloat16().double() for _ in range(3))
+    scores = q @ (1.8 * k).transpose(1, 2) * 128**-0.5
+    scores.masked_fill_(torch.ones(16, 16, dtype=torch.bool).triu(1), -INF)
+    weights = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+    sums = weights.sum(dim=-1, keepdim=True)
+    rest = 0.01 * torch.randn(32, 2000, 128, generator=source).double()  # rows that see thousands of keys
+    truth = torch.cat([weights @ v / sums, rest], dim=1)
+    output = torch.cat([weights.bfloat16().double() @ v / sums, rest], dim=1).bfloat16()
+    by_row = NormGate(by_row=True)
+    assert ratio(NormGate(element_factor=2), truth, output) > 1 > 2 * ratio(by_row, truth, output)
+    for wrong in (output.flip(1), output.roll(1, 2), torch.zeros_like(output), output * 1.05):
+        assert ratio(by_row, truth, wrong) > 1
+    output[3, 100, 7] += 0.3 * truth[3, 100].square().mean().sqrt() + 0.2 * truth.square().mean().sqrt()
+    assert ratio(by_row, truth, output) > 1, "one element of a small row"
+
+
+def test_rows_stay_whole_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = normal(40, 24) * torch.logspace(0, 2, 40).unsqueeze(1)
+    output = truth + 0.01 * normal(40, 24, seed=1)
+    rule = NormGate(tau={torch.float64: 1e-2}, by_row=True)
+    at_once = ratio(rule, truth, output)
+    monkeypatch.setattr(compare, "PIECE", 100)
+    assert ratio(rule, truth, output) == pytest.approx(at_once)
+    assert ratio(rule, truth.T.contiguous().T, output) == pytest.approx(at_once)
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e6, 1e30])

@@ -36,9 +36,10 @@ def describe_rule(rule: Any) -> str:
         return "every bit equal"
     if isinstance(rule, NormGate):
         tau = dict(TAU) | dict(rule.tau)
+        rms = "its row's or the output's rms, whichever is larger" if rule.by_row else "the output's rms"
         return (
             f"relative Frobenius error at most tau, and no element off by more than {rule.element_factor:g} tau of its "
-            f"size plus the output's rms; tau is {_limits(tau)}"
+            f"size plus {rms}; tau is {_limits(tau)}"
         )
     if isinstance(rule, Close):
         words = f"every element within rtol of the truth; rtol is {_limits(rule.rtol)}"

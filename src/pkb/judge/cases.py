@@ -158,7 +158,9 @@ class Exchange:
         return outcome
 
     def wake(self) -> None:
-        """Make sure that no rank has to wake up inside what is measured next on the judge's clock."""
+        """Make sure that inside what is measured next on the judge's clock no rank has to wake up, and no limit is due."""
+        for crew in (self.oracle, self.candidate):
+            crew.check_limits()
         for crew in (self.oracle, self.candidate):
             crew.ask({"do": "wake"}, timeout_s=120)
 

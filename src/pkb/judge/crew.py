@@ -29,6 +29,8 @@ from pkb.types.verdict import RankState
 
 STATUS_BYTES = 512
 TICK_S = 0.2
+LONGEST_UNCHECKED_S = 1.0
+"""Between two looks at what a side uses, though it answers or prints all the time."""
 GRACE_S = 1.5
 """After one rank has failed, how long the others may take to fail as well, so that the first cause is found."""
 
@@ -45,7 +47,8 @@ class Crew:
         self._printed = Printed()
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-{spec.role}-{os.getpid()}-"))
-        self._next_check = 0.0
+        self._checked = 0.0
+        """When its limits were last looked at."""
         self._launched = 0.0
         self.start_seconds: dict[str, float] = {}
         """How long after the launch rank 0 had each part of its start behind it."""
@@ -227,7 +230,8 @@ class Crew:
             now = time.monotonic()
             if now > give_up:
                 break
-            for key, _ in self._selector.select(min(TICK_S, give_up - now)):
+            ready = self._selector.select(min(TICK_S, give_up - now))
+            for key, _ in ready:
                 if key.data in ("output", "exits"):
                     self._drain()
                     continue
@@ -248,7 +252,8 @@ class Crew:
                 else:
                     answers[rank] = (message, outcome["fds"])
             try:
-                self._check_limits()
+                # It takes milliseconds, and as long holds up what changes its memory: not between two answers, if it can wait.
+                self.check_limits(after_s=LONGEST_UNCHECKED_S if ready else TICK_S)
             except CrewFailure:
                 for _, fds in answers.values():
                     _close(fds)
@@ -359,16 +364,16 @@ class Crew:
         except psutil.Error:
             return []
 
-    def _check_limits(self) -> None:
-        """Stop a side that eats memory or multiplies, before the machine suffers."""
-        now = time.monotonic()
-        if now < self._next_check or self._process is None:
+    def check_limits(self, *, after_s: float = 0.0) -> None:
+        """Stop a side that eats memory or multiplies, before the machine suffers. Nothing is done if that was looked at less
+        than `after_s` ago."""
+        if self._process is None or time.monotonic() < self._checked + after_s:
             return
-        self._next_check = now + TICK_S
         mounts = [self._folder] if self.isolation.get("tmp") == "on" else []
         mounts += [Path("/dev/shm")] if self.isolation.get("shm") == "on" else []
         if broken := broken_limit(self._descendants(self._process.pid), self.limits, mounts=mounts):
             raise self._own(CrewFailure("limit", [], broken.words, info={"limit": broken.name}))
+        self._checked = time.monotonic()
 
 
 def _parent(process: psutil.Process) -> int:

@@ -37,17 +37,19 @@ PIECE = 1 << 22
 production sizes eight ranks that share a GPU compare a gigabyte each at the same time."""
 
 
-def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Tensors of one shape as the same flat pieces in row-major order; what is copied, if at all, is one piece at a time."""
+def pieces(*tensors: torch.Tensor, whole: int = 1) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Tensors of one shape as the same flat pieces in row-major order; what is copied, if at all, is one piece at a time.
+    Runs of so many elements (a divisor of the last dimension) stay whole."""
     first = tensors[0]
     if first.numel() <= PIECE:
         yield tuple(tensor.reshape(-1) for tensor in tensors)
     elif all(tensor.is_contiguous() for tensor in tensors):
-        yield from zip(*(tensor.view(-1).split(PIECE) for tensor in tensors), strict=True)
+        step = max(whole, PIECE - PIECE % whole)
+        yield from zip(*(tensor.view(-1).split(step) for tensor in tensors), strict=True)
     else:
         rows = max(1, PIECE * first.shape[0] // first.numel())
         for parts in zip(*(tensor.split(rows) for tensor in tensors), strict=True):
-            yield from pieces(*(part[0] if rows == 1 else part for part in parts))
+            yield from pieces(*(part[0] if rows == 1 else part for part in parts), whole=whole)
 
 
 @dataclass(frozen=True)
@@ -75,18 +77,23 @@ class NormGate:
 
     tau: Mapping[torch.dtype, float] = field(default_factory=dict)
     element_factor: float = 4.0
+    by_row: bool = False
+    """The rms is that of the element's row, the last dimension, where that is larger than the output's. In a causal attention
+    the rows that see few keys are many times larger than most, and a kernel that rounds weights for tensor cores, as all
+    fast ones do, errs by a share of its row."""
 
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
         if output.numel() == 0:
             return 0.0
+        row = output.shape[-1] if self.by_row else None
         tau = self.tau[output.dtype] if output.dtype in self.tau else TAU[output.dtype]
         # Twice through, since the rms must be known; what fits into one piece is computed once.
-        once = [*_errors(truth, output)] if output.numel() <= PIECE else None
+        once = [*_errors(truth, output, row)] if output.numel() <= PIECE else None
         count, squares, error_squares = 0, 0.0, 0.0
-        for found in once or _errors(truth, output):
+        for found in once or _errors(truth, output, row):
             if found is None:
                 return math.inf
-            want, error = found
+            want, error, _ = found
             if not want.numel():  # nothing but infinities and NaN, at the right places
                 continue
             count += want.numel()
@@ -96,13 +103,14 @@ class NormGate:
             return 0.0
         rms = math.sqrt(squares / count)
         worst = 0.0
-        for found in once or _errors(truth, output):
+        for found in once or _errors(truth, output, row):
             assert found is not None
-            want, error = found
+            want, error, scale = found
             if rms == 0 and bool(error.any()):
                 return math.inf
             if rms and error.numel():
-                worst = max(worst, float(error.abs_().div_(want.abs().add_(rms)).max()))
+                size = want.abs().add_(rms if scale is None else scale.clamp(min=rms))
+                worst = max(worst, float(error.abs_().div_(size).max()))
         if rms == 0:
             return 0.0
         frobenius = math.sqrt(error_squares / count) / rms
@@ -111,16 +119,24 @@ class NormGate:
         return max(frobenius / tau, worst / (self.element_factor * tau))
 
 
-def _doubles(truth: torch.Tensor, output: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    for want, got in pieces(truth, output):
+def _doubles(
+    truth: torch.Tensor, output: torch.Tensor, *, whole: int = 1
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for want, got in pieces(truth, output, whole=whole):
         yield want.double(), got.double()
 
 
-def _errors(truth: torch.Tensor, output: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor] | None]:
-    """The finite values of each piece and how far the output is from them; None where infinities and NaN do not stand at the
-    same places with the same sign."""
-    for want, got in _doubles(truth, output):
+def _errors(
+    truth: torch.Tensor, output: torch.Tensor, row: int | None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None] | None]:
+    """The finite values of each piece, how far the output is from them, and the rms of the row of so many elements that each
+    is in, if that is asked for. None where infinities and NaN do not stand at the same places with the same sign."""
+    for want, got in _doubles(truth, output, whole=row or 1):
         error = got - want
+        scale = None
+        if row is not None:
+            squares = want.view(-1, row).square().nan_to_num(nan=0.0, posinf=0.0)
+            scale = squares.mean(dim=1).sqrt().repeat_interleave(row)
         if not math.isfinite(float(error.sum())):
             special = ~torch.isfinite(want)
             same = (want == got) | (want.isnan() & got.isnan())
@@ -128,7 +144,8 @@ def _errors(truth: torch.Tensor, output: torch.Tensor) -> Iterator[tuple[torch.T
                 yield None
                 return
             want, error = want[~special], error[~special]
-        yield want, error
+            scale = None if scale is None else scale[~special]
+        yield want, error, scale
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
+from pkb.problems.compare import NormGate
 from pkb.problems.draw import Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -141,5 +142,6 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
+    compare=NormGate(by_row=True),
     requires=requires,
 )

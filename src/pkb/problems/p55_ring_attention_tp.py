@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
+from pkb.problems.compare import NormGate
 from pkb.problems.draw import Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -170,6 +171,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
+    compare=NormGate(by_row=True),
     world_sizes=(1, 2, 4, 8),
     requires=requires,
     layout="tp_cp",
