@@ -55,11 +55,20 @@ def speedup(reference: Rounds, candidate: Rounds, seed: int = 0) -> Ratio:
     return Ratio(median(reference) / median(candidate), low, high)
 
 
+def undisturbed(times: list[float]) -> float:
+    """What a batch takes when nothing comes between: noise only adds, to a clock that sees the whole machine. The lower
+    quartile, so that no lucky round or two decide."""
+    return sorted(times)[len(times) // 4]
+
+
 class ClockCheck(NamedTuple):
     confirms: bool
     """The judge's own clock sees the candidate ahead of the reference."""
     contradicts: bool
     """Neither the claimed time on the device nor the claimed time on the host accounts for the time that has passed."""
+    reference_us: float
+    candidate_us: float
+    """Per queued call, without what an empty batch costs."""
     words: str
 
 
@@ -69,37 +78,39 @@ class Claim(NamedTuple):
     device_us: float
     host_us: float
     wall_us: list[float]
-    """By round, of calls queued back to back."""
+    """By round, of calls queued back to back, with the call's share of what telling the ranks and hearing from them costs."""
 
     @property
     def reported_us(self) -> float:
         """Calls queued back to back take as long as the slower of host and device."""
         return max(self.device_us, self.host_us)
 
-    @property
-    def unexplained_us(self) -> float:
-        return max(0.0, statistics.median(self.wall_us) - self.reported_us)
 
-
-def check_clock(reference: Claim, candidate: Claim, *, one_clock: bool = False) -> ClockCheck:
+def check_clock(reference: Claim, candidate: Claim, empty_us: list[float], *, one_clock: bool = False) -> ClockCheck:
     """Hold the reported times against the judge's own clock.
 
     Nothing that runs in the candidate's process can be trusted with a clock, so a candidate counts as faster only if calls
-    queued back to back also take less of the judge's time. And what the ranks report must account for the time that passes:
-    twice what they say, and twice what telling the reference's ranks and hearing from them costs, is generous. `one_clock`:
-    host and device are the same, as on a CPU, so the two reported times must agree as well.
+    queued back to back also take less of the judge's time. And what the ranks report must account for the time that passes,
+    less that of empty batches (`empty_us`, per call of a full one): twice what they say, and twice what the reference's ranks
+    leave unexplained, is generous. `one_clock`: host and device are the same, as on a CPU, so that the candidate's two
+    reported times must agree as well.
     """
-    # A round in which telling the ranks took as long as their calls has measured nothing.
-    pairs = [(r, c) for r, c in zip(reference.wall_us, candidate.wall_us, strict=True) if r > 0 and c > 0]
-    measured = 2 * len(pairs) > len(reference.wall_us)
-    ahead = measured and speedup([[r] for r, _ in pairs], [[c] for _, c in pairs]).low > 1
-    theirs, ours = statistics.median(reference.wall_us), statistics.median(candidate.wall_us)
-    words = f"queued calls on the judge's clock: {theirs:.0f} us for the reference, {ours:.0f} us for the candidate"
-    allowance = max(CPU_NOISE_US if one_clock else GPU_NOISE_US, 2 * reference.unexplained_us)
+    empty = undisturbed(empty_us)
+    theirs, ours = (max(0.0, undisturbed(side.wall_us) - empty) for side in (reference, candidate))
+    allowance = max(CPU_NOISE_US if one_clock else GPU_NOISE_US, 2 * (theirs - reference.reported_us))
     contradicts = ours > 2 * candidate.reported_us + allowance
+    words = f"queued calls on the judge's clock: {theirs:.0f} us for the reference, {ours:.0f} us for the candidate"
     if one_clock and candidate.device_us < 0.5 * candidate.host_us:
-        contradicts, words = (
-            True,
-            f"{words}; {candidate.host_us:.0f} us inside a call that is said to take {candidate.device_us:.0f} us",
-        )
-    return ClockCheck(ahead, contradicts, words)
+        contradicts = True
+        words += f"; {candidate.host_us:.0f} us inside a call that is said to take {candidate.device_us:.0f} us"
+    return ClockCheck(ahead(reference.wall_us, candidate.wall_us), contradicts, theirs, ours, words)
+
+
+def ahead(reference: list[float], candidate: list[float], seed: int = 0) -> bool:
+    """Is the candidate faster by these times, one of each side by round? Rounds are resampled as pairs, as for `speedup`."""
+    source = random.Random(seed)
+    wins = 0
+    for _ in range(RESAMPLES):
+        chosen = source.choices(range(len(reference)), k=len(reference))
+        wins += undisturbed([reference[i] for i in chosen]) > undisturbed([candidate[i] for i in chosen])
+    return wins > RESAMPLES * (1 + CONFIDENCE) / 2

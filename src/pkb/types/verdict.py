@@ -149,7 +149,9 @@ class Timing:
     candidate_samples_us: tuple[tuple[float, ...], ...] = ()
     reference_walls_us: tuple[float, ...] = ()
     candidate_walls_us: tuple[float, ...] = ()
-    """By round: what `reference_wall_us` and `candidate_wall_us` are the medians of."""
+    """By round, what an empty batch costs included."""
+    empty_walls_us: tuple[float, ...] = ()
+    """What an empty batch costs, per call of a full one; several by round."""
     note: str = ""
     roofline: Roofline | None = None
     """None where nothing is known of the hardware, and for times that are not believed."""
