@@ -122,6 +122,8 @@ def _warm_up(exchange: Exchange, case: Case, plan: Plan, calls: int) -> float:
     repeated = [slots[i % len(slots)] for i in range(plan.warmup_calls)]
     exchange.run_oracle(repeated)
     exchange.run_candidate(repeated, extra_s=60)
+    exchange.drop(keep_memory=True)
+    slots = exchange.deliver(case, calls, keep=True)
     host_us = []
     for answers in (
         exchange.run_oracle(slots, aligned=True, digests=True),
