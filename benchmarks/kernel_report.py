@@ -1,4 +1,4 @@
-"""Makes the table of docs/kernels.md from verdicts on our own kernels.
+"""Makes the tables of docs/kernels.md from verdicts on our own kernels: times by size and ranks, and which cases were judged.
 
     python benchmarks/verdict_table.py solutions/*.py --ranks 8,4 --size paper,real --out out/kernels.md
     python benchmarks/kernel_report.py out/kernels.jsonl --hardware out/probe.toml --page docs/kernels.md
@@ -36,7 +36,7 @@ def utilisation(row: Row, hardware: Hardware) -> float:
 
 
 def cells(row: Row, hardware: Hardware) -> list[str]:
-    if row["verdict"] != "correct" or row["communication"] != "custom" or not row["timing"]:
+    if not fine(row) or not row["timing"]:
         return [f"{row['verdict']}, communication {row['communication']}", "", "", ""]
     t = row["timing"]
     speedup = f"{t['speedup']:.2f} ({t['speedup_low']:.2f} to {t['speedup_high']:.2f})"
@@ -70,7 +70,33 @@ def page(rows: dict[tuple[int, str, int], Row], hardware: Hardware) -> str:
             for problem in sorted(here):
                 lines.append(f"| {get(problem).stem} | {' | '.join(cells(here[problem], hardware))} |")
             lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, *judged(rows), ""])
+
+
+def judged(rows: dict[tuple[int, str, int], Row]) -> list[str]:
+    """Which cases were judged, kernel by kernel, and what came out where it was not `correct` and `custom`."""
+    good = sum(fine(row) for row in rows.values())
+    lines = ["## Cases judged", "", f"{len(rows)} cases, {good} of them `correct` with communication `custom`.", ""]
+    lines += ["| kernel | 2 ranks | 4 ranks | 8 ranks |", "|---|---|---|---|"]
+    for problem in sorted({problem for problem, _, _ in rows}):
+        cells = [sizes_judged(rows, problem, ranks) for ranks in (2, 4, 8)]
+        lines.append(f"| {get(problem).stem} | {' | '.join(cells)} |")
+    return lines
+
+
+def sizes_judged(rows: dict[tuple[int, str, int], Row], problem: int, ranks: int) -> str:
+    words = []
+    for size in ("tiny", "odd", "paper", "real"):
+        row = rows.get((problem, size, ranks))
+        if get(problem).why_not(size, ranks, get(problem).default_dtype):
+            words.append(f"({size}: not possible)")
+        elif row is not None:
+            words.append(size if fine(row) else f"**{size}: {row['verdict']}, {row['communication']}**")
+    return ", ".join(words)
+
+
+def fine(row: Row) -> bool:
+    return bool(row["verdict"] == "correct" and row["communication"] == "custom")
 
 
 def main() -> int:

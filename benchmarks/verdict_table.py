@@ -4,6 +4,8 @@
 
 The problem is taken from a file's name, or from a `# problem:` line in it. With `--out`, every verdict is written as soon as it
 is there, and cases of files that have not changed since are not judged again. All sizes of a file share one start of its ranks.
+Evaluations take turns on a device, for the sake of their times. With `--no-timing` and sizes that leave room for others in its
+memory, several of these can run beside each other, each with a `PKB_LOCK_DIR` and an `--out` of its own.
 """
 
 import argparse
