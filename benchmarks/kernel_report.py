@@ -23,10 +23,15 @@ Row = dict[str, Any]
 
 
 def read(paths: list[Path]) -> dict[tuple[int, str, int], Row]:
-    """The last verdict of each case: a kernel that was changed is judged again."""
-    lines = [line for path in paths for line in path.read_text().splitlines() if line]
-    rows = map(json.loads, lines)
-    return {(row["problem"]["id"], row["size"], row["ranks"]): row for row in rows}
+    """The last verdict of each case; one without times takes no place of a good one with times of the same kernel."""
+    known: dict[tuple[int, str, int], Row] = {}
+    for row in (json.loads(line) for path in paths for line in path.read_text().splitlines() if line):
+        case = row["problem"]["id"], row["size"], row["ranks"]
+        before = known.get(case)
+        timed = before is not None and before["timing"] and before["candidate"] == row["candidate"]
+        if not (timed and fine(row) and row["timing"] is None):
+            known[case] = row
+    return known
 
 
 def utilisation(row: Row, hardware: Hardware) -> float:

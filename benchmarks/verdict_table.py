@@ -79,7 +79,7 @@ def main() -> int:
     ]
     record = args.out.with_suffix(".jsonl") if args.out else None
     documents = [json.loads(line) for line in record.read_text().splitlines()] if record and record.exists() else []
-    done = {(d["candidate"]["sha256"], d["ranks"], d["size"]) for d in documents}
+    done = {(d["problem"]["version"], d["candidate"]["sha256"], d["ranks"], d["size"]) for d in documents}
     begun = time.monotonic()
     surprises = judged = 0
     for ranks, path in itertools.product(map(int, args.ranks.split(",")), args.files):
@@ -88,7 +88,7 @@ def main() -> int:
         sizes = [
             size
             for size in args.size.split(",")
-            if (sha256, ranks, size) not in done and not problem.why_not(size, ranks, dtype)
+            if (problem.version, sha256, ranks, size) not in done and not problem.why_not(size, ranks, dtype)
         ]
         if not sizes:
             continue

@@ -71,3 +71,20 @@ def test_all_ranks_begin_anew_while_one_is_late(late: int, expected: int) -> Non
         return device.begins
 
     assert together(act) == [expected] * RANKS
+
+
+def test_who_waits_for_others_to_begin_says_so() -> None:
+    steps: list[str] = []
+    page = mmap.mmap(-1, 2 * RankBarrier.SLOT_BYTES)
+    with pytest.raises(TimeoutError, match="rank 0 waited 0 s for rank 1"):
+        run_batch(
+            lambda: None,
+            {0: {}},
+            Schedule([0], aligned=True, barrier_timeout_s=0.1),
+            device=CpuDevice(),
+            barrier=RankBarrier(page, 0, 2),
+            mutates=(),
+            returns_input=False,
+            on_step=steps.append,
+        )
+    assert steps == ["waiting for the other ranks to begin the batch"]

@@ -206,11 +206,22 @@ def test_too_much_memory_is_stopped(tmp_path: Path) -> None:
     assert (failure.kind, failure.info["limit"]) == ("limit", "memory")
 
 
-CHANNEL = """
-import gc, pkb.types.channel as c
-gc.unfreeze()
-channel = next(o for o in gc.get_objects() if type(o) is c.Channel)
-"""
+def test_too_much_memory_is_stopped_in_a_side_that_prints_all_the_time(tmp_path: Path) -> None:
+    source = """
+        import threading
+        def chatter():
+            while True:
+                print(".", flush=True)
+                time.sleep(0.01)
+        threading.Thread(target=chatter, daemon=True).start()
+        hoard = [bytearray(b"x" * (8 << 20)) for _ in range(100) if not time.sleep(0.02)]
+        time.sleep(60)
+    """
+    failure = failure_of(tmp_path, source, size=1, memory_bytes=700 << 20)
+    assert (failure.kind, failure.info["limit"]) == ("limit", "memory")
+
+
+CHANNEL = "import gc, pkb.types.channel as c\nchannel = next(o for o in gc.get_objects() if type(o) is c.Channel)\n"
 
 
 def test_garbage_on_the_channel_is_the_ranks_own(tmp_path: Path) -> None:

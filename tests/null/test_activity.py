@@ -64,13 +64,17 @@ def harness(at_us: int, *, stream: int = 7) -> list[Record]:
     ]  # fmt: skip
 
 
-def test_calls_are_told_apart_and_the_harness_is_taken_out() -> None:
+@pytest.mark.parametrize("attempts", [1, 2, 8])
+def test_calls_are_told_apart_and_the_harness_is_taken_out(attempts: int) -> None:
     first = [kernel(GEMM, 70, 10), kernel("push_tiles", 75, 10, stream=9)]
     # The candidate's own barrier and its own elementwise kernel at the end of a call are its own.
     second = [kernel(BARRIER, 270, 2), kernel(GEMM, 272, 10), kernel(FLUSH, 283, 5)]
     third = [kernel(FLUSH, 470, 5)]
-    begin = kernel(BARRIER, -5, 2)
-    shuffled = [*third, *harness(400), *second, *harness(200), *first, *harness(0), begin]
+    # The zero of the batch, set again where a host was late.
+    begin = [
+        r for n in range(attempts) for r in (kernel(SPIN, 400 * n - 4000, 300), kernel(BARRIER, 400 * n - 3700, 2))
+    ]
+    shuffled = [*third, *harness(400), *second, *harness(200), *first, *harness(0), *begin]
     assert split_calls(shuffled, 3) == [first, second, third]
 
 

@@ -181,12 +181,18 @@ def test_rows_of_a_causal_attention_are_measured_by_themselves() -> None:
 
 def test_rows_stay_whole_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = normal(40, 24) * torch.logspace(0, 2, 40).unsqueeze(1)
-    output = truth + 0.01 * normal(40, 24, seed=1)
-    rule = NormGate(tau={torch.float64: 1e-2}, by_row=True)
-    at_once = ratio(rule, truth, output)
-    monkeypatch.setattr(compare, "PIECE", 100)
-    assert ratio(rule, truth, output) == pytest.approx(at_once)
-    assert ratio(rule, truth.T.contiguous().T, output) == pytest.approx(at_once)
+    output = truth.clone()
+    output[38, 5] += 0.1 * truth[38].square().mean().sqrt()  # a large row: its rms decides, not the output's
+    by_row, plain = (NormGate(tau={torch.float64: 1e-2}, by_row=rows) for rows in (True, False))
+    at_once = ratio(by_row, truth, output)
+    rms = truth[38].square().mean().sqrt()
+    assert at_once == pytest.approx(float(0.1 * rms / (0.04 * (truth[38, 5].abs() + rms))))
+    assert ratio(plain, truth, output) > 1.2 * at_once
+    for piece in (100, 10):  # some rows, less than a row
+        monkeypatch.setattr(compare, "PIECE", piece)
+        assert ratio(by_row, truth, output) == pytest.approx(at_once)
+        assert ratio(by_row, truth.T.contiguous().T, output) == pytest.approx(at_once)
+    assert ratio(NormGate(by_row=True), torch.tensor(1.0), torch.tensor(1.0)) == 0, "a number is no row"
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e6, 1e30])

@@ -196,9 +196,12 @@ def disturbed(true_us: float, source: random.Random, *, calls: int, rounds: int)
     ]
 
 
-@pytest.mark.parametrize(("reference_us", "candidate_us", "calls"), [(98_000, 1840, 2), (2000, 750, 2), (2800, 520, 5)])
-def test_a_busy_machine_convicts_hardly_anybody_and_acquits_no_liar(
-    reference_us: float, candidate_us: float, calls: int
+@pytest.mark.parametrize(
+    ("reference_us", "candidate_us", "calls", "least_caught", "least_confirmed"),
+    [(98_000, 1840, 2, 55, 60), (2000, 750, 2, 40, 30), (2800, 520, 5, 50, 55)],
+)
+def test_a_busy_machine_convicts_hardly_anybody_and_lets_few_liars_go(
+    reference_us: float, candidate_us: float, calls: int, least_caught: int, least_confirmed: int
 ) -> None:
     """Few calls that are shorter than what disturbs them. Whoever is suspected is measured again, as often as before."""
     source = random.Random(3)
@@ -220,8 +223,8 @@ def test_a_busy_machine_convicts_hardly_anybody_and_acquits_no_liar(
         faked += check(candidate_us / 20, *first).contradicts and check(candidate_us / 20, *both).contradicts
         confirmed += check(candidate_us, *first).confirms
     assert honest <= 1
-    assert faked >= 40, "who claims a twentieth of the true time"
-    assert confirmed >= 30
+    assert faked >= least_caught, "who claims a twentieth of the true time; what is 0.7 ms among 2 ms of noise may pass"
+    assert confirmed >= least_confirmed
 
 
 def test_what_telling_the_ranks_costs_is_nobodys() -> None:

@@ -40,12 +40,11 @@ class Unclear(Exception):
 def split_calls(records: Iterable[Record], calls: int) -> list[list[Record]]:
     """The records of each call, without the harness's own.
 
-    A spin of the harness is followed in its stream by the harness's barrier, which tells it from one that a candidate starts.
+    Before a call the harness's spin stands between its flush and its barrier, which tells it from the one that goes before the
+    zero of the batch, and from a candidate's own.
     """
     ordered = sorted(records, key=lambda record: record.interval)
-    spins = [i for i, record in enumerate(ordered) if base_name(record.name) == "spin_kernel"]
-    if len(spins) != calls:
-        spins = [i for i in spins if (after := _next_in_stream(ordered, i)) is not None and is_barrier(after.name)]
+    spins = [i for i, record in enumerate(ordered) if base_name(record.name) == "spin_kernel" and _begins(ordered, i)]
     if len(spins) != calls:
         raise Unclear(f"{calls} calls were profiled and {len(spins)} beginnings found in {len(ordered)} records")
     parts = []
@@ -59,8 +58,11 @@ def split_calls(records: Iterable[Record], calls: int) -> list[list[Record]]:
     return parts
 
 
-def _next_in_stream(ordered: Sequence[Record], index: int) -> Record | None:
-    return next((record for record in ordered[index + 1 :] if record.stream == ordered[index].stream), None)
+def _begins(ordered: Sequence[Record], spin: int) -> bool:
+    stream = ordered[spin].stream
+    before = next((record for record in reversed(ordered[:spin]) if record.stream == stream), None)
+    after = next((record for record in ordered[spin + 1 :] if record.stream == stream), None)
+    return before is not None and "elementwise" in before.name and after is not None and is_barrier(after.name)
 
 
 # -- intervals ------------------------------------------------------------------------------------------------------------

@@ -158,10 +158,12 @@ class Exchange:
         return outcome
 
     def wake(self) -> None:
-        """Make sure that inside what is measured next on the judge's clock no rank has to wake up, and no limit is due."""
-        for crew in (self.oracle, self.candidate):
+        """Make sure that inside what is measured next on the judge's clock no rank has to wake up, and no limit is due.
+        The oracle's ranks are last: however long a candidate takes over it, they do not fall asleep meanwhile."""
+        sides = (self.candidate, self.oracle)
+        for crew in sides:
             crew.check_limits()
-        for crew in (self.oracle, self.candidate):
+        for crew in sides:
             crew.ask({"do": "wake"}, timeout_s=120)
 
     def release(self) -> None:

@@ -30,7 +30,7 @@ from pkb.types.verdict import RankState
 STATUS_BYTES = 512
 TICK_S = 0.2
 LONGEST_UNCHECKED_S = 1.0
-"""Between two looks at what a side uses, though it answers or prints all the time."""
+"""Between two looks at what a side uses, though it answers all the time."""
 GRACE_S = 1.5
 """After one rank has failed, how long the others may take to fail as well, so that the first cause is found."""
 
@@ -230,12 +230,12 @@ class Crew:
             now = time.monotonic()
             if now > give_up:
                 break
-            ready = self._selector.select(min(TICK_S, give_up - now))
-            for key, _ in ready:
+            answered = False
+            for key, _ in self._selector.select(min(TICK_S, give_up - now)):
                 if key.data in ("output", "exits"):
                     self._drain()
                     continue
-                rank = int(key.data)
+                answered, rank = True, int(key.data)
                 outcome = self._receive(rank)
                 if outcome.get("fail"):
                     failed.setdefault(rank, outcome)  # a rank that told why it ends has not simply gone
@@ -253,7 +253,7 @@ class Crew:
                     answers[rank] = (message, outcome["fds"])
             try:
                 # It takes milliseconds, and as long holds up what changes its memory: not between two answers, if it can wait.
-                self.check_limits(after_s=LONGEST_UNCHECKED_S if ready else TICK_S)
+                self.check_limits(after_s=LONGEST_UNCHECKED_S if answered else TICK_S)
             except CrewFailure:
                 for _, fds in answers.values():
                     _close(fds)

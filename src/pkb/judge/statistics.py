@@ -57,19 +57,25 @@ def speedup(reference: Rounds, candidate: Rounds, seed: int = 0) -> Ratio:
 
 def undisturbed(times: list[float]) -> float:
     """What a batch takes when nothing comes between: noise only adds, to a clock that sees the whole machine. The lower
-    quartile, so that no lucky round or two decide."""
-    return sorted(times)[len(times) // 4]
+    quartile, but no lower than the third of all, so that no lucky round or two decide; of few rounds the lower median."""
+    return sorted(times)[min(max(2, len(times) // 4), (len(times) - 1) // 2)]
 
 
 class ClockCheck(NamedTuple):
     confirms: bool
     """The judge's own clock sees the candidate ahead of the reference."""
-    contradicts: bool
+    too_long: bool
     """Neither the claimed time on the device nor the claimed time on the host accounts for the time that has passed."""
+    split: bool
+    """On a machine with one clock for host and device, the two claims contradict each other."""
     reference_us: float
     candidate_us: float
     """Per queued call, without what an empty batch costs."""
     words: str
+
+    @property
+    def contradicts(self) -> bool:
+        return self.too_long or self.split
 
 
 class Claim(NamedTuple):
@@ -98,12 +104,12 @@ def check_clock(reference: Claim, candidate: Claim, empty_us: list[float], *, on
     empty = undisturbed(empty_us)
     theirs, ours = (max(0.0, undisturbed(side.wall_us) - empty) for side in (reference, candidate))
     allowance = max(CPU_NOISE_US if one_clock else GPU_NOISE_US, 2 * (theirs - reference.reported_us))
-    contradicts = ours > 2 * candidate.reported_us + allowance
+    too_long = ours > 2 * candidate.reported_us + allowance
     words = f"queued calls on the judge's clock: {theirs:.0f} us for the reference, {ours:.0f} us for the candidate"
-    if one_clock and candidate.device_us < 0.5 * candidate.host_us:
-        contradicts = True
+    split = one_clock and candidate.device_us < 0.5 * candidate.host_us
+    if split:
         words += f"; {candidate.host_us:.0f} us inside a call that is said to take {candidate.device_us:.0f} us"
-    return ClockCheck(ahead(reference.wall_us, candidate.wall_us), contradicts, theirs, ours, words)
+    return ClockCheck(ahead(reference.wall_us, candidate.wall_us), too_long, split, theirs, ours, words)
 
 
 def ahead(reference: list[float], candidate: list[float], seed: int = 0) -> bool:

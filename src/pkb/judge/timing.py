@@ -23,7 +23,7 @@ from pkb.types.verdict import Communication, Failure, Stage, Timing, Verdict
 Runner = Callable[..., dict[int, dict[str, Any]]]
 MAX_COVER_US = 5_000.0
 EMPTY_BATCHES = 3
-"""A round: what a batch costs beside its calls must be known better than the calls themselves."""
+"""In each round: what a batch costs beside its calls must be known better than the calls themselves."""
 
 
 @dataclass
@@ -76,14 +76,14 @@ def measure(
         # fingerprints came with its times, so that it gains nothing by the wait.
         _verify(exchange, slots, answers[True], plan.verify_share, source)
         exchange.drop(keep_memory=True)  # at production sizes there is no room for two batches
-        _queue(exchange, case, calls, sides, empty_us, source)
+        _queue(exchange, case, calls, sides, empty_us, plan.verify_share, source)
         sides.reverse()  # ABBA: drift over a pair of rounds falls on both sides alike
     one_clock = not on_gpu
-    if check_clock(reference.claim(), candidate.claim(), empty_us, one_clock=one_clock).contradicts:
+    if check_clock(reference.claim(), candidate.claim(), empty_us, one_clock=one_clock).too_long:
         # Nobody is called a liar for some rounds in which the machine had other things to do.
         for number in range(rounds):
             progress(f"timing: queued calls take too long; once more, round {number + 1} of {rounds}")
-            _queue(exchange, case, calls, sides, empty_us, source)
+            _queue(exchange, case, calls, sides, empty_us, plan.verify_share, source)
             sides.reverse()
     clock = check_clock(reference.claim(), candidate.claim(), empty_us, one_clock=one_clock)
     return _conclude(reference, candidate, clock, empty_us, calls, floor_us, note, first_call_us), seen
@@ -95,6 +95,7 @@ def _queue(
     calls: int,
     sides: list[tuple[Side, Runner]],
     empty_us: list[float],
+    share: float,
     source: random.Random,
 ) -> None:
     """A batch of fresh calls back to back on each side, by the judge's clock."""
@@ -105,7 +106,7 @@ def _queue(
     for side, run in sides:
         exchange.wake()
         side.wall_us.append(_wall_us(partial(run, slots, extra_s=30)) / calls)
-    _verify_queued(exchange, slots, source)
+    _verify_queued(exchange, slots, share, source)
     exchange.drop(keep_memory=True)
 
 
@@ -142,7 +143,7 @@ def _timed(
     start = time.perf_counter_ns()
     answers = run()
     wall_us = (time.perf_counter_ns() - start) / 1e3
-    stamps = {rank: _stamps(rank, answer, calls) for rank, answer in answers.items()}
+    stamps = {rank: _stamps(rank, answer, calls, judged=judged) for rank, answer in answers.items()}
     times, settled = [], []
     for call in range(calls):
         marks = [stamps[rank][call] for rank in stamps]
@@ -167,7 +168,7 @@ def _slowest_host(answers: dict[int, dict[str, Any]], call: int) -> float:
     return max((float(us) for us in numbers if isinstance(us, int | float) and us >= 0), default=0.0)
 
 
-def _stamps(rank: int, answer: dict[str, Any], calls: int) -> list[tuple[int, int, int]]:
+def _stamps(rank: int, answer: dict[str, Any], calls: int, *, judged: bool) -> list[tuple[int, int, int]]:
     """The claimed start, end and settling of each call: whole numbers in order, or the report is refused."""
     claimed = answer.get("calls")
     good = isinstance(claimed, list) and len(claimed) == calls
@@ -177,10 +178,13 @@ def _stamps(rank: int, answer: dict[str, Any], calls: int) -> list[tuple[int, in
     )
     if not good:
         raise Decided(
-            Verdict.REJECTED,
+            Verdict.REJECTED if judged else Verdict.HARNESS_ERROR,
             Stage.TIMING,
-            f"rank {rank} reported impossible times",
-            {"failing_ranks": (rank,), "failure": Failure("clock", "times missing, negative or out of order", rank)},
+            f"rank {rank} of the {'candidate' if judged else 'reference'} reported impossible times",
+            {
+                "failing_ranks": (rank,) if judged else (),
+                "failure": Failure("clock", "times missing, negative or out of order", rank),
+            },
         )
     return [(c[0], c[1], c[2]) for c in claimed or []]
 
@@ -189,7 +193,7 @@ def _verify(
     exchange: Exchange, slots: list[int], answers: dict[int, dict[str, Any]], share: float, source: random.Random
 ) -> None:
     """Compare a share of the timed outputs, chosen now, and hold the ranks to the fingerprints they gave for all of them."""
-    chosen = source.sample(slots, max(1, math.ceil(share * len(slots))))
+    chosen = _chosen(slots, share, source)
     exchange.release()
     outcome = exchange.check(chosen, words="timed calls")
     if outcome.rejected or outcome.mismatch:
@@ -205,13 +209,17 @@ def _verify(
             )
 
 
-def _verify_queued(exchange: Exchange, slots: list[int], source: random.Random) -> None:
-    """One of the queued calls, chosen now: what confirms a time must have done the work too."""
-    chosen = [source.choice(slots)]
+def _verify_queued(exchange: Exchange, slots: list[int], share: float, source: random.Random) -> None:
+    """A share of the queued calls, chosen now: what confirms a time must have done the work too."""
+    chosen = _chosen(slots, share, source)
     exchange.release()
     outcome = exchange.check(chosen, words="queued calls")
     if outcome.rejected or outcome.mismatch:
         raise _wrong_when_timed(outcome)
+
+
+def _chosen(slots: list[int], share: float, source: random.Random) -> list[int]:
+    return source.sample(slots, max(1, math.ceil(share * len(slots))))
 
 
 def _wrong_when_timed(outcome: Outcome) -> Decided:

@@ -46,6 +46,8 @@ def pieces(*tensors: torch.Tensor, whole: int = 1) -> Iterator[tuple[torch.Tenso
     elif all(tensor.is_contiguous() for tensor in tensors):
         step = max(whole, PIECE - PIECE % whole)
         yield from zip(*(tensor.view(-1).split(step) for tensor in tensors), strict=True)
+    elif first.dim() == 1:
+        yield from pieces(*(tensor.contiguous() for tensor in tensors), whole=whole)
     else:
         rows = max(1, PIECE * first.shape[0] // first.numel())
         for parts in zip(*(tensor.split(rows) for tensor in tensors), strict=True):
@@ -85,7 +87,7 @@ class NormGate:
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
         if output.numel() == 0:
             return 0.0
-        row = output.shape[-1] if self.by_row else None
+        row = output.shape[-1] if self.by_row and output.dim() else None
         tau = self.tau[output.dtype] if output.dtype in self.tau else TAU[output.dtype]
         # Twice through, since the rms must be known; what fits into one piece is computed once.
         once = [*_errors(truth, output, row)] if output.numel() <= PIECE else None

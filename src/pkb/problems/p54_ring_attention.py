@@ -144,4 +144,5 @@ PROBLEM = Problem(
     cost=cost,
     compare=NormGate(by_row=True),
     requires=requires,
+    version=2,
 )

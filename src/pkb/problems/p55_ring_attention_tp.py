@@ -175,4 +175,5 @@ PROBLEM = Problem(
     world_sizes=(1, 2, 4, 8),
     requires=requires,
     layout="tp_cp",
+    version=2,
 )

@@ -183,4 +183,5 @@ PROBLEM = Problem(
     world_sizes=(1, 2, 4, 8),
     requires=requires,
     layout="cp_pp",
+    version=2,
 )

@@ -208,4 +208,5 @@ PROBLEM = Problem(
     world_sizes=(1, 2, 4, 8),
     requires=requires,
     layout="cp_dp",
+    version=2,
 )

@@ -3,7 +3,6 @@
 Neither the references nor the input generators can be read from here, and no seed ever enters this process.
 """
 
-import gc
 import importlib.util
 import sys
 from pathlib import Path
@@ -91,7 +90,6 @@ class CandidateRank(Rank):
         sys.modules["candidate"] = module
         self.status.step("importing the candidate")
         spec.loader.exec_module(module)
-        gc.freeze()  # what it has imported, as for torch in `serve`
         self.solution = getattr(module, "solution", None)
         if not callable(self.solution):
             return {"reply": "error", "type": "MissingSolution", "kinds": [], "message": "", "trace": ""}

@@ -73,8 +73,8 @@ def run_batch(
     batch = Batch()
     stamps: list[tuple[Any, Any, Any, float]] = []
     device.synchronize()
+    on_step("waiting for the other ranks to begin the batch")
     if not schedule.aligned:  # a common start of the batch; the calls then run as fast as each rank can
-        on_step("waiting for the other ranks to begin the batch")
         barrier.wait(timeout_s=schedule.barrier_timeout_s)
     else:
         _begin_together(device, barrier, schedule.barrier_timeout_s)

@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import faulthandler
-import gc
 import mmap
 import os
 import random
@@ -168,8 +167,6 @@ class Rank:
 
     def serve(self) -> None:
         """Answer commands until the judge closes the channel."""
-        # A full collection goes through all that torch has made at import: tens of milliseconds, now and then, inside a call.
-        gc.freeze()
         while True:
             self.status.step("idle")
             message, fds, _ = self.channel.receive()

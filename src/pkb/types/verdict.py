@@ -141,7 +141,8 @@ class Timing:
     """No kernel on this hardware can be faster; None where the platform has no known peaks."""
     reference_wall_us: float
     candidate_wall_us: float
-    """Per call, of calls queued back to back, on the judge's own clock: host and device together."""
+    """Per call, of calls queued back to back, on the judge's own clock: host and device together. Undisturbed rounds, less
+    what an empty batch costs (docs/measuring.md)."""
     clock_agreement: str
     """What the judge's clock says to the times that the ranks reported."""
     first_call_us: float | None
@@ -149,7 +150,7 @@ class Timing:
     candidate_samples_us: tuple[tuple[float, ...], ...] = ()
     reference_walls_us: tuple[float, ...] = ()
     candidate_walls_us: tuple[float, ...] = ()
-    """By round, what an empty batch costs included."""
+    """By round, what an empty batch costs included; twice as many as `rounds` where a candidate was measured again."""
     empty_walls_us: tuple[float, ...] = ()
     """What an empty batch costs, per call of a full one; several by round."""
     note: str = ""

@@ -1,0 +1,80 @@
+"""Who seems to hide time on the judge's clock is measured once more, and rejected only if that does not clear it."""
+
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pkb.judge import timing
+from pkb.judge.cases import Case, Exchange, Outcome
+from pkb.judge.decision import Decided
+from pkb.judge.timing import measure
+from pkb.types.plan import plan
+from pkb.types.verdict import Timing, Verdict
+
+ROUNDS, CALLS = 8, 2
+REFERENCE_US, CANDIDATE_US, EMPTY_US = 5000.0, 1000.0, 3000.0
+
+
+class Sides:
+    """One rank on each side, on a clock of its own: what calls take is known."""
+
+    def __init__(self, disturbances_us: Iterator[float]) -> None:
+        self.now_us, self.slots, self.disturbances_us = 0.0, itertools.count(), disturbances_us
+        self.queued = 0
+
+    def deliver(self, case: Case, count: int, *, keep: bool = False) -> list[int]:
+        return list(itertools.islice(self.slots, count))
+
+    def run_oracle(self, slots: list[int], **schedule: Any) -> dict[int, dict[str, Any]]:
+        return self._run(slots, REFERENCE_US, **schedule)
+
+    def run_candidate(self, slots: list[int], **schedule: Any) -> dict[int, dict[str, Any]]:
+        if len(slots) == CALLS and not schedule.get("aligned"):
+            self.queued += 1
+            self.now_us += next(self.disturbances_us)
+        return self._run(slots, CANDIDATE_US, **schedule)
+
+    def _run(self, slots: list[int], us: float, **schedule: Any) -> dict[int, dict[str, Any]]:
+        self.now_us += EMPTY_US + us * len(slots)
+        marks = [[1000 * n, int(1000 * (n + us)), int(1000 * (n + us))] for n in range(len(slots))]
+        return {0: {"calls": marks, "host_us": [5.0] * len(slots), "digests": [[] for _ in slots], "observed": {}}}
+
+    def check(self, slots: list[int], *, words: str) -> Outcome:
+        return Outcome()
+
+    def wake(self) -> None: ...
+    def release(self) -> None: ...
+    def drop(self, *, keep_memory: bool = False) -> None: ...
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, disturbances_us: Iterator[float]) -> tuple[Timing, int]:
+    sides = Sides(disturbances_us)
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter_ns=lambda: int(1e3 * sides.now_us)))
+    result, _ = measure(
+        cast(Exchange, sides), Case("1", "tiny", "bf16"), plan=plan("standard"), calls=CALLS, rounds=ROUNDS, on_gpu=True,
+        floor_us=None, note="", first_call_us=None, progress=lambda text: None,
+    )  # fmt: skip
+    return result, sides.queued
+
+
+def test_an_undisturbed_candidate_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, queued = timed(monkeypatch, itertools.repeat(0.0))
+    assert queued == ROUNDS == len(result.candidate_walls_us)
+    assert len(result.empty_walls_us) == 3 * ROUNDS
+    assert (result.reference_wall_us, result.candidate_wall_us) == pytest.approx((REFERENCE_US, CANDIDATE_US))
+    assert result.decision == "faster"
+
+
+def test_a_machine_that_was_busy_for_a_while_clears_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, queued = timed(monkeypatch, itertools.chain([30_000.0] * ROUNDS, itertools.repeat(0.0)))
+    assert queued == 2 * ROUNDS == len(result.candidate_walls_us)
+    assert result.candidate_wall_us == pytest.approx(CANDIDATE_US)
+
+
+def test_who_takes_too_long_again_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Decided, match="do not account for the time that passed") as decided:
+        timed(monkeypatch, itertools.repeat(30_000.0))
+    assert decided.value.verdict is Verdict.REJECTED
