@@ -78,7 +78,7 @@ def kill_and_resume(tmp_path: Path, *, kills: int, seed: int) -> None:
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, kills=6, seed=int.from_bytes(os.urandom(2), "big"))
+    kill_and_resume(tmp_path, kills=3, seed=int.from_bytes(os.urandom(2), "big"))
 
 
 @pytest.mark.slow
