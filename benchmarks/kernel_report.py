@@ -28,7 +28,7 @@ def read(paths: list[Path]) -> dict[tuple[int, str, int], Row]:
     for row in (json.loads(line) for path in paths for line in path.read_text().splitlines() if line):
         case = row["problem"]["id"], row["size"], row["ranks"]
         before = known.get(case)
-        timed = before is not None and before["timing"] and before["candidate"] == row["candidate"]
+        timed = before is not None and fine(before) and before["timing"] and before["candidate"] == row["candidate"]
         if not (timed and fine(row) and row["timing"] is None):
             known[case] = row
     return known
@@ -61,7 +61,7 @@ def page(rows: dict[tuple[int, str, int], Row], hardware: Hardware) -> str:
             here = {problem: row for (problem, s, r), row in rows.items() if (s, r) == (size, ranks)}
             if not here:
                 continue
-            times = [row["timing"] for row in here.values() if row["verdict"] == "correct" and row["timing"]]
+            times = [row["timing"] for row in here.values() if fine(row) and row["timing"]]
             faster = sum(t["speedup_low"] > 1 for t in times)
             confirmed = sum(t["decision"] == "faster" for t in times)
             lines += [
@@ -89,11 +89,11 @@ def judged(rows: dict[tuple[int, str, int], Row]) -> list[str]:
     return lines
 
 
-def sizes_judged(rows: dict[tuple[int, str, int], Row], problem: int, ranks: int) -> str:
-    words = []
+def sizes_judged(rows: dict[tuple[int, str, int], Row], number: int, ranks: int) -> str:
+    problem, words = get(number), []
     for size in ("tiny", "odd", "paper", "real"):
-        row = rows.get((problem, size, ranks))
-        if get(problem).why_not(size, ranks, get(problem).default_dtype):
+        row = rows.get((number, size, ranks))
+        if problem.why_not(size, ranks, problem.default_dtype):
             words.append(f"({size}: not possible)")
         elif row is not None:
             words.append(size if fine(row) else f"**{size}: {row['verdict']}, {row['communication']}**")

@@ -115,7 +115,7 @@ def trial(
     import torch
     import torch.distributed as dist
 
-    from pkb.judge.timing import MAX_COVER_US
+    from pkb.judge.timing import cover_for
     from pkb.problems import get
     from pkb.problems.base import DTYPES
     from pkb.problems.compare import Context
@@ -179,7 +179,7 @@ def trial(
 
     for side, function in (("reference", problem.reference), ("candidate", module.solution)):
         _, host_us = timed(function, slots[:3], 0.0)
-        answer[side], answer[f"{side}_host_us"] = timed(function, slots, min(MAX_COVER_US, 1.5 * host_us + 50))
+        answer[side], answer[f"{side}_host_us"] = timed(function, slots, cover_for(host_us))
     dist.barrier(group=gloo())  # nobody reads a peer's buffers any more
     if device.torch_device.type == "cuda":
         for place, kept in (("pipeline", "_PIPELINES"), ("exchange", "_CALLS"), ("staging", "_STAGES")):

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkb.judge.statistics import Claim, ClockCheck, Ratio, Rounds, check_clock, median, quantile, speedup
+from pkb.judge.statistics import (
+    Claim,
+    ClockCheck,
+    Ratio,
+    Rounds,
+    check_clock,
+    median,
+    quantile,
+    speedup,
+    undisturbed,
+)
 
 ROUNDS, CALLS = 8, 10
 
@@ -233,3 +243,19 @@ def test_what_telling_the_ranks_costs_is_nobodys() -> None:
     check = check_clock(Claim(100.0, 10.0, nothing[:8]), Claim(10.0, 1.0, nothing[:8]), nothing)
     assert check[:2] == (False, False)
     assert check.reference_us == check.candidate_us < 10
+
+
+def test_host_and_device_that_share_a_clock_must_agree() -> None:
+    """The time that passed is accounted for by the host's claim alone, so that only the two claims together tell."""
+    reference = Claim(1000.0, 1000.0, walls(1000, 1))
+    lying, honest = (Claim(device_us, 1000.0, walls(1000, 2)) for device_us in (400.0, 900.0))
+    check = check_clock(reference, lying, EMPTY, one_clock=True)
+    assert (check.too_long, check.split, check.contradicts) == (False, True, True)
+    assert "1000 us inside a call that is said to take 400 us" in check.words
+    assert not check_clock(reference, honest, EMPTY, one_clock=True).contradicts
+    assert not check_clock(reference, lying, EMPTY).contradicts, "a GPU may wait for its host"
+
+
+@pytest.mark.parametrize(("rounds", "decides"), [(1, 1), (2, 1), (4, 2), (5, 3), (8, 3), (16, 5), (24, 7)])
+def test_neither_lucky_nor_disturbed_rounds_decide(rounds: int, decides: int) -> None:
+    assert undisturbed([float(n) for n in range(rounds, 0, -1)]) == decides

@@ -78,14 +78,18 @@ def measure(
         exchange.drop(keep_memory=True)  # at production sizes there is no room for two batches
         _queue(exchange, case, calls, sides, empty_us, plan.verify_share, source)
         sides.reverse()  # ABBA: drift over a pair of rounds falls on both sides alike
-    one_clock = not on_gpu
-    if check_clock(reference.claim(), candidate.claim(), empty_us, one_clock=one_clock).too_long:
+
+    def held_against_ours() -> ClockCheck:
+        return check_clock(reference.claim(), candidate.claim(), empty_us, one_clock=not on_gpu)
+
+    clock = held_against_ours()
+    if clock.too_long:
         # Nobody is called a liar for some rounds in which the machine had other things to do.
         for number in range(rounds):
             progress(f"timing: queued calls take too long; once more, round {number + 1} of {rounds}")
             _queue(exchange, case, calls, sides, empty_us, plan.verify_share, source)
             sides.reverse()
-    clock = check_clock(reference.claim(), candidate.claim(), empty_us, one_clock=one_clock)
+        clock = held_against_ours()
     return _conclude(reference, candidate, clock, empty_us, calls, floor_us, note, first_call_us), seen
 
 
@@ -134,7 +138,12 @@ def _warm_up(exchange: Exchange, case: Case, plan: Plan, calls: int) -> float:
             spent = [float(us) for us in answer.get("host_us", []) if isinstance(us, int | float)]
             host_us.append(statistics.median(spent) if spent else 0.0)
     exchange.drop(keep_memory=True)
-    return min(MAX_COVER_US, 1.5 * max(host_us) + 50.0)
+    return cover_for(max(host_us))
+
+
+def cover_for(host_us: float) -> float:
+    """How long the device must be kept busy so that a host that takes so long over a call has queued it."""
+    return min(MAX_COVER_US, 1.5 * host_us + 50.0)
 
 
 def _timed(
