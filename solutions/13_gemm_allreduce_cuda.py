@@ -7,14 +7,18 @@ A block multiplies it on the tensor cores, pushes to each owner its rows, and te
 the W slots of its own rows and tells them again; and pulls the other owners' rows of that tile. All blocks have the
 same work in every part, and wait only for their namesakes, which made the same tile.
 
-Others: the library multiplies into stages. Then one launch: blocks tell each other that the products are there, add a
-chunk of their rank's share, announce it, and pull the same chunk of the others, one chunk behind: what is pulled was
-just written and lies in L2. Medium products are multiplied at once, into this rank's stage, and fetched to be added.
-Large ones (where a share is a multiple of 16 bytes) are pushed: one owner's rows at a time, neighbours first, with a
-slot at the owner as the library's output, so on links the transfer hides under the product.
+Others: the library multiplies into stages, and one warp waits until all products are there (`meet`). Then one launch:
+blocks add a chunk of their rank's share, announce it, and pull the same chunk of the others, one chunk behind: what is
+pulled was just written and lies in L2. Medium products are multiplied at once, into this rank's stage, and fetched to
+be added. Large ones (where a share is a multiple of 16 bytes) are pushed: one owner's rows at a time, neighbours first,
+with a slot at the owner as the library's output, so on links the transfer hides under the product.
+
+Why one warp: the library launches clusters of up to eight blocks, which need as many free multiprocessors side by side.
+Where ranks share a GPU, grids that wait for a peer's product can leave none, and all stand still. After the meeting
+only such grids wait for each other, and these fit anywhere.
 
 No barrier at the end and no second buffer: who has pulled all sums knows that the products were read, and sums are
-overwritten only after the first signal of every peer's next call, which it gives when its pulls are over.
+overwritten only after the next call's meeting, to which every peer comes when its pulls are over.
 
 No NVLS: pushed products are at their owners when the product ends; for the rest a rank receives (W-1)/W C either way.
 """
@@ -129,9 +133,7 @@ __device__ void add_and_gather(char* const* stages, u32* const* counts, u32 rank
                 [&](u32 step, uint4 v) { keep(owner_of(step), i, v); });
     });
   };
-  announce(counts, rank, world, blockIdx.x, base + 1);  // all my products are there: they come before in the stream
-  await_all(counts, rank, world, blockIdx.x, base + 1);
-  pipeline<1>(counts, rank, world, base + 1, turns, add, pull);
+  pipeline<1>(counts, rank, world, base, turns, add, pull);
   const u64 rest = bytes / 16 * 16, last = rest % share / 16;  // what is less than 16 bytes
   if (last / chunk % gridDim.x == blockIdx.x && rest + threadIdx.x < bytes)
     out[rest + threadIdx.x] = total((u32)(rest / share), last)[threadIdx.x];
@@ -149,6 +151,10 @@ __device__ void add_and_gather(char* const* stages, u32* const* counts, u32 rank
                  u64 chunk, int pushed, u32 turns, u32 base) {                                                         \
     add_and_gather<T>(stages, counts, rank, world, out, bytes, share, chunk, pushed, turns, base);                     \
   }
+extern "C" __global__ void meet(char* const*, u32* const* counts, int rank, int world, u32 base) {
+  announce(counts, rank, world, 0, base + 1);  // all my products are there: they come before in the stream
+  await_all(counts, rank, world, 0, base + 1);
+}
 FUSED(bf16)
 FUSED(f16)
 GATHER(f32)
@@ -207,7 +213,7 @@ class Library:
         self.turns = -(-units // (chunk * blocks))
         name = f"gemm_ar library {rows} {columns} {inner} {dtype}"
         self.pipe = kit.pipeline(name, blocks=blocks, slot_bytes=(world + 1) * share, device=device)
-        self.launch = kernel[blocks, THREADS]
+        self.meet, self.launch = MODULE.kernel("meet")[1, 32], kernel[blocks, THREADS]
         self.sizes = rows * columns * size, share, chunk, kit.i32(pushed), kit.u32(self.turns)
         stage = self.pipe.stage.handle
         self.products = [(0, stage.get_buffer(rank, (rows, columns), dtype, 0))]  # first row, where it and the next go
@@ -220,7 +226,8 @@ class Library:
     def __call__(self, A, B, out):
         for first, place in self.products:
             torch.matmul(A[first : first + place.shape[0]], B, out=place)
-        self.launch(*self.pipe.tables, out, *self.sizes, self.pipe.base(self.turns + 1))
+        self.meet(*self.pipe.tables, self.pipe.base(1))
+        self.launch(*self.pipe.tables, out, *self.sizes, self.pipe.base(self.turns))
 
 
 def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:

@@ -8,12 +8,15 @@ the same number meet, and each adds the W slots of its own rows, 16 bytes a thre
 both parts and wait only for their namesakes, which made the same tile: a pipeline of kit.pipeline, whose slots are free
 again without a signal.
 
-Others: the library multiplies into stages. Then one launch: blocks tell each other that the products are there, and add
-16 bytes of each rank at a time. Medium products are multiplied at once, into this rank's stage, and fetched to be
-added. Large ones, and those with a share that is no multiple of 16 bytes, are pushed: one owner's rows at a time,
-neighbours first, with a slot at the owner as the library's output, so on links the transfer hides under the product.
-Stages have two halves that calls use in turn. Who writes a half in call n+2 has seen all peers announce the products of
-call n+1, so their call n is over. No other barrier.
+Others: the library multiplies into stages, one warp waits until all products are there (`meet`), and a grid that need
+not wait adds them, 16 bytes of each rank at a time. Medium products are multiplied at once, into this rank's stage, and
+fetched to be added. Large ones, and those with a share that is no multiple of 16 bytes, are pushed: one owner's rows at
+a time, neighbours first, with a slot at the owner as the library's output, so on links the transfer hides under the
+product. Stages have two halves that calls use in turn. Who writes a half in call n+2 has met all peers in call n+1, so
+their call n is over. No other barrier.
+
+Why one warp: the library launches clusters of up to eight blocks, which need as many free multiprocessors side by side.
+Where ranks share a GPU, grids that wait for a peer's product can leave none, and all stand still.
 
 No NVLS: the switch could add, but only after the product is done; pushed products are there by then.
 """
@@ -75,10 +78,8 @@ __device__ void fused(char* const* stages, u32* const* counts, u32 rank, u32 wor
 // ---- after products of the library: a share of `bytes` a rank, `stride` apart; stages begin at `half`;
 // `pushed`: at their owners, else where they were made ----
 template <class T>
-__device__ void sum_products(char* const* stages, u32* const* counts, u32 rank, u32 world, char* out, u64 half,
-                             u64 bytes, u64 stride, bool pushed, u32 base) {
-  announce(counts, rank, world, blockIdx.x, base + 1);  // all my products are there: they come before in the stream
-  await_all(counts, rank, world, blockIdx.x, base + 1);
+__device__ void sum_products(char* const* stages, u32 rank, u32 world, char* out, u64 half, u64 bytes, u64 stride,
+                             bool pushed) {
 #pragma unroll 1
   for (u64 at = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 16; at < bytes; at += (u64)gridDim.x * blockDim.x * 16) {
     wide_t<T> sum[Lanes<T>::count] = {};
@@ -104,10 +105,14 @@ __device__ void sum_products(char* const* stages, u32* const* counts, u32 rank, 
   }
 #define SUM(T)                                                                                                         \
   extern "C" __global__ void __launch_bounds__(256, 4)                                                                 \
-      sum_##T(char* const* stages, u32* const* counts, int rank, int world, char* out, u64 half, u64 bytes,            \
-              u64 stride, int pushed, u32 base) {                                                                      \
-    sum_products<T>(stages, counts, rank, world, out, half, bytes, stride, pushed, base);                              \
+      sum_##T(char* const* stages, u32* const*, int rank, int world, char* out, u64 half, u64 bytes, u64 stride,       \
+              int pushed) {                                                                                            \
+    sum_products<T>(stages, rank, world, out, half, bytes, stride, pushed);                                            \
   }
+extern "C" __global__ void meet(char* const*, u32* const* counts, int rank, int world, u32 base) {
+  announce(counts, rank, world, 0, base + 1);  // all my products are there: they come before in the stream
+  await_all(counts, rank, world, 0, base + 1);
+}
 FUSED(bf16)
 FUSED(f16)
 SUM(f32)
@@ -160,10 +165,10 @@ class Library:
         self.half = world * self.stride
         self.pushed = self.bytes % 16 != 0 or 2 * rows * columns * inner > PUSH_FLOPS
         kernel = MODULE.kernel(f"sum_{kit.lanes(dtype)}")
-        blocks = min(kernel.resident_blocks(THREADS), -(-self.stride // (16 * THREADS)))  # they wait for peers
+        blocks = min(kernel.resident_blocks(THREADS), -(-self.stride // (16 * THREADS)))
         name = f"gemm_rs library {rows} {columns} {inner} {dtype}"
-        self.pipe = kit.pipeline(name, blocks=blocks, slot_bytes=2 * self.half, device=device)
-        self.launch = kernel[blocks, THREADS]
+        self.pipe = kit.pipeline(name, blocks=1, slot_bytes=2 * self.half, device=device)  # of those that meet
+        self.meet, self.launch = MODULE.kernel("meet")[1, 32], kernel[blocks, THREADS]
 
         def place(half, owner, shape, at):
             return self.pipe.stage.handle.get_buffer(owner, shape, dtype, (half * self.half + at) // size)
@@ -180,8 +185,8 @@ class Library:
         half = self.calls % 2
         for first, place in self.products[half]:
             torch.matmul(A[first : first + place.shape[0]], B, out=place)
-        sizes = half * self.half, self.bytes, self.stride, kit.i32(self.pushed)
-        self.launch(*self.pipe.tables, out, *sizes, self.pipe.base(1))
+        self.meet(*self.pipe.tables, self.pipe.base(1))
+        self.launch(*self.pipe.tables, out, half * self.half, self.bytes, self.stride, kit.i32(self.pushed))
 
 
 def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:

@@ -36,6 +36,10 @@ def hints_for(verdict: Verdict, evidence: dict[str, Any], *, platform: str, back
             )
         if platform == "virtual":
             hints.append("each rank has 1/W of the multiprocessors: a grid that spins must fit into them all at once")
+            hints.append(
+                "a grid that waits for a peer's library kernel can keep that kernel off the GPU (matrix products launch "
+                "clusters of blocks): wait in a launch of one warp, then start the grid"
+            )
     if verdict is Verdict.WRONG:
         if "own" in pattern and "came back" in pattern:
             hints.append("the result is this rank's own data: nothing arrived from the peers")
