@@ -20,17 +20,20 @@ from pkb.types.hardware import Hardware
 
 MARK = "<!-- below: made by benchmarks/kernel_report.py -->"
 Row = dict[str, Any]
+EARLIER = "times are of an earlier version"
 
 
 def read(paths: list[Path]) -> dict[tuple[int, str, int], Row]:
-    """The last verdict of each case; one without times takes no place of a good one with times of the same kernel."""
+    """The last verdict of each case; a good one without times takes over those of a good one before it, and says so where the
+    kernel has changed since."""
     known: dict[tuple[int, str, int], Row] = {}
     for row in (json.loads(line) for path in paths for line in path.read_text().splitlines() if line):
         case = row["problem"]["id"], row["size"], row["ranks"]
         before = known.get(case)
-        timed = before is not None and fine(before) and before["timing"] and before["candidate"] == row["candidate"]
-        if not (timed and fine(row) and row["timing"] is None):
-            known[case] = row
+        if row["timing"] is None and fine(row) and before is not None and fine(before) and before["timing"]:
+            changed = before["candidate"] != row["candidate"]
+            row |= {"timing": before["timing"], EARLIER: before.get(EARLIER, False) or changed}
+        known[case] = row
     return known
 
 
@@ -47,6 +50,8 @@ def cells(row: Row, hardware: Hardware) -> list[str]:
     speedup = f"{t['speedup']:.2f} ({t['speedup_low']:.2f} to {t['speedup_high']:.2f})"
     if t["decision"] != "faster":
         speedup += f", {t['decision']}"
+    if row.get(EARLIER):
+        speedup += ", an earlier version"
     return [number(t["reference_us"]), number(t["candidate_us"]), speedup, f"{utilisation(row, hardware):.1%}"]
 
 
@@ -61,13 +66,14 @@ def page(rows: dict[tuple[int, str, int], Row], hardware: Hardware) -> str:
             here = {problem: row for (problem, s, r), row in rows.items() if (s, r) == (size, ranks)}
             if not here:
                 continue
-            times = [row["timing"] for row in here.values() if fine(row) and row["timing"]]
+            times = [row["timing"] for row in here.values() if fine(row) and row["timing"] and not row.get(EARLIER)]
             faster = sum(t["speedup_low"] > 1 for t in times)
             confirmed = sum(t["decision"] == "faster" for t in times)
             lines += [
                 f"## Size `{size}`, {ranks} ranks",
                 "",
-                f"{len(here)} judged. The interval lies above 1 for {faster}; the judge's own clock confirms {confirmed}.",
+                f"{len(here)} judged, {len(times)} of them timed in this version. The interval lies above 1 for {faster} of "
+                f"those; the judge's own clock confirms {confirmed}.",
                 "",
                 "| kernel | PyTorch + NCCL us | ours us | speedup (95 % interval) | of what the probe reached |",
                 "|---|---|---|---|---|",
