@@ -53,9 +53,9 @@ class Late(CpuDevice):
         return self.begins > self._late
 
 
-@pytest.mark.parametrize(("late", "expected"), [(0, 1), (2, 3), (1000, ZERO_ATTEMPTS)])
-def test_all_ranks_begin_anew_while_one_is_late(late: int, expected: int) -> None:
-    def act(rank: int, barrier: RankBarrier) -> int:
+@pytest.mark.parametrize(("late", "expected"), [(0, (1, True)), (2, (3, True)), (1000, (ZERO_ATTEMPTS, False))])
+def test_all_ranks_begin_anew_while_one_is_late(late: int, expected: tuple[int, bool]) -> None:
+    def act(rank: int, barrier: RankBarrier) -> tuple[int, bool]:
         device = Late(late if rank == 1 else 0)
         batch = run_batch(
             lambda: None,
@@ -68,7 +68,7 @@ def test_all_ranks_begin_anew_while_one_is_late(late: int, expected: int) -> Non
             on_step=lambda text: None,
         )
         assert len(batch.records) == 1
-        return device.begins
+        return device.begins, batch.common_zero
 
     assert together(act) == [expected] * RANKS
 

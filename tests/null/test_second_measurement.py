@@ -1,4 +1,5 @@
-"""Who seems to hide time on the judge's clock is measured once more, and rejected only if that does not clear it."""
+"""What is measured once more: rounds in which the reference had no common zero, and who seems to hide time on the judge's
+clock, who is rejected only if that does not clear it."""
 
 import itertools
 from collections.abc import Iterator
@@ -21,15 +22,18 @@ REFERENCE_US, CANDIDATE_US, EMPTY_US = 5000.0, 1000.0, 3000.0
 class Sides:
     """One rank on each side, on a clock of its own: what calls take is known."""
 
-    def __init__(self, disturbances_us: Iterator[float]) -> None:
+    def __init__(self, disturbances_us: Iterator[float], zeros: Iterator[bool]) -> None:
         self.now_us, self.slots, self.disturbances_us = 0.0, itertools.count(), disturbances_us
-        self.queued = 0
+        self.queued, self.zeros = 0, zeros
 
     def deliver(self, case: Case, count: int, *, keep: bool = False) -> list[int]:
         return list(itertools.islice(self.slots, count))
 
     def run_oracle(self, slots: list[int], **schedule: Any) -> dict[int, dict[str, Any]]:
-        return self._run(slots, REFERENCE_US, **schedule)
+        if "cover_us" not in schedule or next(self.zeros):
+            return self._run(slots, REFERENCE_US, **schedule)
+        late = self._run(slots, REFERENCE_US, longer_by_us=1e6, **schedule)  # more than has passed
+        return {rank: answer | {"common_zero": False} for rank, answer in late.items()}
 
     def run_candidate(self, slots: list[int], **schedule: Any) -> dict[int, dict[str, Any]]:
         if len(slots) == CALLS and not schedule.get("aligned"):
@@ -37,10 +41,14 @@ class Sides:
             self.now_us += next(self.disturbances_us)
         return self._run(slots, CANDIDATE_US, **schedule)
 
-    def _run(self, slots: list[int], us: float, **schedule: Any) -> dict[int, dict[str, Any]]:
+    def _run(
+        self, slots: list[int], us: float, longer_by_us: float = 0.0, **schedule: Any
+    ) -> dict[int, dict[str, Any]]:
         self.now_us += EMPTY_US + us * len(slots)
+        us += longer_by_us
         marks = [[1000 * n, int(1000 * (n + us)), int(1000 * (n + us))] for n in range(len(slots))]
-        return {0: {"calls": marks, "host_us": [5.0] * len(slots), "digests": [[] for _ in slots], "observed": {}}}
+        answer = {"calls": marks, "host_us": [5.0] * len(slots), "digests": [[] for _ in slots], "observed": {}}
+        return {0: answer | {"common_zero": us != CANDIDATE_US}}  # what a candidate says of its own must not matter
 
     def check(self, slots: list[int], *, words: str) -> Outcome:
         return Outcome()
@@ -50,8 +58,10 @@ class Sides:
     def drop(self, *, keep_memory: bool = False) -> None: ...
 
 
-def timed(monkeypatch: pytest.MonkeyPatch, disturbances_us: Iterator[float]) -> tuple[Timing, int]:
-    sides = Sides(disturbances_us)
+def timed(
+    monkeypatch: pytest.MonkeyPatch, disturbances_us: Iterator[float], zeros: Iterator[bool] | None = None
+) -> tuple[Timing, int]:
+    sides = Sides(disturbances_us, zeros or itertools.repeat(True))
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter_ns=lambda: int(1e3 * sides.now_us)))
     result, _ = measure(
         cast(Exchange, sides), Case("1", "tiny", "bf16"), plan=plan("standard"), calls=CALLS, rounds=ROUNDS, on_gpu=True,
@@ -78,3 +88,23 @@ def test_who_takes_too_long_again_is_rejected(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(Decided, match="do not account for the time that passed") as decided:
         timed(monkeypatch, itertools.repeat(30_000.0))
     assert decided.value.verdict is Verdict.REJECTED
+
+
+def test_rounds_without_a_common_zero_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    zeros = itertools.chain([True, False, False], itertools.repeat(True))
+    result, queued = timed(monkeypatch, itertools.repeat(0.0), zeros)
+    assert (result.rounds, queued) == (ROUNDS, ROUNDS + 2)
+    assert {us for one in result.reference_samples_us for us in one} == {REFERENCE_US}
+    assert len(result.candidate_samples_us) == ROUNDS
+
+
+def test_half_of_the_rounds_will_do_and_fewer_will_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = ROUNDS // 2
+    result, _ = timed(
+        monkeypatch, itertools.repeat(0.0), itertools.chain([True] * good, itertools.repeat(False, 2 * ROUNDS))
+    )
+    assert result.rounds == good
+    few = itertools.chain([True] * (good - 1), itertools.repeat(False, 2 * ROUNDS))
+    with pytest.raises(Decided, match=r"too busy to take times: .* 3 of 16 rounds") as decided:
+        timed(monkeypatch, itertools.repeat(0.0), few)
+    assert decided.value.verdict is Verdict.HARNESS_ERROR

@@ -36,6 +36,10 @@ class Side:
     wall_us: list[float] = field(default_factory=list)
     """Per call, of calls queued back to back, on the judge's clock: telling the ranks and hearing from them included."""
 
+    def forget_last_round(self) -> None:
+        for samples in (self.calls_us, self.settled_us, self.host_us):
+            samples.pop()
+
     def claim(self) -> Claim:
         return Claim(median(self.calls_us), median(self.host_us), self.wall_us)
 
@@ -62,8 +66,10 @@ def measure(
     source = random.SystemRandom()
     seen = Communication.NONE
     sides: list[tuple[Side, Runner]] = [(reference, exchange.run_oracle), (candidate, exchange.run_candidate)]
-    for number in range(rounds):
-        progress(f"timing: round {number + 1} of {rounds}")
+    for _ in range(2 * rounds):
+        if len(reference.calls_us) == rounds:
+            break
+        progress(f"timing: round {len(reference.calls_us) + 1} of {rounds}")
         schedule: dict[str, Any] = {"aligned": True, "digests": True, "cover_us": cover_us}
         slots = exchange.deliver(case, calls, keep=True)
         answers = {}
@@ -71,6 +77,11 @@ def measure(
             answers[side is candidate] = _timed(
                 partial(run, slots, extra_s=30, **schedule), side, calls, judged=side is candidate
             )
+        if not _common_zero(answers[False]):
+            # Its times are too long, which would be to the candidate's credit. What the candidate says of its own zero can only
+            # harm it, and is not asked: it could have its slow rounds forgotten.
+            for side, _ in sides:
+                side.forget_last_round()
         seen = seen if seen is Communication.LIBRARY else communication(answers[True])
         # Only when both sides are through: a truth takes the memory that the reference has grown used to. The candidate's
         # fingerprints came with its times, so that it gains nothing by the wait.
@@ -78,6 +89,15 @@ def measure(
         exchange.drop(keep_memory=True)  # at production sizes there is no room for two batches
         _queue(exchange, case, calls, sides, empty_us, plan.verify_share, source)
         sides.reverse()  # ABBA: drift over a pair of rounds falls on both sides alike
+
+    if 2 * len(reference.calls_us) < rounds:
+        text = f"the reference's ranks began together in {len(reference.calls_us)} of {2 * rounds} rounds"
+        raise Decided(
+            Verdict.HARNESS_ERROR,
+            Stage.TIMING,
+            f"the machine is too busy to take times: {text}; try again when it is quiet, or with --no-timing",
+            {"failure": Failure("clock", text)},
+        )
 
     def held_against_ours() -> ClockCheck:
         return check_clock(reference.claim(), candidate.claim(), empty_us, one_clock=not on_gpu)
@@ -158,7 +178,7 @@ def _timed(
         marks = [stamps[rank][call] for rank in stamps]
         times.append((max(end for _, end, _ in marks) - min(begin for begin, _, _ in marks)) / 1e3)
         settled.append(max(quiet - end for _, end, quiet in marks) / 1e3)
-    if sum(times) > wall_us * 1.05:
+    if sum(times) > wall_us * 1.05 and (judged or _common_zero(answers)):
         raise Decided(
             Verdict.REJECTED if judged else Verdict.HARNESS_ERROR,
             Stage.TIMING,
@@ -169,6 +189,10 @@ def _timed(
     side.settled_us.append(settled)
     side.host_us.append([_slowest_host(answers, call) for call in range(calls)])
     return answers
+
+
+def _common_zero(answers: dict[int, dict[str, Any]]) -> bool:
+    return all(answer.get("common_zero", True) for answer in answers.values())
 
 
 def _slowest_host(answers: dict[int, dict[str, Any]], call: int) -> float:

@@ -56,6 +56,8 @@ class Batch:
     def __init__(self) -> None:
         self.outputs: dict[int, Any] = {}
         self.records: list[CallRecord] = []
+        self.common_zero = True
+        """Whether the stamps of all ranks count from the same moment."""
 
 
 def run_batch(
@@ -77,7 +79,7 @@ def run_batch(
     if not schedule.aligned:  # a common start of the batch; the calls then run as fast as each rank can
         barrier.wait(timeout_s=schedule.barrier_timeout_s)
     else:
-        _begin_together(device, barrier, schedule.barrier_timeout_s)
+        batch.common_zero = _begin_together(device, barrier, schedule.barrier_timeout_s)
     for position, slot in enumerate(schedule.slots):
         values = arguments[slot]
         if schedule.late_host_us and schedule.late_host_us[position]:
@@ -120,14 +122,16 @@ def run_batch(
     return batch
 
 
-def _begin_together(device: Device, barrier: RankBarrier, timeout_s: float) -> None:
-    """A zero of the stamps that is the same moment on all ranks; again if a host was held up while it was set."""
+def _begin_together(device: Device, barrier: RankBarrier, timeout_s: float) -> bool:
+    """A zero of the stamps that is the same moment on all ranks; again if a host was held up while it was set. False if that
+    was so every time."""
     for _ in range(ZERO_ATTEMPTS):
         barrier.wait(timeout_s=timeout_s)
         exact = device.begin()
         device.synchronize()
         if barrier.wait(timeout_s=timeout_s, vote=exact):
-            return
+            return True
+    return False
 
 
 def _detach_from_arguments(returned: Any, values: dict[str, Any], returns_input: bool) -> Any:

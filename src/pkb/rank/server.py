@@ -137,6 +137,7 @@ class Rank:
             "calls": [[r.start_ns, r.end_ns, r.settled_ns] for r in self.batch.records],
             "digests": [r.digest for r in self.batch.records],
             "host_us": [r.host_us for r in self.batch.records],
+            "common_zero": self.batch.common_zero,
         }
         return answer | {"activity": pack_records(events)} if message.get("records") else answer
 
