@@ -1,15 +1,18 @@
 """Makes the tables of docs/kernels.md from verdicts on our own kernels: times by size and ranks, and which cases were judged.
 
     python benchmarks/verdict_table.py solutions/*.py --ranks 8,4 --size paper,real --out out/kernels.md
-    python benchmarks/kernel_report.py out/kernels.jsonl --hardware out/probe.toml --page docs/kernels.md
+    python benchmarks/kernel_report.py docs/records/kernels.jsonl out/kernels.jsonl --keep docs/records/kernels.jsonl \
+        --hardware docs/records/h200-virtual.toml --page docs/kernels.md
 
 Utilisation is the bound by what `pkb probe` reached on the same machine over the time, so 100 % is what that machine has been
-seen to do. Whatever stands below the mark in the page is replaced.
+seen to do. Whatever stands below the mark in the page is replaced. Verdicts on a file that has changed since say so.
 """
 
 import argparse
+import hashlib
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from pkb.types.hardware import Hardware
 MARK = "<!-- below: made by benchmarks/kernel_report.py -->"
 Row = dict[str, Any]
 EARLIER = "times are of an earlier version"
+SOLUTIONS = Path(__file__).parents[1] / "solutions"
 
 
 def read(paths: list[Path]) -> dict[tuple[int, str, int], Row]:
@@ -37,6 +41,27 @@ def read(paths: list[Path]) -> dict[tuple[int, str, int], Row]:
     return known
 
 
+def kept(paths: list[Path]) -> list[Row]:
+    """What these tables need of all verdicts: of each case the last, and before it the one whose times it takes over. Without
+    profiles, which are large."""
+    cases: dict[tuple[int, str, int], list[Row]] = {}
+    for row in (json.loads(line) for path in paths for line in path.read_text().splitlines() if line):
+        rows = cases.setdefault((row["problem"]["id"], row["size"], row["ranks"]), [])
+        timed = [one for one in rows if fine(one) and one["timing"]][-1:] if fine(row) and not row["timing"] else []
+        rows[:] = [*timed, {name: value for name, value in row.items() if name != "profile"}]
+    return [row for case in sorted(cases) for row in cases[case]]
+
+
+@cache
+def present_version(file: str) -> str:
+    path = SOLUTIONS / file
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+
+
+def changed_since(row: Row) -> bool:
+    return bool(row["candidate"]["sha256"] != present_version(row["candidate"]["file"]))
+
+
 def utilisation(row: Row, hardware: Hardware) -> float:
     case = {"size": row["size"], "ranks": row["ranks"], "dtype": row["dtype"], "hardware": hardware}
     bound = bounds_row(get(row["problem"]["id"]), ceilings="reachable", **case)["bound_us"]
@@ -50,7 +75,7 @@ def cells(row: Row, hardware: Hardware) -> list[str]:
     speedup = f"{t['speedup']:.2f} ({t['speedup_low']:.2f} to {t['speedup_high']:.2f})"
     if t["decision"] != "faster":
         speedup += f", {t['decision']}"
-    if row.get(EARLIER):
+    if row.get(EARLIER) or changed_since(row):
         speedup += ", an earlier version"
     return [number(t["reference_us"]), number(t["candidate_us"]), speedup, f"{utilisation(row, hardware):.1%}"]
 
@@ -66,7 +91,8 @@ def page(rows: dict[tuple[int, str, int], Row], hardware: Hardware) -> str:
             here = {problem: row for (problem, s, r), row in rows.items() if (s, r) == (size, ranks)}
             if not here:
                 continue
-            times = [row["timing"] for row in here.values() if fine(row) and row["timing"] and not row.get(EARLIER)]
+            present = [row for row in here.values() if not (row.get(EARLIER) or changed_since(row))]
+            times = [row["timing"] for row in present if fine(row) and row["timing"]]
             faster = sum(t["speedup_low"] > 1 for t in times)
             confirmed = sum(t["decision"] == "faster" for t in times)
             lines += [
@@ -86,8 +112,9 @@ def page(rows: dict[tuple[int, str, int], Row], hardware: Hardware) -> str:
 
 def judged(rows: dict[tuple[int, str, int], Row]) -> list[str]:
     """Which cases were judged, kernel by kernel, and what came out where it was not `correct` and `custom`."""
-    good = sum(fine(row) for row in rows.values())
-    lines = ["## Cases judged", "", f"{len(rows)} cases, {good} of them `correct` with communication `custom`.", ""]
+    good, old = sum(fine(row) for row in rows.values()), sum(changed_since(row) for row in rows.values())
+    said = f"{len(rows)} cases, {good} of them `correct` with communication `custom`"
+    lines = ["## Cases judged", "", f"{said}; {old} of kernels that have changed since.", ""]
     lines += ["| kernel | 2 ranks | 4 ranks | 8 ranks |", "|---|---|---|---|"]
     for problem in sorted({problem for problem, _, _ in rows}):
         cells = [sizes_judged(rows, problem, ranks) for ranks in (2, 4, 8)]
@@ -102,7 +129,8 @@ def sizes_judged(rows: dict[tuple[int, str, int], Row], number: int, ranks: int)
         if problem.why_not(size, ranks, problem.default_dtype):
             words.append(f"({size}: not possible)")
         elif row is not None:
-            words.append(size if fine(row) else f"**{size}: {row['verdict']}, {row['communication']}**")
+            said = size if fine(row) else f"**{size}: {row['verdict']}, {row['communication']}**"
+            words.append(f"{said} (an earlier version)" if changed_since(row) else said)
     return ", ".join(words)
 
 
@@ -114,9 +142,12 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("verdicts", nargs="+", type=Path)
     options.add_argument("--hardware", required=True, help="the file that `pkb probe` wrote on that machine")
+    options.add_argument("--keep", type=Path, help="write what the tables need of all these verdicts into this file")
     options.add_argument("--page", type=Path, help="replace what stands below the mark in this file; default: print")
     args = options.parse_args()
-    text = page(read(args.verdicts), load(args.hardware))
+    if args.keep is not None:
+        args.keep.write_text("".join(json.dumps(row) + "\n" for row in kept(args.verdicts)))
+    text = page(read([args.keep] if args.keep else args.verdicts), load(args.hardware))
     if args.page is None:
         print(text)
         return 0
