@@ -1,7 +1,7 @@
 """Makes the tables of docs/kernels.md from verdicts on our own kernels: times by size and ranks, and which cases were judged.
 
     python benchmarks/verdict_table.py solutions/*.py --ranks 8,4 --size paper,real --out out/kernels.md
-    python benchmarks/kernel_report.py docs/records/kernels.jsonl out/kernels.jsonl --keep docs/records/kernels.jsonl \
+    python benchmarks/kernel_report.py docs/records/kernels.jsonl out/kernels.jsonl --keep docs/records/kernels.jsonl \\
         --hardware docs/records/h200-virtual.toml --page docs/kernels.md
 
 Utilisation is the bound by what `pkb probe` reached on the same machine over the time, so 100 % is what that machine has been
