@@ -1,8 +1,14 @@
 """Options for the tests that need a GPU or minutes; without them these tests are skipped, not failed."""
 
+import signal
+
 import pytest
 
 OPT_IN = {"gpu": "needs an NVIDIA GPU", "slow": "takes minutes"}
+
+# A shell that starts the tests in the background has SIGINT ignored, and what the tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
