@@ -91,8 +91,9 @@ def solution(
 
     def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, masked: bool) -> tuple[torch.Tensor, ...]:
         """Output and log-sum-exp over one block; by halves of the heads where scores would take more than 4 GiB."""
-        if query.shape[1] > 1 and query[..., 0].numel() * positions * query.element_size() > 2**32:
-            middle = query.shape[1] // 2
+        batch, heads = query.shape[:2]
+        if heads > 1 and batch * heads * positions**2 * query.element_size() > 2**32:
+            middle = heads // 2
             parts = slice(middle), slice(middle, None)
             halves = [attend(query[:, part], key[:, part], value[:, part], masked) for part in parts]
             return tuple(torch.cat(pieces, dim=1) for pieces in zip(*halves, strict=True))

@@ -150,7 +150,8 @@ class Timing:
     candidate_samples_us: tuple[tuple[float, ...], ...] = ()
     reference_walls_us: tuple[float, ...] = ()
     candidate_walls_us: tuple[float, ...] = ()
-    """By round, what an empty batch costs included; twice as many as `rounds` where a candidate was measured again."""
+    """By round, what an empty batch costs included; more than `rounds` where rounds were made again or a candidate was
+    measured again."""
     empty_walls_us: tuple[float, ...] = ()
     """What an empty batch costs, per call of a full one; several by round."""
     note: str = ""
