@@ -9,13 +9,13 @@ seen to do. Whatever stands below the mark in the page is replaced. Verdicts on 
 """
 
 import argparse
-import hashlib
 import json
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pkb.candidates import source
 from pkb.problems import get
 from pkb.roofline.hardware import load
 from pkb.roofline.rows import bounds_row
@@ -23,43 +23,42 @@ from pkb.types.hardware import Hardware
 
 MARK = "<!-- below: made by benchmarks/kernel_report.py -->"
 Row = dict[str, Any]
-EARLIER = "times are of an earlier version"
+Case = tuple[int, str, int]
 SOLUTIONS = Path(__file__).parents[1] / "solutions"
 
 
-def read(paths: list[Path]) -> dict[tuple[int, str, int], Row]:
-    """The last verdict of each case; a good one without times takes over those of a good one before it, and says so where the
-    kernel has changed since."""
-    known: dict[tuple[int, str, int], Row] = {}
-    for row in (json.loads(line) for path in paths for line in path.read_text().splitlines() if line):
-        case = row["problem"]["id"], row["size"], row["ranks"]
-        before = known.get(case)
-        if row["timing"] is None and fine(row) and before is not None and fine(before) and before["timing"]:
-            changed = before["candidate"] != row["candidate"]
-            row |= {"timing": before["timing"], EARLIER: before.get(EARLIER, False) or changed}
-        known[case] = row
-    return known
+def case_of(row: Row) -> Case:
+    return row["problem"]["id"], row["size"], row["ranks"]
 
 
 def kept(paths: list[Path]) -> list[Row]:
-    """What these tables need of all verdicts: of each case the last, and before it the one whose times it takes over. Without
-    profiles, which are large."""
-    cases: dict[tuple[int, str, int], list[Row]] = {}
+    """What these tables need of all verdicts: of each case the last, and before it the one whose times it takes over (both
+    good, the last without times). Without profiles, which are large."""
+    cases: dict[Case, list[Row]] = {}
     for row in (json.loads(line) for path in paths for line in path.read_text().splitlines() if line):
-        rows = cases.setdefault((row["problem"]["id"], row["size"], row["ranks"]), [])
+        rows = cases.setdefault(case_of(row), [])
         timed = [one for one in rows if fine(one) and one["timing"]][-1:] if fine(row) and not row["timing"] else []
         rows[:] = [*timed, {name: value for name, value in row.items() if name != "profile"}]
     return [row for case in sorted(cases) for row in cases[case]]
 
 
+def read(paths: list[Path]) -> dict[Case, Row]:
+    """The last verdict of each case, with the times that it takes over and the version that they are of."""
+    rows: dict[Case, Row] = {}
+    for row in kept(paths):
+        timed = row if row["timing"] else rows.get(case_of(row), row)
+        rows[case_of(row)] = row | {"timing": timed["timing"], "timed": timed["candidate"]}
+    return rows
+
+
 @cache
 def present_version(file: str) -> str:
     path = SOLUTIONS / file
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+    return source.read(path).sha256 if path.exists() else ""
 
 
-def changed_since(row: Row) -> bool:
-    return bool(row["candidate"]["sha256"] != present_version(row["candidate"]["file"]))
+def changed_since(version: dict[str, str]) -> bool:
+    return version["sha256"] != present_version(version["file"])
 
 
 def utilisation(row: Row, hardware: Hardware) -> float:
@@ -75,7 +74,7 @@ def cells(row: Row, hardware: Hardware) -> list[str]:
     speedup = f"{t['speedup']:.2f} ({t['speedup_low']:.2f} to {t['speedup_high']:.2f})"
     if t["decision"] != "faster":
         speedup += f", {t['decision']}"
-    if row.get(EARLIER) or changed_since(row):
+    if changed_since(row["timed"]):
         speedup += ", an earlier version"
     return [number(t["reference_us"]), number(t["candidate_us"]), speedup, f"{utilisation(row, hardware):.1%}"]
 
@@ -84,14 +83,14 @@ def number(us: float) -> str:
     return f"{us:.0f}" if us >= 100 else f"{us:.1f}"
 
 
-def page(rows: dict[tuple[int, str, int], Row], hardware: Hardware) -> str:
+def page(rows: dict[Case, Row], hardware: Hardware) -> str:
     lines = []
     for size in ("paper", "real"):
         for ranks in (8, 4):
             here = {problem: row for (problem, s, r), row in rows.items() if (s, r) == (size, ranks)}
             if not here:
                 continue
-            present = [row for row in here.values() if not (row.get(EARLIER) or changed_since(row))]
+            present = [row for row in here.values() if not changed_since(row["timed"])]
             times = [row["timing"] for row in present if fine(row) and row["timing"]]
             faster = sum(t["speedup_low"] > 1 for t in times)
             confirmed = sum(t["decision"] == "faster" for t in times)
@@ -110,9 +109,10 @@ def page(rows: dict[tuple[int, str, int], Row], hardware: Hardware) -> str:
     return "\n".join([*lines, *judged(rows), ""])
 
 
-def judged(rows: dict[tuple[int, str, int], Row]) -> list[str]:
+def judged(rows: dict[Case, Row]) -> list[str]:
     """Which cases were judged, kernel by kernel, and what came out where it was not `correct` and `custom`."""
-    good, old = sum(fine(row) for row in rows.values()), sum(changed_since(row) for row in rows.values())
+    good = sum(fine(row) for row in rows.values())
+    old = sum(changed_since(row["candidate"]) for row in rows.values())
     said = f"{len(rows)} cases, {good} of them `correct` with communication `custom`"
     lines = ["## Cases judged", "", f"{said}; {old} of kernels that have changed since.", ""]
     lines += ["| kernel | 2 ranks | 4 ranks | 8 ranks |", "|---|---|---|---|"]
@@ -122,7 +122,7 @@ def judged(rows: dict[tuple[int, str, int], Row]) -> list[str]:
     return lines
 
 
-def sizes_judged(rows: dict[tuple[int, str, int], Row], number: int, ranks: int) -> str:
+def sizes_judged(rows: dict[Case, Row], number: int, ranks: int) -> str:
     problem, words = get(number), []
     for size in ("tiny", "odd", "paper", "real"):
         row = rows.get((number, size, ranks))
@@ -130,7 +130,7 @@ def sizes_judged(rows: dict[tuple[int, str, int], Row], number: int, ranks: int)
             words.append(f"({size}: not possible)")
         elif row is not None:
             said = size if fine(row) else f"**{size}: {row['verdict']}, {row['communication']}**"
-            words.append(f"{said} (an earlier version)" if changed_since(row) else said)
+            words.append(f"{said} (an earlier version)" if changed_since(row["candidate"]) else said)
     return ", ".join(words)
 
 

@@ -3,7 +3,7 @@
 The arguments of all ranks are drawn here; what every rank must return, and what it must leave in arguments that it
 changes, is worked out in float64 from the whole problem (one attention over the whole sequence, one sort of the whole
 row) and compared, by the problem's own rules, with the references on real ranks. Each rule is then shown results that
-it must refuse.
+it must refuse. And one property that 54 shares with 56: attention by heads.
 """
 
 import math
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -241,25 +242,31 @@ def test_widened_reference_is_exact(world: Worlds, problem_id: int, size: str) -
             torch.testing.assert_close(by_rank[rank][index][0], truth[rank][0], rtol=1e-12, atol=1e-13)
 
 
-def run_by_heads(rank: int, world_size: int, problem_id: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """On a rank: what the reference returns, and what it returns when the scores of one head are all that it may hold."""
+def run_by_heads(rank: int, world_size: int, problem_id: int) -> list[tuple[torch.Tensor, torch.Tensor, set[int]]]:
+    """On a rank: what the reference returns; what it returns when the scores of one head are all that it may hold; and of how
+    many heads at a time it then made products."""
     problem = get(problem_id)
     assert problem.reference_source.count("2**32") == 1
     frugal = dict(vars(sys.modules[problem.reference.__module__]))
     exec(problem.reference_source.replace("2**32", "1"), frugal)
-    pairs = []
+    results = []
     for call in CALLS:
         arguments = draw_arguments(problem, rank=rank, world_size=world_size, size="odd", dtype="fp32", call=call)
         own = own_groups(problem.layout, rank, world_size)
         arguments |= {name: own[ref.axis] for name, ref in arguments.items() if isinstance(ref, GroupRef)}
-        pairs.append((problem.reference(**arguments), frugal["solution"](**arguments)))
-    return pairs
+        whole = problem.reference(**arguments)
+        with mock.patch.object(torch, "matmul", wraps=torch.matmul) as matmul:
+            by_heads = frugal["solution"](**arguments)
+        heads = {one.args[0].shape[1] for one in matmul.call_args_list if one.args[0].dim() == 4}
+        results.append((whole, by_heads, heads))
+    return results
 
 
 @pytest.mark.parametrize("problem_id", [54, 56])
 def test_attention_by_heads_is_the_same(world: Worlds, problem_id: int) -> None:
-    for pairs in world(4).call(run_by_heads, problem_id):
-        for whole, by_heads in pairs:
+    for results in world(4).call(run_by_heads, problem_id):
+        for whole, by_heads, heads in results:
+            assert heads == {1}
             torch.testing.assert_close(by_heads, whole, rtol=1e-5, atol=1e-6)
 
 
@@ -351,4 +358,5 @@ def test_large_sizes_are_described_without_drawing_them(problem_id: int, size: s
 def test_what_cannot_run_says_why() -> None:
     assert "3 ranks" in (get(55).why_not("tiny", 3, "bf16") or "")
     assert "33 ranks" in (get(54).why_not("tiny", 33, "bf16") or "")
+    assert "too few for 4 ranks" in (get(54).requires({"tokens": 3}, 4) or "")
     assert get(54).why_not("real", 2, "bf16") is None

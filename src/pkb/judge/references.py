@@ -7,13 +7,13 @@ from typing import Any
 
 from pkb.judge.failure import CrewFailure
 from pkb.judge.oracle_world import OracleWorld, failure_words
+from pkb.judge.timing import common_zero, cover_for
 from pkb.platforms.base import Platform
 from pkb.problems.base import Problem
 
 CASE_LIMIT_S = 120.0
 MEMORY_SHARE = 0.2
 """Of the platform's memory that the argument sets of one case may take."""
-MAX_COVER_US = 5_000.0
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,12 @@ def _run_case(
             draw(slot)
         slots = [call % sets for call in range(calls)]
         warm = run(slots)
-        cover_us = min(MAX_COVER_US, 1.5 * max(max(answer["host_us"]) for answer in warm.values()) + 50.0)
+        cover_us = cover_for(max(max(answer["host_us"]) for answer in warm.values()))
         answers = run(slots, cover_us=cover_us if platform.device == "cuda" else 0.0)
         ask({"do": "drop"})
     except CrewFailure as failure:
         return ReferenceRow(**row, error=failure_words(failure))
-    if not all(answer["common_zero"] for answer in answers.values()):
+    if not common_zero(answers):
         return ReferenceRow(**row, error="the ranks did not begin together: the machine is too busy to take times")
     if truth:
         try:

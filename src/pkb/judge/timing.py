@@ -4,7 +4,7 @@ A call's time is its latest end minus its earliest start over all ranks. The ran
 against them, verifies a share of the timed outputs chosen after the fact, and rejects what physics does not allow.
 """
 
-import dataclasses
+import itertools
 import math
 import random
 import statistics
@@ -36,16 +36,10 @@ class Side:
     host_us: Rounds = field(default_factory=list)
     wall_us: list[float] = field(default_factory=list)
     """Per call, of calls queued back to back, on the judge's clock: telling the ranks and hearing from them included."""
-    aside: list[Rounds] = field(default_factory=list)
-    """Rounds in which the reference's ranks did not begin together: calls, settling and host of each."""
 
-    def set_last_round_aside(self) -> None:
-        self.aside.append([samples.pop() for samples in (self.calls_us, self.settled_us, self.host_us)])
-
-    def take_all_back(self) -> None:
-        for rounds in self.aside:
-            for samples, one in zip((self.calls_us, self.settled_us, self.host_us), rounds, strict=True):
-                samples.append(one)
+    def keep(self, rounds: list[bool]) -> None:
+        for samples in (self.calls_us, self.settled_us, self.host_us):
+            samples[:] = itertools.compress(samples, rounds)
 
     def claim(self) -> Claim:
         return Claim(median(self.calls_us), median(self.host_us), self.wall_us)
@@ -73,10 +67,9 @@ def measure(
     source = random.SystemRandom()
     seen = Communication.NONE
     sides: list[tuple[Side, Runner]] = [(reference, exchange.run_oracle), (candidate, exchange.run_candidate)]
-    for _ in range(2 * rounds):
-        if len(reference.calls_us) == rounds:
-            break
-        progress(f"timing: round {len(reference.calls_us) + 1} of {rounds}")
+    together: list[bool] = []  # by round: all ranks of the reference counted from the same moment
+    while sum(together) < rounds and len(together) < 2 * rounds:
+        progress(f"timing: round {sum(together) + 1} of {rounds}")
         schedule: dict[str, Any] = {"aligned": True, "digests": True, "cover_us": cover_us}
         slots = exchange.deliver(case, calls, keep=True)
         answers = {}
@@ -84,27 +77,25 @@ def measure(
             answers[side is candidate] = _timed(
                 partial(run, slots, extra_s=30, **schedule), side, calls, judged=side is candidate
             )
-        together = _common_zero(answers[False])
-        if not together:
-            # Its times are too long, which would be to the candidate's credit. What the candidate says of its own zero can only
-            # harm it, and is not asked: it could have its slow rounds left out.
-            for side, _ in sides:
-                side.set_last_round_aside()
+        # If not, its times are too long, which would be to the candidate's credit. What the candidate says of its own zero can
+        # only harm it, and is not asked: it could have its slow rounds left out.
+        together.append(common_zero(answers[False]))
         seen = seen if seen is Communication.LIBRARY else communication(answers[True])
         # Only when both sides are through: a truth takes the memory that the reference has grown used to. The candidate's
         # fingerprints came with its times, so that it gains nothing by the wait.
         _verify(exchange, slots, answers[True], plan.verify_share, source)
         exchange.drop(keep_memory=True)  # at production sizes there is no room for two batches
         _queue(exchange, case, calls, sides, empty_us, plan.verify_share, source)
-        if together:
+        if together[-1]:
             sides.reverse()  # ABBA: drift over a pair of rounds falls on both sides alike
 
-    believed = 2 * len(reference.calls_us) >= rounds
-    if not believed:
-        kept = f"the reference's ranks began together in {len(reference.calls_us)} of {2 * rounds} rounds"
+    enough = 2 * sum(together) >= rounds
+    if enough:
+        reference.keep(together)
+        candidate.keep(together)
+    else:
+        kept = f"the reference's ranks began together in {sum(together)} of {len(together)} rounds"
         note = "; ".join(filter(None, [note, f"the machine was too busy: {kept}, and its times may be too long"]))
-        for side, _ in sides:
-            side.take_all_back()
 
     def held_against_ours() -> ClockCheck:
         return check_clock(reference.claim(), candidate.claim(), empty_us, one_clock=not on_gpu)
@@ -117,10 +108,8 @@ def measure(
             _queue(exchange, case, calls, sides, empty_us, plan.verify_share, source)
             sides.reverse()
         clock = held_against_ours()
-    timing = _conclude(reference, candidate, clock, empty_us, calls, floor_us, note, first_call_us)
-    if timing.decision == "faster" and not believed:
-        timing = dataclasses.replace(timing, decision="unproven")
-    return timing, seen
+    clock = clock._replace(confirms=clock.confirms and enough)  # it confirms no gain over times that are too long
+    return _conclude(reference, candidate, clock, empty_us, calls, floor_us, note, first_call_us), seen
 
 
 def _queue(
@@ -189,7 +178,7 @@ def _timed(
         times.append((max(end for _, end, _ in marks) - min(begin for begin, _, _ in marks)) / 1e3)
         settled.append(max(quiet - end for _, end, quiet in marks) / 1e3)
     # Without a common zero times are too long, and whoever reports that loses by it.
-    if sum(times) > wall_us * 1.05 and _common_zero(answers):
+    if sum(times) > wall_us * 1.05 and common_zero(answers):
         raise Decided(
             Verdict.REJECTED if judged else Verdict.HARNESS_ERROR,
             Stage.TIMING,
@@ -202,7 +191,8 @@ def _timed(
     return answers
 
 
-def _common_zero(answers: dict[int, dict[str, Any]]) -> bool:
+def common_zero(answers: dict[int, dict[str, Any]]) -> bool:
+    """Whether the ranks say that their stamps count from the same moment; otherwise they are too late."""
     return all(answer.get("common_zero", True) for answer in answers.values())
 
 
