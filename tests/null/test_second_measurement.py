@@ -26,6 +26,7 @@ class Sides:
     def __init__(self, disturbances_us: Iterator[float], zeros: Iterator[bool]) -> None:
         self.now_us, self.slots, self.disturbances_us = 0.0, itertools.count(), disturbances_us
         self.queued, self.zeros = 0, zeros
+        self.order = ""  # R and C as they were timed
 
     def deliver(self, case: Case, count: int, *, keep: bool = False) -> list[int]:
         return list(itertools.islice(self.slots, count))
@@ -46,6 +47,7 @@ class Sides:
         self, slots: list[int], us: float, longer_by_us: float = 0.0, **schedule: Any
     ) -> dict[int, dict[str, Any]]:
         self.now_us += EMPTY_US + us * len(slots)
+        self.order += ("C" if us == CANDIDATE_US else "R") if "cover_us" in schedule else ""
         us += longer_by_us
         marks = [[1000 * n, int(1000 * (n + us)), int(1000 * (n + us))] for n in range(len(slots))]
         answer = {"calls": marks, "host_us": [5.0] * len(slots), "digests": [[] for _ in slots], "observed": {}}
@@ -61,27 +63,28 @@ class Sides:
 
 def timed(
     monkeypatch: pytest.MonkeyPatch, disturbances_us: Iterator[float], zeros: Iterator[bool] | None = None
-) -> tuple[Timing, int]:
+) -> tuple[Timing, Sides]:
     sides = Sides(disturbances_us, zeros or itertools.repeat(True))
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter_ns=lambda: int(1e3 * sides.now_us)))
     result, _ = measure(
         cast(Exchange, sides), Case("1", "tiny", "bf16"), plan=plan("standard"), calls=CALLS, rounds=ROUNDS, on_gpu=True,
         floor_us=None, note="", first_call_us=None, progress=lambda text: None,
     )  # fmt: skip
-    return result, sides.queued
+    return result, sides
 
 
 def test_an_undisturbed_candidate_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    result, queued = timed(monkeypatch, itertools.repeat(0.0))
-    assert queued == ROUNDS == len(result.candidate_walls_us)
+    result, sides = timed(monkeypatch, itertools.repeat(0.0))
+    assert sides.queued == ROUNDS == len(result.candidate_walls_us)
+    assert sides.order == "RCCR" * (ROUNDS // 2)
     assert len(result.empty_walls_us) == 3 * ROUNDS
     assert (result.reference_wall_us, result.candidate_wall_us) == pytest.approx((REFERENCE_US, CANDIDATE_US))
     assert result.decision == "faster"
 
 
 def test_a_machine_that_was_busy_for_a_while_clears_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    result, queued = timed(monkeypatch, itertools.chain([30_000.0] * ROUNDS, itertools.repeat(0.0)))
-    assert queued == 2 * ROUNDS == len(result.candidate_walls_us)
+    result, sides = timed(monkeypatch, itertools.chain([30_000.0] * ROUNDS, itertools.repeat(0.0)))
+    assert sides.queued == 2 * ROUNDS == len(result.candidate_walls_us)
     assert result.candidate_wall_us == pytest.approx(CANDIDATE_US)
 
 
@@ -93,8 +96,9 @@ def test_who_takes_too_long_again_is_rejected(monkeypatch: pytest.MonkeyPatch) -
 
 def test_rounds_without_a_common_zero_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     zeros = itertools.chain([True, False, False], itertools.repeat(True))
-    result, queued = timed(monkeypatch, itertools.repeat(0.0), zeros)
-    assert (result.rounds, queued) == (ROUNDS, ROUNDS + 2)
+    result, sides = timed(monkeypatch, itertools.repeat(0.0), zeros)
+    assert (result.rounds, sides.queued) == (ROUNDS, ROUNDS + 2)
+    assert sides.order == "RC" + "CR" * 2 + "CR" + "RCCR" * (ROUNDS // 2 - 1), "those that count alternate"
     assert {us for one in result.reference_samples_us for us in one} == {REFERENCE_US}
     assert len(result.candidate_samples_us) == ROUNDS
 
