@@ -20,8 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from pkb.judge.pipeline import evaluate
-from pkb.judge.sides import build_environment
+from pkb.judge.crew.sides import build_environment
+from pkb.judge.session import evaluate
 from pkb.platforms.base import Platform
 from pkb.platforms.registry import create, resolve
 from pkb.types.job import Job

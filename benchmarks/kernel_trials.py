@@ -115,14 +115,14 @@ def trial(
     import torch
     import torch.distributed as dist
 
-    from pkb.judge.timing import cover_for
+    from pkb.judge.timing.measure import cover_for
     from pkb.problems import get
     from pkb.problems.base import DTYPES
     from pkb.problems.compare import Context
     from pkb.problems.draw import Draw, GroupRef
+    from pkb.rank.comparison.truth import compare_trees, outcome, widen
     from pkb.rank.execute import Schedule, run_batch
     from pkb.rank.trees import describe
-    from pkb.rank.truth import compare_trees, outcome, widen
 
     began = time.monotonic()
     problem = get(Path(case["file"]).name.split("_", 1)[0])
@@ -303,7 +303,7 @@ def main() -> int:
     options.add_argument("--case-limit", type=float, default=60.0, help="seconds for one kernel at one size")
     options.add_argument("--out", type=Path)
     args = options.parse_args()
-    from pkb.judge.oracle_world import running
+    from pkb.judge.oracle_only.world import running
     from pkb.platforms.registry import resolve
 
     deadline = time.monotonic() + args.limit

@@ -37,7 +37,7 @@ def main() -> None:
     function = problem.reference
     if args.role == "candidate":
         if not args.cuda:
-            from pkb.rank import symmetric
+            from pkb.rank.symmetric import memory as symmetric
 
             symmetric.install(Path(args.shared))
         import pkb.kit

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from pkb.judge.pipeline import evaluate
+from pkb.judge.session import evaluate
 from pkb.types.job import Job
 from pkb.types.plan import plan
 from pkb.types.verdict import Evaluation

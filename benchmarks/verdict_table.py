@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from pkb.candidates.source import read
-from pkb.judge.pipeline import evaluate_sizes
+from pkb.judge.session import evaluate_sizes
 from pkb.platforms.registry import resolve
 from pkb.problems import get
 from pkb.types.job import Job

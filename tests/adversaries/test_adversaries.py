@@ -18,8 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pkb.judge.pipeline import evaluate
-from pkb.judge.statistics import Claim, check_clock
+from pkb.judge.session import evaluate
+from pkb.judge.timing.statistics import Claim, check_clock
 from pkb.types.errors import UserError
 from pkb.types.job import Job
 from pkb.types.plan import PLANS, Plan

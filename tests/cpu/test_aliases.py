@@ -21,7 +21,7 @@ def one_rank() -> Iterator[World]:
 
 
 def on_cpu(rank: int, size: int) -> None:
-    from pkb.rank import aliases
+    from pkb.rank.emulate import aliases
 
     real = torch.device
     before = torch.zeros(2)
@@ -57,7 +57,7 @@ def on_cpu(rank: int, size: int) -> None:
 
 
 def passes_for_the_class(rank: int, size: int) -> bytes:
-    from pkb.rank import aliases
+    from pkb.rank.emulate import aliases
 
     real = torch.device
     aliases.install("cpu", rank=0, source=USES_CUDA)
@@ -87,7 +87,7 @@ def passes_for_the_class(rank: int, size: int) -> bytes:
 
 
 def streams_and_events(rank: int, size: int) -> None:
-    from pkb.rank import aliases
+    from pkb.rank.emulate import aliases
 
     aliases.install("cpu", rank=2, source=USES_NOTHING)
     assert torch.cuda.current_device() == 2
@@ -117,7 +117,7 @@ def streams_and_events(rank: int, size: int) -> None:
 def nothing_without_need(rank: int, size: int) -> list[Any]:
     from torch.overrides import _get_current_function_mode_stack
 
-    from pkb.rank import aliases
+    from pkb.rank.emulate import aliases
 
     real, real_event = torch.device, torch.cuda.Event
     seen: list[Any] = []
@@ -146,7 +146,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
 
 
 def on_one_gpu(rank: int, size: int) -> tuple[list[str], list[Any]]:
-    from pkb.rank import aliases
+    from pkb.rank.emulate import aliases
 
     set_to: list[Any] = []
     torch.cuda.set_device = set_to.append  # type: ignore[assignment]
@@ -205,6 +205,6 @@ def test_all_ranks_of_the_virtual_platform_share_the_first_gpu(one_rank: World) 
     ],
 )
 def test_which_texts_are_worth_the_mode(text: str, wanted: bool) -> None:
-    from pkb.rank.aliases import NAMES_A_DEVICE
+    from pkb.rank.emulate.aliases import NAMES_A_DEVICE
 
     assert bool(NAMES_A_DEVICE.search(text)) is wanted

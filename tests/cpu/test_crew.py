@@ -18,9 +18,9 @@ import psutil
 import pytest
 from leftovers import descriptors, processes_of, shared_memory, until
 
-from pkb.judge.crew import Crew
-from pkb.judge.failure import CrewFailure, CrewSpec
-from pkb.judge.limits import Limits
+from pkb.judge.crew.crew import Crew
+from pkb.judge.crew.failure import CrewFailure, CrewSpec
+from pkb.judge.crew.limits import Limits
 from pkb.platforms.cpu import CpuPlatform
 
 GIB = 1 << 30

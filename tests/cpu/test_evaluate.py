@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pkb.judge.pipeline import evaluate, evaluate_sizes
+from pkb.judge.session import evaluate, evaluate_sizes
 from pkb.problems.registry import get
 from pkb.types.job import Job
 from pkb.types.plan import plan

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pkb.judge import cases
-from pkb.judge.cases import Case, Exchange
-from pkb.judge.failure import CrewFailure
-from pkb.judge.sides import candidate_crew, oracle_crew
+from pkb.judge import exchange as cases
+from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.crew.sides import candidate_crew, oracle_crew
+from pkb.judge.exchange import Case, Exchange
 from pkb.platforms.cpu import CpuPlatform
 from pkb.problems.layouts import groups
 from pkb.types.job import Job

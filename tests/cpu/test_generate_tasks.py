@@ -30,7 +30,7 @@ from pkb.types.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 # Judged by its text alone: no ranks are started, so these tests are quick.
-REJECTED = "import pkb.judge.pipeline\n\n\ndef solution(tensor):\n    return tensor\n"
+REJECTED = "import pkb.judge.session\n\n\ndef solution(tensor):\n    return tensor\n"
 REQUEST = Request(
     code=REJECTED, filename="01_allreduce_triton.py", problem="01_allreduce", platform="cpu", ranks=2, size="tiny",
     dtype="bf16", plan="quick",
@@ -169,7 +169,7 @@ def test_pages_of_the_kit_are_there_and_nothing_else_is() -> None:
     for name in KIT_PAGES:
         assert len(kit_page(name, backend="cuda")) > 500
     assert "kit.barrier_pads(" in kit_page("kit", backend="cuda")
-    assert "there is no page" in kit_page("../../judge/pipeline.py", backend="cuda")
+    assert "there is no page" in kit_page("../../judge/session.py", backend="cuda")
 
 
 def test_a_fence_around_a_tools_argument_is_taken_off() -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from forked import error_of, in_child, in_namespaces
 
-from pkb.rank import kernel, namespaces
-from pkb.rank.isolation_report import probe_isolation
+from pkb.rank.isolation import namespaces
+from pkb.rank.isolation import syscalls as kernel
+from pkb.rank.isolation.report import probe_isolation
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ import pytest
 from world import World
 
 from pkb.cli.probe_hardware import above_ideal, reachable, to_hardware, write
-from pkb.judge.probe import Probe, Row, combine, size_for
+from pkb.judge.oracle_only.probe import Probe, Row, combine, size_for
 from pkb.kit import nvcc, nvrtc
 from pkb.platforms.base import PlatformFacts
 from pkb.roofline.hardware import load
 
-KERNELS = Path(__file__).parents[2] / "src" / "pkb" / "rank" / "probe.cu"
+KERNELS = Path(__file__).parents[2] / "src" / "pkb" / "rank" / "probe" / "probe.cu"
 HALF = 1 << 16
 
 
@@ -88,7 +88,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def _install(rank: int, size: int, folder: str) -> None:
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     symmetric.install(Path(folder), timeout_s=30)
 
@@ -99,8 +99,8 @@ def _move(rank: int, size: int, fault: str, faulty: int) -> str:
     import torch.distributed as dist
 
     from pkb.rank.devices import CpuDevice
-    from pkb.rank.probe_links import Links
-    from pkb.rank.probe_sample import Effort, Sampler
+    from pkb.rank.probe.links import Links
+    from pkb.rank.probe.sample import Effort, Sampler
 
     sampler = Sampler(CpuDevice(), effort=Effort(2, 1.0, 20), meet=dist.barrier)
     links = Links(sampler, rank=rank, world_size=size, half_bytes=HALF)
@@ -243,7 +243,7 @@ def test_the_kernels_compile(arch: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_kernels_and_launches_agree_on_their_constants() -> None:
-    from pkb.rank.probe_links import BULK_CHUNK, BULK_STAGES, WAYS
+    from pkb.rank.probe.links import BULK_CHUNK, BULK_STAGES, WAYS
 
     source = KERNELS.read_text()
     assert f"STAGES = {BULK_STAGES};" in source

@@ -9,12 +9,12 @@ from torch.autograd.profiler_util import FunctionEvent
 
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import read
-from pkb.judge import before_running
-from pkb.judge.cases import Case
 from pkb.judge.decision import Decided
-from pkb.judge.pipeline import evaluate
-from pkb.judge.profile import Observed, profile_calls, read_claim
-from pkb.judge.roles import Expected
+from pkb.judge.exchange import Case
+from pkb.judge.profile.calls import Observed, profile_calls, read_claim
+from pkb.judge.profile.roles import Expected
+from pkb.judge.session import evaluate
+from pkb.judge.stages import prepare as before_running
 from pkb.judge.worlds import World
 from pkb.platforms.registry import create
 from pkb.problems.registry import get

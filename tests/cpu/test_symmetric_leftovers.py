@@ -27,7 +27,7 @@ def pair(folder: Path) -> Iterator[World]:
 
 
 def install(rank: int, size: int, folder: str) -> None:
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     symmetric.install(Path(folder), timeout_s=30.0)
 
@@ -61,7 +61,7 @@ def test_memory_is_given_back_while_the_ranks_live(pair: World, folder: Path) ->
 def drop_at_once(rank: int, size: int) -> float:
     import torch.distributed._symmetric_memory as symm_mem
 
-    from pkb.rank import symmetric_rendezvous
+    from pkb.rank.symmetric import rendezvous as symmetric_rendezvous
 
     attach = symmetric_rendezvous.attach
 
@@ -103,7 +103,7 @@ def test_memory_that_is_not_there_is_an_error_and_no_crash(pair: World, folder: 
 
 EXITS = """
 import pathlib, sys, torch, torch.distributed as dist
-from pkb.rank import symmetric
+from pkb.rank.symmetric import memory as symmetric
 import torch.distributed._symmetric_memory as symm_mem
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=0, world_size=1)
 symmetric.install(pathlib.Path(sys.argv[1], "symmetric"))

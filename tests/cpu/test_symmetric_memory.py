@@ -33,7 +33,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], 
 
 
 def install(rank: int, size: int, folder: str, timeout_s: float = 30.0) -> None:
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     symmetric.install(Path(folder), timeout_s=timeout_s)
 
@@ -127,7 +127,7 @@ def test_a_triton_kernel_reaches_its_peers_by_pointer(ranks: Callable[[int], Wor
 def reduce_by_operator(rank: int, size: int, dtype: torch.dtype) -> list[Any]:
     import torch.distributed._symmetric_memory as symm_mem
 
-    from pkb.rank.symmetric import ACTIVITY
+    from pkb.rank.symmetric.memory import ACTIVITY
 
     name = dist.group.WORLD.group_name
     before = ACTIVITY.counts()
@@ -188,7 +188,7 @@ def test_signals_carry_data(ranks: Callable[[int], World]) -> None:
 def time_out(rank: int, size: int) -> tuple[list[str], list[str | None], list[str]]:
     import torch.distributed._symmetric_memory as symm_mem
 
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     handle = symm_mem.rendezvous(symm_mem.empty(4), dist.group.WORLD)
     told: list[str | None] = []
@@ -274,7 +274,7 @@ def interface(rank: int, size: int) -> dict[str, Any]:
     import torch.distributed._symmetric_memory as symm_mem
     from torch._C._distributed_c10d import _SymmetricMemory
 
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     before = symmetric.ACTIVITY.peer_accesses()
     buffer = symm_mem.empty(6, 4, dtype=torch.int32, device=torch.device("cpu"))
@@ -341,7 +341,7 @@ def test_the_interface_of_torch(ranks: Callable[[int], World]) -> None:
 def poisoned(rank: int, size: int) -> dict[str, Any]:
     import torch.distributed._symmetric_memory as symm_mem
 
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     floats, flags = symm_mem.empty(10, dtype=torch.bfloat16), symm_mem.empty(10, dtype=torch.int32)
     handle, others = symm_mem.rendezvous(floats, "0"), symm_mem.rendezvous(flags, "0")

@@ -16,8 +16,8 @@ from pkb.problems import get
 from pkb.problems.base import DTYPES, Problem
 from pkb.problems.compare import Context
 from pkb.problems.draw import Draw, GroupRef
+from pkb.rank.comparison.truth import compare_trees, widen
 from pkb.rank.trees import describe
-from pkb.rank.truth import compare_trees, widen
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
 Edits = Sequence[tuple[str, str]]

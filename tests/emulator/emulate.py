@@ -191,7 +191,7 @@ def load_solution(
     global _installed
     import torch.distributed._symmetric_memory as torch_symmetric
 
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     if not _installed:
         symmetric.install(symmetric_folder, timeout_s=60)

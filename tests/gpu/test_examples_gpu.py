@@ -3,7 +3,7 @@
 import pytest
 
 from pkb.generate.prompt_examples import EXAMPLES, Example, examples
-from pkb.judge.pipeline import evaluate
+from pkb.judge.session import evaluate
 from pkb.types.job import Job
 from pkb.types.plan import plan
 from pkb.types.verdict import Communication, Verdict

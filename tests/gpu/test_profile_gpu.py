@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from pkb.cli.panel import profile_words
-from pkb.judge.pipeline import evaluate
-from pkb.judge.profile import CALLS, read_claim
-from pkb.judge.roles import base_name
+from pkb.judge.profile.calls import CALLS, read_claim
+from pkb.judge.profile.roles import base_name
+from pkb.judge.session import evaluate
 from pkb.rank.profile import device_events, pack_records
 from pkb.types.job import Job
 from pkb.types.plan import plan

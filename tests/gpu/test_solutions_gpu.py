@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pkb.judge.pipeline import evaluate
+from pkb.judge.session import evaluate
 from pkb.problems import get
 from pkb.types.job import Job
 from pkb.types.plan import plan

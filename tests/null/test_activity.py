@@ -10,12 +10,12 @@ import pytest
 from pkb.candidates.paths import PathUse
 from pkb.candidates.source import parse
 from pkb.cli.panel import profile_words
-from pkb.judge import roles
-from pkb.judge.activity import Record, Unclear, analyse, common, length, split_calls, union
 from pkb.judge.decision import Decided
 from pkb.judge.hints import hints_for
-from pkb.judge.profile import MAX_NAME, MAX_RECORDS, read_claim
-from pkb.judge.roles import Expected, base_name, match_kernel, role_of
+from pkb.judge.profile import roles
+from pkb.judge.profile.activity import Record, Unclear, analyse, common, length, split_calls, union
+from pkb.judge.profile.calls import MAX_NAME, MAX_RECORDS, read_claim
+from pkb.judge.profile.roles import Expected, base_name, match_kernel, role_of
 from pkb.types import profile as types
 from pkb.types.profile import Profile, Role, SideProfile
 from pkb.types.verdict import Verdict

@@ -7,8 +7,8 @@ import torch
 
 from pkb.problems import compare
 from pkb.problems.compare import Context
-from pkb.rank import diagnose as module
-from pkb.rank.diagnose import diagnose
+from pkb.rank.comparison import diagnose as module
+from pkb.rank.comparison.diagnose import diagnose
 
 
 @pytest.fixture(params=[1 << 22, 32], ids=["whole", "pieces"], autouse=True)

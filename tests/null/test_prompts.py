@@ -23,7 +23,7 @@ from pkb.generate.prompt import Prompt, compose
 from pkb.generate.prompt_examples import EXAMPLES, Example, choose, examples
 from pkb.generate.prompt_parts import BACKENDS, BUILT_IN, Parts, copy_parts, part_files
 from pkb.judge.check import check
-from pkb.judge.pipeline import evaluate
+from pkb.judge.session import evaluate
 from pkb.problems import registry
 from pkb.roofline.hardware import load
 from pkb.types.errors import UserError

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from pkb.judge import timing
-from pkb.judge.cases import Case, Exchange, Outcome
 from pkb.judge.decision import Decided
-from pkb.judge.timing import measure
+from pkb.judge.exchange import Case, Exchange, Outcome
+from pkb.judge.timing import measure as timing
+from pkb.judge.timing.measure import measure
 from pkb.types.plan import plan
 from pkb.types.verdict import Timing, Verdict
 

@@ -95,7 +95,7 @@ def evaluate(
 def _judge(job: "Job", sizes: list[str], *, json_out: str | None) -> int:
     """Shows each verdict as soon as it is there; the worst exit status of all."""
     from pkb.cli.output import show_progress, stdout_console, write_json
-    from pkb.judge.pipeline import evaluate_sizes
+    from pkb.judge.session import evaluate_sizes
 
     decided: list[Evaluation] = []
     say: list[Progress] = []

@@ -51,7 +51,7 @@ def lint(
             "give smaller --ranks",
         )
 
-    from pkb.judge.lint import lint as run_lint
+    from pkb.judge.oracle_only.lint import lint as run_lint
 
     with show_progress() as progress:
         rows = run_lint(

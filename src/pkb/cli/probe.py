@@ -44,7 +44,7 @@ def probe(
     if path.is_dir():
         raise UserError(f"--out {path} is a directory", "give a file")
 
-    from pkb.judge.probe import probe as measure
+    from pkb.judge.oracle_only.probe import probe as measure
 
     with show_progress() as progress:
         found = measure(platform=name, ranks=count, quick=quick, progress=progress)

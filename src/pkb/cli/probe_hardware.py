@@ -10,7 +10,7 @@ from pkb.types.errors import UserError
 from pkb.types.hardware import Ceilings, Hardware
 
 if TYPE_CHECKING:
-    from pkb.judge.probe import Probe, Row
+    from pkb.judge.oracle_only.probe import Probe, Row
     from pkb.platforms.base import PlatformFacts
 
 DTYPES = ("bf16", "fp16", "fp32", "fp64", "fp8")

@@ -22,7 +22,7 @@ from typing import Any
 
 from pkb.cluster.orders import JudgeOrder
 from pkb.platforms.device_lock import LOCK_WAIT_S
-from pkb.rank.namespaces import die_with_parent
+from pkb.rank.isolation.namespaces import die_with_parent
 from pkb.types.errors import UserError
 
 GRACE_S = 5.0
@@ -213,8 +213,8 @@ def _carry_out(order: JudgeOrder, say: Say) -> dict[str, Any]:
 def _build(order: JudgeOrder, candidate: Path) -> dict[str, Any]:
     """Fills the cache of builds, so that the evaluation finds everything there. What the build says is the judge's to tell."""
     from pkb.cluster.case import job_for
-    from pkb.judge.build import prebuild
-    from pkb.judge.sides import build_environment
+    from pkb.judge.crew.sides import build_environment
+    from pkb.judge.stages.build import prebuild
     from pkb.platforms.registry import create
 
     os.nice(19)
@@ -227,7 +227,7 @@ def _build(order: JudgeOrder, candidate: Path) -> dict[str, Any]:
 
 def _evaluate(order: JudgeOrder, candidate: Path, say: Say) -> dict[str, Any]:
     from pkb.cluster.case import job_for
-    from pkb.judge.pipeline import evaluate
+    from pkb.judge.session import evaluate
     from pkb.platforms.device_lock import devices_of, hold
 
     if order.cores:
@@ -245,7 +245,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, end)
     try:
         die_with_parent(int(sys.argv[1]), signal=signal.SIGTERM)
-        import pkb.judge.pipeline  # noqa: F401  before the first fork: every child has it then
+        import pkb.judge.session  # noqa: F401  before the first fork: every child has it then
     except _Ended:
         return
     Server().serve()

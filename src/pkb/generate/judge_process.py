@@ -58,13 +58,13 @@ def _read(requests: "queue.Queue[str | None]") -> None:
 
 
 def _judge(request: dict[str, Any], say: Say) -> dict[str, Any]:
-    from pkb.judge.pipeline import evaluate
+    from pkb.judge.session import evaluate
     from pkb.platforms.device_lock import devices_of, hold
     from pkb.types.job import Job
     from pkb.types.plan import plan
 
     folder = request["problems_folder"]
-    # Named so that the next evaluation takes it away if this process is killed (judge/stale.py).
+    # Named so that the next evaluation takes it away if this process is killed (judge/crew/leftovers.py).
     with tempfile.TemporaryDirectory(prefix=f"pkb-candidate-{os.getpid()}-") as place:
         path = Path(place) / request["filename"]
         path.write_bytes(request["code"].encode("utf-8", "replace"))

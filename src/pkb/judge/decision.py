@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from pkb.judge.failure import CrewFailure
+from pkb.judge.crew.failure import CrewFailure
 from pkb.types.verdict import Failure, Stage, Verdict
 
 UNSUPPORTED_MARKS = {

@@ -4,12 +4,12 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from pkb.judge.cases import Exchange
-from pkb.judge.claims import mapping
-from pkb.judge.crew import Crew
+from pkb.judge.crew.crew import Crew
+from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.crew.sides import candidate_crew, oracle_crew
 from pkb.judge.decision import Decided, from_failure
-from pkb.judge.failure import CrewFailure
-from pkb.judge.sides import candidate_crew, oracle_crew
+from pkb.judge.exchange import Exchange
+from pkb.judge.reports import mapping
 from pkb.platforms.base import Platform
 from pkb.problems.base import Problem
 from pkb.problems.layouts import groups

@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pkb.rank import aliases, reach, symmetric, symmetric_watch
+from pkb.rank.emulate import aliases
 from pkb.rank.execute import aliases as output_aliases
-from pkb.rank.lockdown import lock_down
+from pkb.rank.isolation import reach
+from pkb.rank.isolation.lockdown import lock_down
 from pkb.rank.observe import Observer
 from pkb.rank.server import Rank
+from pkb.rank.symmetric import memory as symmetric
+from pkb.rank.symmetric import watch as symmetric_watch
 from pkb.rank.trees import BadTree, describe, digest, unpack
 
 

@@ -18,11 +18,11 @@ from pkb.problems.base import DTYPES, Problem
 from pkb.problems.compare import Context
 from pkb.problems.draw import Draw, GroupRef
 from pkb.problems.registry import default_registry, load_folder
+from pkb.rank.comparison.null_candidates import lint_case
+from pkb.rank.comparison.truth import compare_trees, outcome, read_output, widen
 from pkb.rank.execute import Batch
-from pkb.rank.lint import lint_case
 from pkb.rank.server import Rank
 from pkb.rank.trees import describe, digest, pack
-from pkb.rank.truth import compare_trees, outcome, read_output, widen
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,9 @@ class OracleRank(Rank):
             case "lint":
                 return {"rows": lint_case(self, message)}
             case "probe":
-                from pkb.rank import probe  # an evaluation does without it
+                from pkb.rank.probe import commands  # an evaluation does without it
 
-                return probe.answer(self, message)
+                return commands.answer(self, message)
         raise ValueError(f"unknown command {message['do']!r}")
 
     def _memory(self, *, reset: bool) -> dict[str, Any]:

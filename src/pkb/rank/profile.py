@@ -1,8 +1,8 @@
 """What ran on this rank's device: the records of torch's profiler, packed small enough to be sent.
 
 One mechanism for both uses: the names of all events show a library called behind torch's back (observe.py), and the records
-of kernels, copies and fills are what the judge's profile is made of (judge/activity.py). In a candidate's rank all of it is a
-claim, which the judge bounds and checks once more.
+of kernels, copies and fills are what the judge's profile is made of (judge/profile/activity.py). In a candidate's rank all
+of it is a claim, which the judge bounds and checks once more.
 """
 
 import contextlib

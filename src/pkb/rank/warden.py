@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pkb.rank.devices import RankBarrier
-from pkb.rank.namespaces import Layers, die_with_parent, enter_namespaces, finish_namespaces
+from pkb.rank.isolation.namespaces import Layers, die_with_parent, enter_namespaces, finish_namespaces
 
 
 def main() -> None:
@@ -75,7 +75,7 @@ def _preload(config: dict[str, Any]) -> None:
     for module in modules:
         importlib.import_module(module)
     if config["preload_triton"] and os.environ.get("TRITON_INTERPRET") == "1":
-        importlib.import_module("pkb.rank.triton_interpreter").mend_bfloat16()
+        importlib.import_module("pkb.rank.emulate.triton_interpreter").mend_bfloat16()
     importlib.import_module("torch").set_num_threads(1)
     gc.collect()
     gc.freeze()

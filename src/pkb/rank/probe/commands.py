@@ -1,0 +1,178 @@
+"""The rank's side of `pkb probe`: takes one part of the measurements at a time and answers with times per call.
+
+The judge asks all ranks for the same part; who works in it and who stands by follows from `who`: `alone` (rank 0), `together`
+(all), `pair` (rank 1 to rank 0), `ring` (each from the next). Times are combined by the judge.
+"""
+
+import platform
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pkb import kit
+from pkb.rank.probe.latency import Latency
+from pkb.rank.probe.links import CPU_WAYS, WAYS, Links, blocks_for
+from pkb.rank.probe.local import Memory, product, why_no_product
+from pkb.rank.probe.sample import Effort, Sample, Sampler, agree
+from pkb.rank.server import Rank
+from pkb.rank.symmetric import memory as symmetric
+
+SOURCE = Path(__file__).with_name("probe.cu")
+MEET_LIMIT_S = 60.0
+SLOW_US = 50_000.0
+
+
+def answer(rank: Rank, message: dict[str, Any]) -> dict[str, Any]:
+    """Do one part. Rows are dictionaries with what was done (`work` in FLOP or bytes per call) and the times of this rank."""
+    session = _session(rank)
+    match message["part"]:
+        case "open":
+            return session.open(message)
+        case "matrix":
+            rows = session.matrix(message)
+        case "memory":
+            rows = session.memory(message)
+        case "link":
+            rows = session.link(message)
+        case "latency":
+            rows = session.latency(message)
+        case part:
+            raise ValueError(f"the probe has no part {part!r}")
+    if session.cuda:
+        torch.cuda.empty_cache()
+    return {"rows": rows}
+
+
+@lru_cache(maxsize=1)
+def _session(rank: Rank) -> "Session":
+    return Session(rank)
+
+
+class Session:
+    """What stays from part to part: the compiled kernels and the symmetric buffers."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self.number, self.world_size = rank.config.rank, rank.config.world_size
+        self.device = rank.device.torch_device
+        self.cuda = self.device.type == "cuda"
+        self.kernels: Any = None
+        self.multiprocessors = 1
+
+    def open(self, message: dict[str, Any]) -> dict[str, Any]:
+        effort = Effort(**message["effort"])
+        self.sampler = Sampler(
+            self._rank.device, effort=effort, meet=lambda: self._rank.barrier.wait(timeout_s=MEET_LIMIT_S)
+        )
+        facts: dict[str, Any] = {"torch": torch.__version__}
+        if self.cuda:
+            self.kernels = kit.compile(SOURCE.read_text(), name="probe")
+            properties = torch.cuda.get_device_properties(self.device)
+            self.multiprocessors = properties.multi_processor_count
+            facts |= self._rank.device.facts() | {
+                "multiprocessors": self.multiprocessors,
+                "l2_bytes": properties.L2_cache_size,
+                "memory_bytes": properties.total_memory,
+                "capability": properties.major * 10 + properties.minor,
+            }
+        else:
+            facts |= {"cpu": _cpu_name(), "l2_bytes": _cache_bytes()}
+            shared = self._rank.config.folder / "symmetric"
+            shared.mkdir(exist_ok=True)
+            symmetric.install(shared, timeout_s=MEET_LIMIT_S)
+        self.links = Links(
+            self.sampler, rank=self.number, world_size=self.world_size, half_bytes=message["half_bytes"],
+            kernels=self.kernels,
+        )  # fmt: skip
+        facts["multicast"] = self.links.multicast
+        self._latency = Latency(
+            self.sampler, rank=self.number, world_size=self.world_size, kernels=self.kernels
+        )  # fmt: skip
+        missing = {dtype: why_no_product(dtype, self.device) for dtype in message["dtypes"]}
+        return {
+            "facts": facts,
+            "ways": list(WAYS if self.cuda else CPU_WAYS),
+            "no_product": {k: v for k, v in missing.items() if v},
+        }
+
+    def matrix(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        dtype, rows = message["dtype"], []
+        for side in message["sides"]:
+            self._step(f"{dtype} product of side {side}")
+            sample = product(self.sampler, dtype=dtype, side=side, runs=self._runs(message), rank=self.number)
+            rows.append(_row(sample, name=dtype, size=side, work=2 * side**3))
+            if agree(min(sample.us, default=0.0)) > SLOW_US:
+                break  # a larger one takes eight times as long and tells nothing new
+        return rows
+
+    def memory(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        """Memory behind the caches; on a GPU also L2, with a buffer that fits beside those of the ranks that share it."""
+        runs, nbytes = self._runs(message), message["bytes"]
+        memory = Memory(self.sampler, rank=self.number, kernels=self.kernels, blocks=self.multiprocessors)
+        self._step("copying within its own memory")
+        rows = [_row(memory.copy(nbytes, by_kernel=False, runs=runs), name="copy", size=nbytes, work=2 * nbytes)]
+        if self.cuda:
+            sample = memory.copy(nbytes, by_kernel=True, runs=runs)
+            rows.append(_row(sample, name="copy_kernel", size=nbytes, work=2 * nbytes))
+        self._step("reading its own memory")
+        rows.append(_row(memory.read(nbytes, passes=1, runs=runs), name="read", size=nbytes, work=nbytes))
+        if self.cuda:
+            cached, passes = message["cached_bytes"], 32
+            self._step("reading from L2")
+            sample = memory.read(cached, passes=passes, runs=runs)
+            rows.append(_row(sample, name="l2_read", size=cached, work=cached * passes))
+        return rows
+
+    def link(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        """One way, over sizes (with as many blocks as the size deserves) and over blocks (at the largest size)."""
+        way, rows = message["way"], []
+        blocked = self.cuda and way != "copy_engine"
+        plan: list[tuple[int, int | None]] = [
+            (nbytes, blocks_for(nbytes, self.multiprocessors) if blocked else None) for nbytes in message["sizes"]
+        ]
+        if blocked:
+            largest = max(message["sizes"])
+            counts = [count for count in message["blocks"] if count < self.multiprocessors]
+            plan += [(largest, count) for count in [*counts, self.multiprocessors]]
+        for nbytes, blocks in dict.fromkeys(plan):
+            self._step(f"{way}, {nbytes} bytes, {blocks} blocks, {message['who']}")
+            sample = self.links.measure(way, pattern=message["who"], nbytes=nbytes, blocks=blocks)
+            rows.append(_row(sample, name=way, size=nbytes, work=nbytes, blocks=blocks))
+        return rows
+
+    def latency(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        self._step("latency")
+        first = self.number == 0
+        rows = [_row(self._latency.launch(runs=first), name="launch", who="alone")]
+        if self.cuda:
+            rows.append(_row(self._latency.launch_host(runs=first), name="launch_host", who="alone"))
+        rows.append(_row(self._latency.barrier(), name="barrier", who="together"))
+        if self.cuda:
+            rows.append(_row(self._latency.barrier_in_kernel(), name="barrier_in_kernel", who="together"))
+        return [*rows, _row(self._latency.round_trip(), name="round_trip", who="pair")]
+
+    def _runs(self, message: dict[str, Any]) -> bool:
+        return message["who"] == "together" or self.number == 0
+
+    def _step(self, what: str) -> None:
+        self._rank.status.step(f"probing: {what}")
+
+
+def _row(sample: Sample, *, name: str, size: int = 0, work: int = 0, **more: Any) -> dict[str, Any]:
+    return {"name": name, "size": size, "work": work, "us": sample.us, **more}
+
+
+def _cpu_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _cache_bytes() -> int | None:
+    """The largest cache of the first core, as the kernel tells it; None where it does not."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[-1:] in units), default=None)
