@@ -146,7 +146,7 @@ def _compare(problem: Problem, case: Case, draws: list[Draw], results: list[Any]
                 upstream=False,
                 others={},
             )
-            if not verdict["ok"]:
+            if not verdict.ok:
                 found = str(verdict)
         if case.same_bits:
             mine = torch.cat([_bits(tensor) for tensor in describe(result)[1]])

@@ -11,7 +11,6 @@ from typing import Any
 from pkb.candidates.rules import Inspection
 from pkb.candidates.source import Source
 from pkb.judge.budgets import Pace, TimingPace
-from pkb.judge.exchange import Case
 from pkb.judge.profile.calls import profile_calls
 from pkb.judge.profile.roles import expected_of
 from pkb.judge.stages.correctness import Checked, check_calls
@@ -23,6 +22,7 @@ from pkb.roofline.floor import floor_us
 from pkb.roofline.hardware import for_device
 from pkb.roofline.utilisation import utilisation
 from pkb.types.job import Job
+from pkb.types.protocol.commands import DrawSpec
 from pkb.types.verdict import Communication, Stage, Timing
 
 Progress = Callable[[str], None]
@@ -74,7 +74,7 @@ class OneSize:
         self.exchange, self.problem = world.exchange, world.problem
         self.facts = facts
         self.on_gpu = world.platform.device == "cuda"
-        self.case = Case(job.problem, job.size, job.dtype, job.plan.upstream_tolerance)
+        self.spec = DrawSpec(job.problem, job.size, job.dtype, job.plan.upstream_tolerance)
         self._triton = backend == "triton" and self.on_gpu
         self._lazily_built = lazily_built
 
@@ -91,7 +91,7 @@ class OneSize:
                 calls, repeats = pace.races()
                 passed = provoke(
                     self.exchange,
-                    self.case,
+                    self.spec,
                     calls=calls,
                     repeats=repeats,
                     on_gpu=self.on_gpu,
@@ -111,7 +111,7 @@ class OneSize:
         job, plan = self.job, self.job.plan
         checked = check_calls(
             self.exchange,
-            self.case,
+            self.spec,
             trials=plan.trials,
             words=f"size {job.size}, {job.ranks} ranks",
             progress=self.progress,
@@ -134,7 +134,7 @@ class OneSize:
             return
         check_calls(
             self.exchange,
-            replace(self.case, size="odd"),
+            replace(self.spec, size="odd"),
             trials=plan.odd_trials,
             words=f"size odd, {job.ranks} ranks",
             progress=self.progress,
@@ -155,7 +155,7 @@ class OneSize:
         hardware = for_device(self.facts.hardware, shared_gpu=job.platform != "node")
         timing, seen = measure(
             self.exchange,
-            self.case,
+            self.spec,
             plan=job.plan,
             calls=pace.calls,
             rounds=pace.rounds,
@@ -177,7 +177,7 @@ class OneSize:
             return
         with self.notes.within(Stage.PROFILE):
             observed = profile_calls(
-                self.exchange, self.case, expected=expected_of(source, inspection.paths), progress=self.progress
+                self.exchange, self.spec, expected=expected_of(source, inspection.paths), progress=self.progress
             )
         self.notes.evidence["profile"] = observed.profile
         self.notes.checks.append(observed.check)

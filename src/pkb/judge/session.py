@@ -14,7 +14,6 @@ from pkb.candidates.source import read
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.leftovers import sweep
 from pkb.judge.decision import Decided
-from pkb.judge.exchange import Case
 from pkb.judge.hints import hints_for
 from pkb.judge.pipeline import Notes, OneSize, Progress
 from pkb.judge.stages import prepare as before_running
@@ -27,6 +26,7 @@ from pkb.platforms.registry import create
 from pkb.problems.base import Problem
 from pkb.problems.registry import default_registry, load_folder
 from pkb.types.job import Job
+from pkb.types.protocol.commands import DrawSpec
 from pkb.types.verdict import Evaluation, Failure, Stage, Verdict
 
 
@@ -102,7 +102,7 @@ class _Session:
                 Verdict.HARNESS_ERROR,
                 notes.stage,
                 f"the oracle failed: {failure}",
-                {"failure": Failure(failure.kind, failure.detail, trace=str(failure.info.get("trace", "")))},
+                {"failure": Failure(failure.kind, failure.detail, trace=failure.trace)},
             )
         if decided.verdict is not Verdict.CORRECT:
             self._end()  # whatever the candidate has done to its ranks, its device or our oracle, the next size starts anew
@@ -229,7 +229,7 @@ class _Session:
                 with notes.within(Stage.CORRECTNESS), world.blame(Stage.CORRECTNESS):
                     check_calls(
                         world.exchange,
-                        Case(job.problem, "tiny", job.dtype),
+                        DrawSpec(job.problem, "tiny", job.dtype),
                         trials=plan.second_world_trials,
                         words=f"size tiny, {other} ranks",
                         progress=self.progress,
