@@ -9,14 +9,14 @@ import pytest
 from pkb.judge import exchange as cases
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.sides import candidate_crew, oracle_crew
-from pkb.judge.exchange import Case, Exchange
+from pkb.judge.exchange import DrawSpec, Exchange
 from pkb.platforms.cpu import CpuPlatform
 from pkb.problems.layouts import groups
+from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.plan import plan
 
 RANKS = 2
-CASE = Case("1", "tiny", "bf16")
+CASE = DrawSpec("1", "tiny", "bf16")
 STALE_FROM_THE_FOURTH_ON = """
 import torch
 import torch.distributed as dist
@@ -34,10 +34,7 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def exchange_of(candidate: Path) -> Iterator[Exchange]:
-    job = Job(
-        candidate=candidate, problem=CASE.problem, platform="cpu", ranks=RANKS, size=CASE.size, dtype=CASE.dtype,
-        plan=plan("quick"),
-    )  # fmt: skip
+    job = Job(candidate, Case(CASE.problem, "cpu", RANKS, CASE.size, CASE.dtype, "quick"))
     platform = CpuPlatform()
     with (
         oracle_crew(job, platform, RANKS) as oracle,

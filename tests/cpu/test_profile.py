@@ -10,7 +10,7 @@ from torch.autograd.profiler_util import FunctionEvent
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import read
 from pkb.judge.decision import Decided
-from pkb.judge.exchange import Case
+from pkb.judge.exchange import DrawSpec
 from pkb.judge.profile.calls import Observed, profile_calls, read_claim
 from pkb.judge.profile.roles import Expected
 from pkb.judge.session import evaluate
@@ -19,11 +19,12 @@ from pkb.judge.worlds import World
 from pkb.platforms.registry import create
 from pkb.problems.registry import get
 from pkb.rank import profile
+from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.plan import plan
 from pkb.types.verdict import Communication, Verdict
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+TINY = Case("1", "cpu", 2, "tiny", "bf16", "quick")
 
 
 def event(
@@ -85,7 +86,7 @@ def test_without_a_gpu_or_unasked_there_are_no_events() -> None:
 
 
 def test_the_cpu_platform_says_that_it_does_not_profile() -> None:
-    job = Job(EXAMPLES / "1_allreduce_symmetric.py", "1", "cpu", 2, "tiny", "bf16", plan("quick"), call_limit_s=30.0)
+    job = Job(EXAMPLES / "1_allreduce_symmetric.py", TINY, call_limit_s=30.0)
     evaluation = evaluate(job)
     assert evaluation.profile is None
     assert any(check.startswith("not profiled: ") for check in evaluation.checks)
@@ -111,13 +112,16 @@ TAMPER = "\nimport sys\nsys.modules['pkb.rank.server'].pack_records = lambda eve
 def profiled(folder: Path, extra: str) -> Observed:
     path = folder / "candidate.py"
     path.write_text((EXAMPLES / "1_allreduce_symmetric.py").read_text() + extra)
-    job = Job(path, "1", "cpu", 2, "tiny", "bf16", plan("quick"), call_limit_s=30.0)
+    job = Job(path, TINY, call_limit_s=30.0)
     platform = create("cpu")
     build = before_running.build(job, inspect_source(read(path)), platform.facts())
     with World(job, platform, get(1), ranks=2, build=build.folder, backend="torch") as world:
         world.open()
         return profile_calls(
-            world.exchange, Case("1", "tiny", "bf16"), expected=Expected({"push": ("tma",)}), progress=lambda text: None
+            world.exchange,
+            DrawSpec("1", "tiny", "bf16"),
+            expected=Expected({"push": ("tma",)}),
+            progress=lambda text: None,
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from pkb.judge.decision import Decided
-from pkb.judge.exchange import Case, Exchange, Outcome
+from pkb.judge.exchange import DrawSpec, Exchange, Outcome
 from pkb.judge.timing import measure as timing
 from pkb.judge.timing.measure import measure
 from pkb.types.plan import plan
@@ -28,7 +28,7 @@ class Sides:
         self.queued, self.zeros = 0, zeros
         self.order = ""  # R and C as they were timed
 
-    def deliver(self, case: Case, count: int, *, keep: bool = False) -> list[int]:
+    def deliver(self, case: DrawSpec, count: int, *, keep: bool = False) -> list[int]:
         return list(itertools.islice(self.slots, count))
 
     def run_oracle(self, slots: list[int], **schedule: Any) -> dict[int, dict[str, Any]]:
@@ -67,7 +67,7 @@ def timed(
     sides = Sides(disturbances_us, zeros or itertools.repeat(True))
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter_ns=lambda: int(1e3 * sides.now_us)))
     result, _ = measure(
-        cast(Exchange, sides), Case("1", "tiny", "bf16"), plan=plan("standard"), calls=CALLS, rounds=ROUNDS, on_gpu=True,
+        cast(Exchange, sides), DrawSpec("1", "tiny", "bf16"), plan=plan("standard"), calls=CALLS, rounds=ROUNDS, on_gpu=True,
         floor_us=None, note="", first_call_us=None, progress=lambda text: None,
     )  # fmt: skip
     return result, sides

@@ -19,7 +19,7 @@ TRUTH_SHARE = 0.15
 
 
 @dataclass(frozen=True)
-class Case:
+class DrawSpec:
     """What a slot is drawn for."""
 
     problem: str
@@ -62,7 +62,7 @@ class Exchange:
             answers = crew.collect(timeout_s=120)
             crew.facts = {str(k): str(v) for k, v in dict(answers[0][0].get("facts", {})).items()}
 
-    def deliver(self, case: Case, count: int, *, keep: bool = False) -> list[int]:
+    def deliver(self, case: DrawSpec, count: int, *, keep: bool = False) -> list[int]:
         """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too."""
         slots = list(itertools.islice(self._slots, count))
         for slot in slots[:1]:
@@ -81,7 +81,7 @@ class Exchange:
             self._quiet(self.candidate.collect(timeout_s=300))
         return slots
 
-    def _draw(self, case: Case, slot: int, *, keep: bool) -> None:
+    def _draw(self, case: DrawSpec, slot: int, *, keep: bool) -> None:
         self.oracle.tell_all(
             {
                 "do": "draw",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.decision import Decided
-from pkb.judge.exchange import Case, Exchange
+from pkb.judge.exchange import DrawSpec, Exchange
 from pkb.judge.profile.activity import Record, Unclear, analyse, split_calls
 from pkb.judge.profile.roles import Expected, is_library
 from pkb.judge.reports import mapping
@@ -48,7 +48,9 @@ class Claimed(NamedTuple):
     left_out: int
 
 
-def profile_calls(exchange: Exchange, case: Case, *, expected: Expected, progress: Callable[[str], None]) -> Observed:
+def profile_calls(
+    exchange: Exchange, case: DrawSpec, *, expected: Expected, progress: Callable[[str], None]
+) -> Observed:
     """Fresh data, as in every stage. The outputs are dropped unread: nothing here could make them right or wrong."""
     progress("profile")
     try:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pkb.judge.budgets import affordable_trials
 from pkb.judge.decision import Decided
-from pkb.judge.exchange import CallBytes, Case, Exchange
+from pkb.judge.exchange import CallBytes, DrawSpec, Exchange
 from pkb.judge.reports import count, mapping
 from pkb.types.verdict import Communication, Failure, Mismatch, Stage, Verdict
 
@@ -26,7 +26,7 @@ class Checked(NamedTuple):
 
 def check_calls(
     exchange: Exchange,
-    case: Case,
+    case: DrawSpec,
     *,
     trials: int,
     words: str,

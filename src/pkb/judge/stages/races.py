@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pkb.judge.decision import Decided
-from pkb.judge.exchange import Case, Exchange
+from pkb.judge.exchange import DrawSpec, Exchange
 from pkb.types.verdict import Mismatch, Stage, Verdict
 
 
@@ -51,7 +51,7 @@ SCENARIOS = (
 
 
 def provoke(
-    exchange: Exchange, case: Case, *, calls: int, repeats: int, on_gpu: bool, progress: Callable[[str], None]
+    exchange: Exchange, case: DrawSpec, *, calls: int, repeats: int, on_gpu: bool, progress: Callable[[str], None]
 ) -> list[str]:
     """Run all scenarios; the names of those that were passed."""
     passed = []
@@ -66,7 +66,9 @@ def provoke(
     return passed
 
 
-def _run(exchange: Exchange, case: Case, scenario: Scenario, calls: int, repeat: int, source: random.Random) -> None:
+def _run(
+    exchange: Exchange, case: DrawSpec, scenario: Scenario, calls: int, repeat: int, source: random.Random
+) -> None:
     if scenario.poison:
         exchange.candidate.ask({"do": "poison"}, timeout_s=120)
     slots = exchange.deliver(case, calls)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from pkb.judge.decision import Decided
-from pkb.judge.exchange import Case, Exchange, Outcome
+from pkb.judge.exchange import DrawSpec, Exchange, Outcome
 from pkb.judge.stages.correctness import communication
 from pkb.judge.timing.statistics import Claim, ClockCheck, Rounds, check_clock, median, quantile, speedup
 from pkb.types.plan import Plan
@@ -47,7 +47,7 @@ class Side:
 
 def measure(
     exchange: Exchange,
-    case: Case,
+    case: DrawSpec,
     *,
     plan: Plan,
     calls: int,
@@ -114,7 +114,7 @@ def measure(
 
 def _queue(
     exchange: Exchange,
-    case: Case,
+    case: DrawSpec,
     calls: int,
     sides: list[tuple[Side, Runner]],
     empty_us: list[float],
@@ -139,7 +139,7 @@ def _wall_us(run: Callable[[], Any]) -> float:
     return (time.perf_counter_ns() - start) / 1e3
 
 
-def _warm_up(exchange: Exchange, case: Case, plan: Plan, calls: int) -> float:
+def _warm_up(exchange: Exchange, case: DrawSpec, plan: Plan, calls: int) -> float:
     """Plain calls to warm clocks and caches of both sides, then one round like the timed ones, which leaves the allocator
     with the memory that a round needs. Returns how long the device must be kept busy to cover the host's part of a call."""
     slots = exchange.deliver(case, calls, keep=True)
