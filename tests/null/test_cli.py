@@ -6,8 +6,10 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -77,7 +79,7 @@ def test_problems_table_and_filters() -> None:
         (["--layer", "mlp", "--parallelism", "ep"], lambda row: row["layer"] == "mlp" and "ep" in row["parallelism"]),
     ],
 )  # fmt: skip
-def test_filters_keep_exactly_what_they_name(options: list[str], keeps) -> None:
+def test_filters_keep_exactly_what_they_name(options: list[str], keeps: Callable[[dict[str, Any]], bool]) -> None:
     everything = json.loads(RUNNER.invoke(app, ["problems", "--json"]).stdout)
     kept = json.loads(RUNNER.invoke(app, ["problems", "--json", *options]).stdout)
     assert kept == [row for row in everything if keeps(row)]
