@@ -61,6 +61,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward", "training-backward", "inference"),
         pattern=("all-reduce",),
+        system="collectives",
         fusable="elementwise sum",
     ),
     sizes=SIZES,

@@ -63,6 +63,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward", "training-backward", "inference"),
         pattern=("all-gather",),
+        system="collectives",
     ),
     sizes=SIZES,
     inputs=inputs,

@@ -72,6 +72,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward", "inference", "rl"),
         pattern=("broadcast",),
+        system="collectives",
     ),
     sizes=SIZES,
     inputs=inputs,

@@ -83,6 +83,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-backward",),
         pattern=("reduce",),
+        system="collectives",
         fusable="elementwise sum",
     ),
     sizes=SIZES,

@@ -79,6 +79,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward", "inference"),
         pattern=("scatter",),
+        system="collectives",
     ),
     sizes=SIZES,
     inputs=inputs,

@@ -71,6 +71,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("inference",),
         pattern=("gather",),
+        system="collectives",
     ),
     sizes=SIZES,
     inputs=inputs,

@@ -64,6 +64,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward", "training-backward"),
         pattern=("reduce-scatter",),
+        system="collectives",
         fusable="elementwise sum",
     ),
     sizes=SIZES,

@@ -62,6 +62,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward", "training-backward", "inference"),
         pattern=("all-to-all",),
+        system="collectives",
     ),
     sizes=SIZES,
     inputs=inputs,

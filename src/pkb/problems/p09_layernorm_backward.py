@@ -76,6 +76,7 @@ PROBLEM = Problem(
         layer="norm",
         stage=("training-backward",),
         pattern=("all-reduce",),
+        system="LLM training",
         fusable="elementwise product and two column sums",
     ),
     sizes=SIZES,

@@ -112,6 +112,7 @@ PROBLEM = Problem(
         layer="embedding",
         stage=("training-forward", "inference"),
         pattern=("all-to-all-v",),
+        system="recommendation",
         fusable="sorting by owner, gathering of rows",
     ),
     sizes=SIZES,

@@ -79,6 +79,7 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward", "inference"),
         pattern=("all-gather",),
+        system="kernel libraries",
         fusable="transposition, GEMM",
     ),
     sizes=SIZES,

@@ -65,6 +65,7 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward", "inference"),
         pattern=("all-reduce",),
+        system="LLM training",
         fusable="GEMM",
     ),
     sizes=SIZES,

@@ -82,6 +82,7 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward", "inference"),
         pattern=("all-gather",),
+        system="LLM training",
         fusable="GEMM whose epilogue stores to peers",
     ),
     sizes=SIZES,

@@ -92,6 +92,7 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward", "inference"),
         pattern=("all-gather", "reduce-scatter"),
+        system="LLM training",
         fusable="two GEMMs and SiLU",
     ),
     sizes=SIZES,

@@ -78,6 +78,7 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward", "inference"),
         pattern=("reduce-scatter",),
+        system="LLM training",
         fusable="GEMM",
     ),
     sizes=SIZES,

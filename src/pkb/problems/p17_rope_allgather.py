@@ -112,6 +112,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward", "inference"),
         pattern=("all-gather",),
+        system="LLM training",
         fusable="rotation, placement into the gathered layout",
     ),
     sizes=SIZES,

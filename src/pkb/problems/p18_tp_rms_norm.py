@@ -88,6 +88,7 @@ PROBLEM = Problem(
         layer="norm",
         stage=("inference", "training-forward"),
         pattern=("all-reduce",),
+        system="inference engines",
         fusable="row sums of squares before, scaling after",
     ),
     sizes=SIZES,

@@ -123,6 +123,7 @@ PROBLEM = Problem(
         layer="quantization",
         stage=("training-forward", "inference"),
         pattern=("all-gather",),
+        system="RL post-training",
         fusable="block maximum, division, cast",
     ),
     sizes=SIZES,

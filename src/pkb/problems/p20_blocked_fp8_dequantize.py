@@ -83,6 +83,7 @@ PROBLEM = Problem(
         layer="quantization",
         stage=("training-forward", "inference"),
         pattern=("all-to-all",),
+        system="kernel libraries",
         fusable="multiplication by the scale of the block",
     ),
     sizes=SIZES,

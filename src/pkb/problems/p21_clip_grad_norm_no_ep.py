@@ -131,6 +131,7 @@ PROBLEM = Problem(
         layer="gradient",
         stage=("optimizer",),
         pattern=("all-reduce",),
+        system="RL post-training",
         fusable="multi-tensor norm before, multi-tensor scaling after",
     ),
     sizes=SIZES,

@@ -173,6 +173,7 @@ PROBLEM = Problem(
         layer="gradient",
         stage=("optimizer",),
         pattern=("all-reduce",),
+        system="RL post-training",
         fusable="multi-tensor norms and division before, multi-tensor scaling after",
     ),
     sizes=SIZES,

@@ -113,6 +113,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("training-forward", "training-backward"),
         pattern=("all-reduce",),
+        system="RL post-training",
         fusable="scalar arithmetic",
     ),
     sizes=SIZES,

@@ -128,6 +128,7 @@ PROBLEM = Problem(
         layer="moe",
         stage=("training-forward",),
         pattern=("all-reduce",),
+        system="RL post-training",
         fusable="softmax, top-k, histogram, mean, dot product",
     ),
     sizes=SIZES,

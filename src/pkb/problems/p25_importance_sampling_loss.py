@@ -158,6 +158,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("rl", "training-forward"),
         pattern=("all-reduce",),
+        system="RL post-training",
         fusable="vocabulary projection, cross entropy, ratio, reductions",
     ),
     sizes=SIZES,

@@ -106,6 +106,7 @@ PROBLEM = Problem(
         layer="moe",
         stage=("training-forward",),
         pattern=("all-gather",),
+        system="RL post-training",
         fusable="histogram, row and column sums",
     ),
     sizes=SIZES,

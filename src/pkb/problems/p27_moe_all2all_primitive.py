@@ -104,6 +104,7 @@ PROBLEM = Problem(
         layer="moe",
         stage=("training-forward", "training-backward", "inference"),
         pattern=("all-to-all-v",),
+        system="RL post-training",
     ),
     sizes=SIZES,
     inputs=inputs,

@@ -131,6 +131,7 @@ PROBLEM = Problem(
         layer="moe",
         stage=("training-forward",),
         pattern=("all-to-all-v",),
+        system="RL post-training",
         fusable="token gather before, chunk reordering after",
     ),
     sizes=SIZES,

@@ -141,6 +141,7 @@ PROBLEM = Problem(
         layer="moe",
         stage=("training-forward",),
         pattern=("all-to-all-v",),
+        system="RL post-training",
         fusable="chunk reordering before, weighted scatter-add after",
     ),
     sizes=SIZES,

@@ -79,6 +79,7 @@ PROBLEM = Problem(
         layer="gradient",
         stage=("training-backward",),
         pattern=("all-reduce",),
+        system="RL post-training",
     ),
     sizes=SIZES,
     inputs=inputs,

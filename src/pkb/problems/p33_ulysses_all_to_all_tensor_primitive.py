@@ -84,6 +84,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward",),
         pattern=("all-to-all",),
+        system="RL post-training",
         fusable="strided pack and unpack",
     ),
     sizes=SIZES,

@@ -65,6 +65,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward",),
         pattern=("all-gather",),
+        system="RL post-training",
     ),
     sizes=SIZES,
     inputs=inputs,

@@ -109,6 +109,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward",),
         pattern=("all-gather", "all-gather-v"),
+        system="RL post-training",
         fusable="strided placement",
     ),
     sizes=SIZES,

@@ -114,6 +114,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("all-to-all",),
+        system="RL post-training",
         fusable="transposition (neighbours: QKV projection, rotary embedding)",
     ),
     sizes=SIZES,

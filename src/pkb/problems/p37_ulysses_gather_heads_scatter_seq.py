@@ -100,6 +100,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("all-to-all",),
+        system="RL post-training",
         fusable="padding and transposition (neighbour: output projection)",
     ),
     sizes=SIZES,

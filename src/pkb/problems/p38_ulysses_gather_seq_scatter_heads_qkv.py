@@ -111,6 +111,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("all-to-all",),
+        system="RL post-training",
         fusable="transposition (neighbour: QKV GEMM)",
     ),
     sizes=SIZES,

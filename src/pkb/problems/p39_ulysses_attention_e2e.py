@@ -128,6 +128,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("all-to-all",),
+        system="RL post-training",
         fusable="QKV GEMM, attention, output GEMM",
     ),
     sizes=SIZES,

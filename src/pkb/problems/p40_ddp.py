@@ -165,6 +165,7 @@ PROBLEM = Problem(
         layer="optimizer",
         stage=("training-backward", "optimizer"),
         pattern=("broadcast", "all-reduce"),
+        system="LLM training",
         fusable="MLP forward and backward, gradient averaging, Adam",
     ),
     sizes=SIZES,

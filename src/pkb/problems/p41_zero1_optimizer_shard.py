@@ -177,6 +177,7 @@ PROBLEM = Problem(
         layer="optimizer",
         stage=("training-backward", "optimizer"),
         pattern=("broadcast", "all-reduce", "all-gather"),
+        system="LLM training",
         fusable="MLP forward and backward, Adam on a part",
     ),
     sizes=SIZES,

@@ -179,6 +179,7 @@ PROBLEM = Problem(
         layer="optimizer",
         stage=("training-backward", "optimizer"),
         pattern=("broadcast", "reduce-scatter", "all-gather"),
+        system="LLM training",
         fusable="MLP forward and backward, Adam on a part",
     ),
     sizes=SIZES,

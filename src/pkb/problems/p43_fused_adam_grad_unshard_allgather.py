@@ -104,6 +104,7 @@ PROBLEM = Problem(
         layer="optimizer",
         stage=("optimizer",),
         pattern=("all-gather",),
+        system="LLM training",
         fusable="Adam, which produces what is gathered",
     ),
     sizes=SIZES,

@@ -127,6 +127,7 @@ PROBLEM = Problem(
         layer="quantization",
         stage=("training-backward",),
         pattern=("all-reduce",),
+        system="LLM training",
         fusable="block maximum, quantise, dequantise, average",
     ),
     sizes=SIZES,

@@ -83,6 +83,7 @@ PROBLEM = Problem(
         layer="norm",
         stage=("training-forward",),
         pattern=("reduce-scatter",),
+        system="LLM training",
         fusable="averaging, RMSNorm with gain",
     ),
     sizes=SIZES,

@@ -76,6 +76,7 @@ PROBLEM = Problem(
         layer="embedding",
         stage=("inference",),
         pattern=("all-gather",),
+        system="LLM training",
         fusable="skinny GEMM and bias before the gather",
     ),
     sizes=SIZES,

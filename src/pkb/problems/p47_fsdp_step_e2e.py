@@ -189,6 +189,7 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward", "training-backward", "optimizer"),
         pattern=("all-gather", "reduce-scatter"),
+        system="LLM training",
         fusable="GEMMs, ReLU, squared error, AdamW update",
     ),
     sizes=SIZES,

@@ -171,6 +171,7 @@ PROBLEM = Problem(
         layer="moe",
         stage=("training-forward",),
         pattern=("all-gather", "all-to-all-v"),
+        system="RL post-training",
         fusable="router GEMM with softmax and top-k, permutation, three expert GEMMs, weighted sum",
     ),
     sizes=SIZES,

@@ -98,6 +98,7 @@ PROBLEM = Problem(
         layer="gradient",
         stage=("training-backward",),
         pattern=("reduce-scatter",),
+        system="kernel libraries",
         fusable="absolute maximum, FP8 round trip, division",
     ),
     sizes=SIZES,

@@ -99,6 +99,7 @@ PROBLEM = Problem(
         layer="quantization",
         stage=("training-forward",),
         pattern=("all-gather",),
+        system="kernel libraries",
         fusable="absolute maximum, FP8 codes at the sender, values at the receiver",
     ),
     sizes=SIZES,

@@ -141,6 +141,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("ring",),
+        system="kernel libraries",
         fusable="block attention with a running log-sum-exp",
     ),
     sizes=SIZES,

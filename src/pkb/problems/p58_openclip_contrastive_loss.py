@@ -122,6 +122,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("training-forward",),
         pattern=("ring",),
+        system="vision",
         fusable="similarity GEMM, log-sigmoid, full reduction",
     ),
     sizes=SIZES,

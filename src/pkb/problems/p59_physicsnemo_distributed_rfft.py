@@ -109,6 +109,7 @@ PROBLEM = Problem(
         layer="fft",
         stage=("simulation", "training-forward"),
         pattern=("all-to-all",),
+        system="science",
         fusable="one-dimensional FFTs, packing, truncation",
     ),
     sizes=SIZES,

@@ -113,6 +113,7 @@ PROBLEM = Problem(
         layer="fft",
         stage=("simulation", "training-forward"),
         pattern=("all-gather", "all-to-all"),
+        system="science",
         fusable="conjugate mirror, one-dimensional inverse FFTs",
     ),
     sizes=SIZES,

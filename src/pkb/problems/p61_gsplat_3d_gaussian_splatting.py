@@ -269,6 +269,7 @@ PROBLEM = Problem(
         layer="rendering",
         stage=("training-forward",),
         pattern=("all-gather", "all-to-all", "all-to-all-v"),
+        system="vision",
         fusable="projection, culling, compaction",
     ),
     sizes=SIZES,

@@ -162,6 +162,7 @@ PROBLEM = Problem(
         layer="optimizer",
         stage=("optimizer",),
         pattern=("all-reduce", "all-gather-v"),
+        system="science",
         fusable="matrix-vector product before, rank-1 update of P after",
     ),
     sizes=SIZES,

@@ -193,6 +193,7 @@ PROBLEM = Problem(
         layer="graph",
         stage=("data", "training-forward"),
         pattern=("all-to-all", "all-to-all-v"),
+        system="graph networks",
         fusable="column lookup, deduplication, relabelling",
     ),
     sizes=SIZES,

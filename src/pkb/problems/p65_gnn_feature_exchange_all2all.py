@@ -119,6 +119,7 @@ PROBLEM = Problem(
         layer="graph",
         stage=("training-forward",),
         pattern=("all-to-all-v",),
+        system="graph networks",
         fusable="row gather before sending",
     ),
     sizes=SIZES,

@@ -141,6 +141,7 @@ PROBLEM = Problem(
         layer="graph",
         stage=("training-backward",),
         pattern=("all-to-all-v",),
+        system="graph networks",
         fusable="scatter-add",
     ),
     sizes=SIZES,

@@ -107,6 +107,7 @@ PROBLEM = Problem(
         layer="embedding",
         stage=("training-backward",),
         pattern=("all-to-all", "all-to-all-v"),
+        system="graph networks",
         fusable="stable bucketing by owner",
     ),
     sizes=SIZES,

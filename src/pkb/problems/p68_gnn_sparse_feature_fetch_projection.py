@@ -116,6 +116,7 @@ PROBLEM = Problem(
         layer="embedding",
         stage=("training-forward", "inference"),
         pattern=("all-to-all-v",),
+        system="graph networks",
         fusable="row gather, GEMM",
     ),
     sizes=SIZES,

@@ -119,6 +119,7 @@ PROBLEM = Problem(
         layer="sort",
         stage=("inference",),
         pattern=("all-gather-v",),
+        system="graph networks",
         fusable="sigmoid, counting what is greater",
     ),
     sizes=SIZES,

@@ -169,6 +169,7 @@ PROBLEM = Problem(
         layer="embedding",
         stage=("training-forward",),
         pattern=("all-to-all", "all-to-all-v"),
+        system="recommendation",
         fusable="segment permutation",
     ),
     sizes=SIZES,

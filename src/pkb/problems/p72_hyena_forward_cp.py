@@ -149,6 +149,7 @@ PROBLEM = Problem(
         layer="fft",
         stage=("training-forward",),
         pattern=("all-to-all",),
+        system="science",
         fusable="gating, FFT convolution, bias, transposition",
     ),
     sizes=SIZES,

@@ -105,6 +105,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("training-forward",),
         pattern=("all-reduce",),
+        system="LLM training",
         fusable="maximum, sum of exponentials, target gather",
     ),
     sizes=SIZES,

@@ -127,6 +127,7 @@ PROBLEM = Problem(
         layer="convolution",
         stage=("inference",),
         pattern=("all-reduce",),
+        system="vision",
         fusable="3-D convolution before, bias after",
     ),
     sizes=SIZES,

@@ -147,6 +147,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("inference",),
         pattern=("all-to-all",),
+        system="vision",
         fusable="attention over ranges of keys",
     ),
     sizes=SIZES,

@@ -196,6 +196,7 @@ PROBLEM = Problem(
         layer="convolution",
         stage=("inference",),
         pattern=("all-gather-v",),
+        system="vision",
         fusable="upsampling, blending, stitching",
     ),
     sizes=SIZES,

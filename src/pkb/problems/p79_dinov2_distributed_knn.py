@@ -181,6 +181,7 @@ PROBLEM = Problem(
         layer="sort",
         stage=("inference",),
         pattern=("all-gather-v", "all-to-all-v"),
+        system="vision",
         fusable="similarity GEMM, top-k, merge",
     ),
     sizes=SIZES,

@@ -106,6 +106,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("training-forward",),
         pattern=("all-reduce",),
+        system="vision",
         fusable="exponential, row and column sums, scaling",
     ),
     sizes=SIZES,

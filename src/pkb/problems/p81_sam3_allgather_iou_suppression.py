@@ -147,6 +147,7 @@ PROBLEM = Problem(
         layer="other",
         stage=("inference",),
         pattern=("all-gather-v",),
+        system="vision",
         fusable="binarisation, pairwise mask overlap, masking",
     ),
     sizes=SIZES,

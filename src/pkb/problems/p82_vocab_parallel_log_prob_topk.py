@@ -196,6 +196,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("rl",),
         pattern=("all-to-all", "all-gather"),
+        system="RL post-training",
         fusable="top-k and top-p filter, log-softmax, gather",
     ),
     sizes=SIZES,

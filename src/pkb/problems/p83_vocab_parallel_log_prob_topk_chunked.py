@@ -133,6 +133,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("rl",),
         pattern=("all-to-all", "all-gather"),
+        system="RL post-training",
         fusable="top-k and top-p filter, log-softmax, gather, pipelined over chunks",
     ),
     sizes=SIZES,

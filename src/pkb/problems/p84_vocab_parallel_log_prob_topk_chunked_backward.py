@@ -143,6 +143,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("training-backward", "rl"),
         pattern=("all-to-all",),
+        system="RL post-training",
         fusable="top-k and top-p filter, softmax, gradient, pipelined over chunks",
     ),
     sizes=SIZES,

@@ -146,6 +146,7 @@ PROBLEM = Problem(
         layer="sort",
         stage=("simulation",),
         pattern=("all-gather", "all-to-all-v"),
+        system="science",
         fusable="local sort, search for dividers, merge",
     ),
     sizes=SIZES,

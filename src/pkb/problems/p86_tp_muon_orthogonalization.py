@@ -145,6 +145,7 @@ PROBLEM = Problem(
         layer="optimizer",
         stage=("optimizer",),
         pattern=("all-reduce",),
+        system="LLM training",
         fusable="Gram matrix before, polynomial and update after",
     ),
     sizes=SIZES,
