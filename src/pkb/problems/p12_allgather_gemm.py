@@ -53,14 +53,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     k_local = size["k"] // w
     k = k_local * w
     shard = m * k_local * element_bytes
-    return Cost(
+    return Cost.all_gather(
+        w * shard,
+        w,
         flops=2 * m * n * k,
         hbm_bytes=(m * k + k * n + m * n) * element_bytes,
-        link_sent_bytes=(w - 1) * shard,
-        link_received_bytes=(w - 1) * shard,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=shard if w > 1 else 0,
-        switch_received_bytes=(w - 1) * shard,
     )
 
 

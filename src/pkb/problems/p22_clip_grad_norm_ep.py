@@ -137,14 +137,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     by_rank = [sum(math.prod(s) for shapes in local_shapes(size, w, rank) for s in shapes) for rank in range(w)]
     elements, mean = by_rank[0], sum(by_rank) / w  # the first rank has the largest shards
     scalar = 4
-    return Cost(
+    return Cost.all_reduce(
+        scalar,
+        w,
+        phases=1,
         flops=3 * elements,
         hbm_bytes=3 * elements * element_bytes,
-        link_sent_bytes=2 * (w - 1) / w * scalar,
-        link_received_bytes=2 * (w - 1) / w * scalar,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * scalar if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * scalar if w > 1 else 0,
         note="a call that clips, with one sum over all ranks; one that does not clip (1 in 4) writes the experts only",
         mean_flops=3 * mean,
         mean_hbm_bytes=3 * mean * element_bytes,

@@ -73,12 +73,11 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, mask = world_size, size["tokens"] * size["experts"] * size["top_k"]
     local_experts = size["experts"] // w
-    return Cost(
+    return Cost.all_to_all(
+        4 * w * local_experts,
+        w,
         flops=mask,
         hbm_bytes=4 * mask,
-        link_sent_bytes=4 * (w - 1) * local_experts,
-        link_received_bytes=4 * (w - 1) * local_experts,
-        phases=1 if w > 1 else 0,
         note="a peer needs the counts of its own experts only, where the reference gathers all",
     )
 

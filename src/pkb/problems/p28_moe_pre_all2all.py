@@ -105,13 +105,10 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     # Ranks, out of W, on which a token has at least one expert, if all were equally popular; popular ones lie together
     # a little more often.
     destinations = 0.9 * w * (1 - comb(experts - experts // w, top_k) / comb(experts, top_k))
-    sent = (w - 1) / w * destinations * tokens * row
-    return Cost(
-        flops=0,
+    return Cost.all_to_all(
+        destinations * tokens * row,
+        w,
         hbm_bytes=(1 + top_k) * tokens * row + 4 * experts * top_k * tokens + 4 * experts * tokens + 8 * top_k * tokens,
-        link_sent_bytes=sent,
-        link_received_bytes=sent,
-        phases=1 if w > 1 else 0,
         note="an average rank; a token travels to each rank once, however many of its experts are there",
     )
 

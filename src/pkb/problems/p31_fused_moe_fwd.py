@@ -142,13 +142,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     # Ranks, out of W, on which a token has at least one expert, if all were equally popular; popular ones lie together
     # a little more often.
     rows = 0.9 * w * (1 - comb(experts - experts // w, top_k) / comb(experts, top_k)) * tokens
-    sent = 2 * (w - 1) / w * rows * hidden * element_bytes
-    return Cost(
+    return Cost.all_to_all(
+        2 * rows * hidden * element_bytes,
+        w,
+        phases=2,
         flops=2 * tokens * hidden * experts + 6 * rows * hidden * ffn,
         hbm_bytes=(2 * tokens * hidden + experts * hidden + 3 * hidden * ffn) * element_bytes,
-        link_sent_bytes=sent,
-        link_received_bytes=sent,
-        phases=2 if w > 1 else 0,
         note="an average rank; a token is sent, computed and returned once for all its experts on one rank; counts ride with "
         "the rows, where the reference sends them first",
     )

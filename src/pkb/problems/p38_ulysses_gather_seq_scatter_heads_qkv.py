@@ -86,12 +86,10 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     tensor = size["batch"] * size["seq"] * 3 * size["heads"] * size["head_size"] * element_bytes
-    return Cost(
-        flops=0,
+    return Cost.all_to_all(
+        tensor,
+        w,
         hbm_bytes=2 * tensor,
-        link_sent_bytes=(w - 1) / w * tensor,
-        link_received_bytes=(w - 1) / w * tensor,
-        phases=1 if w > 1 else 0,
         note="a cut leaves out fewer than W positions of the last ranks; the first rank sends and the last receives all",
     )
 

@@ -100,13 +100,13 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     positions, width = size["tokens"] // w, size["heads"] * size["head_size"]
     rows, sequence = batch * positions, w * positions
     pairs = batch * sequence * (sequence + 1) / 2  # of a causal call
-    exchanged = (w - 1) / w * 4 * rows * width * element_bytes  # q, k and v, then the context
-    return Cost(
+    exchanged = 4 * rows * width * element_bytes  # q, k and v, then the context
+    return Cost.all_to_all(
+        exchanged,
+        w,
+        phases=2,
         flops=8 * rows * hidden * width + 4 * pairs * width / w,
         hbm_bytes=(4 * hidden * width + 2 * rows * hidden) * element_bytes,
-        link_sent_bytes=exchanged,
-        link_received_bytes=exchanged,
-        phases=2 if w > 1 else 0,
         note="a causal call; without the mask attention takes twice as many operations",
     )
 

@@ -157,6 +157,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         switch_sent_bytes=(1 + 1 / w) * state if w > 1 else 0,
         switch_received_bytes=(2 + 1 / w) * state if w > 1 else 0,
         note="an average rank; only the first receives no parameters from another",
+        payload_bytes=3 * state,
     )
 
 

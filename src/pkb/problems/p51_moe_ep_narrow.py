@@ -151,13 +151,14 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, hidden, ffn, experts = world_size, size["hidden"], size["ffn"], experts_of(world_size)
     tokens = sum(tokens_of(size, rank) for rank in range(w)) / w
     rows = min(TOP_K, experts) * tokens  # a token's experts are on different ranks
-    sent = 2 * (experts - 1) / experts * rows * hidden * element_bytes
-    return Cost(
+    # More than expected may stay at home when a rank's own expert is popular.
+    moved = 0.9 * 2 * rows * hidden * element_bytes
+    return Cost.all_to_all(
+        moved,
+        experts,
+        phases=2,
         flops=2 * tokens * hidden * experts + 6 * rows * hidden * ffn,
         hbm_bytes=(2 * tokens * hidden + experts * hidden + 3 * hidden * ffn) * element_bytes,
-        link_sent_bytes=0.9 * sent,  # more than expected may stay at home when a rank's own expert is popular
-        link_received_bytes=0.9 * sent,
-        phases=2 if w > 1 else 0,
         note="an average rank; counts ride with the rows, where the reference sends them first",
     )
 

@@ -79,12 +79,11 @@ def solution(flat_grads: torch.Tensor, amax_history: torch.Tensor) -> tuple[torc
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     part, w = size["part"], world_size
     coded = part + 4  # one byte an element, and the sender's scale
-    return Cost(
+    return Cost.all_to_all(
+        w * coded,
+        w,
         flops=5 * w * part,  # size, maximum, code and value of each element; then W - 1 sums and a mean
         hbm_bytes=(2 * w + 1) * part * element_bytes,
-        link_sent_bytes=(w - 1) * coded,
-        link_received_bytes=(w - 1) * coded,
-        phases=1 if w > 1 else 0,
         note="codes of one byte travel, where the reference sends values in the dtype",
     )
 

@@ -78,14 +78,11 @@ def solution(flat_param_shard: torch.Tensor, amax_history: torch.Tensor) -> tupl
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     part, w = size["part"], world_size
     coded = part + 4  # one byte an element, and the scale
-    return Cost(
+    return Cost.all_gather(
+        w * coded,
+        w,
         flops=4 * part,  # size, maximum, code and value of each element
         hbm_bytes=(2 + w) * part * element_bytes,
-        link_sent_bytes=(w - 1) * coded,
-        link_received_bytes=(w - 1) * coded,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=coded if w > 1 else 0,
-        switch_received_bytes=(w - 1) * coded,
         note="codes of one byte travel, where the reference sends values in the dtype; they are decoded W times, not once",
     )
 

@@ -80,12 +80,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     rows, columns = up(size["rows"], w), up(size["columns"], w)
     own = size["fields"] * rows * columns // w
     levels = (rows - 1).bit_length() + (columns - 1).bit_length()
-    return Cost(
+    return Cost.all_to_all(
+        own * element_bytes,
+        w,
         flops=2.5 * own * levels,
         hbm_bytes=2 * own * element_bytes,
-        link_sent_bytes=(w - 1) / w * own * element_bytes,
-        link_received_bytes=(w - 1) / w * own * element_bytes,
-        phases=1 if w > 1 else 0,
         note="a real field: half of the rows say all, where the reference sends complex numbers for all of them",
     )
 

@@ -94,12 +94,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     rows, columns = up(size["rows"], w), up(size["columns"], w)
     own = size["batch"] * size["channels"] * rows * columns // w
     levels = (rows - 1).bit_length() + (columns - 1).bit_length()
-    return Cost(
+    return Cost.all_to_all(
+        own * element_bytes,
+        w,
         flops=2.5 * own * levels,
         hbm_bytes=2 * own * element_bytes,
-        link_sent_bytes=(w - 1) / w * own * element_bytes,
-        link_received_bytes=(w - 1) / w * own * element_bytes,
-        phases=1 if w > 1 else 0,
         note="without the reference's gather, and with half of the data it transposes: the spectrum is that of a real field",
     )
 

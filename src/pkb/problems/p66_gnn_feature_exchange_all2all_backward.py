@@ -108,13 +108,11 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, row = world_size, size["f"] * element_bytes
     rows = size["q"] * w
-    travelling = (w - 1) * size["q"] * row
-    return Cost(
+    return Cost.all_to_all(
+        rows * row,
+        w,
         flops=rows * size["f"],
         hbm_bytes=rows * row + 8 * rows + max(1, rows // 2) * row,
-        link_sent_bytes=travelling,
-        link_received_bytes=travelling,
-        phases=1 if w > 1 else 0,
         note="an average rank; the counts of a call make some rank busier",
     )
 

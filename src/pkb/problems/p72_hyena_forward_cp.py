@@ -123,13 +123,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     activations = batch * size["groups"] * size["group_dim"] * size["local"]
     used_filter = own_groups * min(size["filter"], 2 * length)
     fft = 2.5 * 2 * length * math.log2(2 * length)
-    swaps = 2 * (w - 1) / w * activations * element_bytes
-    return Cost(
+    return Cost.all_to_all(
+        2 * activations * element_bytes,
+        w,
+        phases=2,
         flops=(2 * batch * own + own_groups) * fft + batch * own * 6 * length + 4 * activations,
         hbm_bytes=(4 * activations + used_filter) * element_bytes,
-        link_sent_bytes=swaps,
-        link_received_bytes=swaps,
-        phases=2 if w > 1 else 0,
         note="gates before and after the swaps: two tensors travel, where the reference sends four",
     )
 

@@ -119,12 +119,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, width = world_size, size["vocab"] // world_size
     tokens = size["batch"] * size["seq"]
     leaders = tokens * min(size["top_k"], width) * element_bytes
-    return Cost(
+    return Cost.all_to_all(
+        leaders,
+        w,
         flops=tokens * width,
         hbm_bytes=tokens * width * (element_bytes + 4) + 10 * tokens,
-        link_sent_bytes=(w - 1) / w * leaders,
-        link_received_bytes=(w - 1) / w * leaders,
-        phases=1 if w > 1 else 0,
         note="each rank sends its k largest logits of each token, where the reference sends its slice and gets another "
         "back; one rank may find the cut of a token for all, at the price of a second, smaller message",
     )
