@@ -24,6 +24,7 @@ from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Draw
 from pkb.problems.layouts import coordinate
+from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -151,9 +152,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
 
 def requires(size: Size, world_size: int) -> str | None:
     _, ep_size = coordinate(LAYOUT, "ep", world_size, 0)
-    if "experts" in size and size["experts"] % ep_size:
-        return f"{size['experts']} experts cannot be shared equally by {ep_size} ranks"
-    return None
+    return why_not_equal(size.get("experts", 0), "experts", ep_size)
 
 
 # Twice the half-ulp of a product, plus that of a coefficient rounded to the gradients' dtype, as torch does on CUDA.

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
 from pkb.problems.draw import Draw
+from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -95,9 +96,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
 
 
 def requires(size: Size, world_size: int) -> str | None:
-    if size["heads"] % world_size:
-        return f"{size['heads']} heads cannot be shared equally by {world_size} ranks"
-    return None
+    return why_not_equal(size["heads"], "heads", world_size)
 
 
 PROBLEM = Problem(

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Draw
+from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -112,8 +113,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
 
 
 def requires(size: Size, world_size: int) -> str | None:
-    if size["heads"] % world_size:
-        return f"{size['heads']} heads cannot be shared equally by {world_size} ranks"
+    if reason := why_not_equal(size["heads"], "heads", world_size):
+        return reason
     if size["tokens"] < world_size:
         return f"{size['tokens']} tokens are too few for {world_size} ranks"
     return None

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Context, NormGate
 from pkb.problems.draw import Draw
+from pkb.problems.sharding import round_up
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -33,13 +34,9 @@ SIZES = {  # both axes are rounded up to a multiple of W
 }
 
 
-def up(extent: int, world_size: int) -> int:
-    return -(-extent // world_size) * world_size
-
-
 def inputs(draw: Draw) -> dict[str, Any]:
     w = draw.world_size
-    rows, columns = up(draw.size["rows"], w), up(draw.size["columns"], w)
+    rows, columns = round_up(draw.size["rows"], w), round_up(draw.size["columns"], w)
     return {
         "x": draw.normal("x", (draw.size["fields"], rows, columns // w)),
         "s": (rows, columns),
@@ -77,7 +74,7 @@ def solution(
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
-    rows, columns = up(size["rows"], w), up(size["columns"], w)
+    rows, columns = round_up(size["rows"], w), round_up(size["columns"], w)
     own = size["fields"] * rows * columns // w
     levels = (rows - 1).bit_length() + (columns - 1).bit_length()
     return Cost.all_to_all(

@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.draw import Draw
+from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -134,9 +135,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
 
 
 def requires(size: Size, world_size: int) -> str | None:
-    if size["groups"] % world_size:
-        return f"{size['groups']} filter groups cannot be shared equally by {world_size} ranks"
-    return None
+    return why_not_equal(size["groups"], "filter groups", world_size)
 
 
 PROBLEM = Problem(

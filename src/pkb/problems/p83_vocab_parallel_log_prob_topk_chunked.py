@@ -22,7 +22,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Draw
-from pkb.problems.filtered_logits import draw_rows, why_too_small
+from pkb.problems.filtered_logits import draw_rows, round_up_tokens, why_too_small
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -34,14 +34,9 @@ SIZES = {  # vocab // W entries a rank; seq and chunk are rounded up until W div
 }
 
 
-def rounded(size: Size, name: str, world_size: int) -> int:
-    step = world_size // math.gcd(size["batch"], world_size)
-    return -(-size[name] // step) * step
-
-
 def inputs(draw: Draw) -> dict[str, Any]:
     size, w = draw.size, draw.world_size
-    shape = size["batch"], rounded(size, "seq", w)
+    shape = size["batch"], round_up_tokens(size, "seq", w)
     rows = draw_rows(
         draw,
         tokens=math.prod(shape),
@@ -55,7 +50,7 @@ def inputs(draw: Draw) -> dict[str, Any]:
         "tp_group": draw.group("world"),
         "top_k": size["top_k"],
         "top_p": rows.top_p,
-        "chunk_size": rounded(size, "chunk", w),
+        "chunk_size": round_up_tokens(size, "chunk", w),
     }
 
 
@@ -116,10 +111,6 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     )
 
 
-def requires(size: Size, world_size: int) -> str | None:
-    return why_too_small(size["vocab"] // world_size * world_size, size["top_k"])
-
-
 PROBLEM = Problem(
     id=83,
     name="vocab_parallel_log_prob_topk_chunked",
@@ -138,6 +129,6 @@ PROBLEM = Problem(
     cost=cost,
     compare=Close(rtol={torch.float32: 0.0}, atol={torch.float32: 1e-5}),
     truth="native",  # the filter is defined in the logits' dtype
-    requires=requires,
+    requires=why_too_small,
     dtypes=("bf16", "fp16", "fp32"),
 )
