@@ -19,6 +19,7 @@ from pkb.judge.stages.races import provoke
 from pkb.judge.timing.measure import measure
 from pkb.judge.worlds import World
 from pkb.platforms.base import PlatformFacts
+from pkb.roofline.bandwidth import bandwidths
 from pkb.roofline.floor import floor_us
 from pkb.roofline.hardware import for_device
 from pkb.roofline.utilisation import utilisation
@@ -145,8 +146,9 @@ class OneSize:
     def _time(self, first_call_us: float, pace: TimingPace) -> tuple[Timing, Communication]:
         job, platform = self.job, self.world.platform
         element_bytes = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}[job.case.dtype]
+        cost = self.problem.cost(self.problem.sizes[job.case.size], job.case.ranks, element_bytes)
         floor = floor_us(
-            self.problem.cost(self.problem.sizes[job.case.size], job.case.ranks, element_bytes),
+            cost,
             hardware=self.facts.hardware,
             dtype=job.case.dtype,
             world_size=job.case.ranks,
@@ -169,7 +171,8 @@ class OneSize:
             self.problem, reference_us=timing.reference_us, candidate_us=timing.candidate_us, hardware=hardware,
             size=job.case.size, ranks=job.case.ranks, dtype=job.case.dtype,
         )  # fmt: skip
-        return replace(timing, roofline=limit), seen
+        rates = bandwidths(cost, reference_us=timing.reference_us, candidate_us=timing.candidate_us)
+        return replace(timing, roofline=limit, **rates), seen
 
     def _profile(self, source: Source, inspection: Inspection) -> None:
         if not self.on_gpu:
