@@ -12,8 +12,8 @@ from pkb.judge.crew.sides import candidate_crew, oracle_crew
 from pkb.judge.exchange import Exchange
 from pkb.platforms.cpu import CpuPlatform
 from pkb.problems.layouts import groups
+from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.plan import plan
 from pkb.types.protocol.commands import DrawSpec, Forget, Load, Open, Schedule
 
 RANKS = 2
@@ -35,10 +35,7 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def exchange_of(candidate: Path) -> Iterator[Exchange]:
-    job = Job(
-        candidate=candidate, problem=SPEC.problem, platform="cpu", ranks=RANKS, size=SPEC.size, dtype=SPEC.dtype,
-        plan=plan("quick"),
-    )  # fmt: skip
+    job = Job(candidate, Case(SPEC.problem, "cpu", RANKS, SPEC.size, SPEC.dtype, "quick"))
     platform = CpuPlatform()
     with (
         oracle_crew(job, platform, RANKS) as oracle,

@@ -18,14 +18,15 @@ from pkb.judge.worlds import World
 from pkb.platforms.registry import create
 from pkb.problems.registry import get
 from pkb.rank import profile
+from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.plan import plan
 from pkb.types.protocol.commands import DrawSpec
 from pkb.types.protocol.limits import MAX_NAME
 from pkb.types.protocol.replies import Activity
 from pkb.types.verdict import Communication, Verdict
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+TINY = Case("1", "cpu", 2, "tiny", "bf16", "quick")
 
 
 def event(
@@ -93,7 +94,7 @@ def test_without_a_gpu_or_unasked_there_are_no_events() -> None:
 
 
 def test_the_cpu_platform_says_that_it_does_not_profile() -> None:
-    job = Job(EXAMPLES / "1_allreduce_symmetric.py", "1", "cpu", 2, "tiny", "bf16", plan("quick"), call_limit_s=30.0)
+    job = Job(EXAMPLES / "1_allreduce_symmetric.py", TINY, call_limit_s=30.0)
     evaluation = evaluate(job)
     assert evaluation.profile is None
     assert any(check.startswith("not profiled: ") for check in evaluation.checks)
@@ -117,7 +118,7 @@ TAMPER = "\nimport sys\nsys.modules['pkb.rank.server'].pack_records = lambda eve
 def profiled(folder: Path, extra: str) -> Observed:
     path = folder / "candidate.py"
     path.write_text((EXAMPLES / "1_allreduce_symmetric.py").read_text() + extra)
-    job = Job(path, "1", "cpu", 2, "tiny", "bf16", plan("quick"), call_limit_s=30.0)
+    job = Job(path, TINY, call_limit_s=30.0)
     platform = create("cpu")
     build = before_running.build(job, inspect_source(read(path)), platform.facts())
     with World(job, platform, get(1), ranks=2, build=build.folder, backend="torch") as world:

@@ -14,8 +14,8 @@ from pkb.judge.profile.calls import CALLS, records_of
 from pkb.judge.profile.roles import base_name
 from pkb.judge.session import evaluate
 from pkb.rank.profile import device_events, pack_records
+from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.plan import plan
 from pkb.types.profile import SideProfile
 from pkb.types.verdict import Communication, Evaluation, Verdict
 
@@ -28,7 +28,7 @@ STAGE_LIMIT_S = 5.0
 
 @cache
 def judged(path: Path, problem: str, ranks: int = 2) -> Evaluation:
-    evaluation = evaluate(Job(path, problem, "virtual", ranks, "tiny", "bf16", plan("quick"), call_limit_s=60.0))
+    evaluation = evaluate(Job(path, Case(problem, "virtual", ranks, "tiny", "bf16", "quick"), call_limit_s=60.0))
     assert evaluation.verdict is Verdict.CORRECT, evaluation.detail
     print(f"\n{path.name}: {[check for check in evaluation.checks if 'profil' in check]} {evaluation.stage_seconds}")
     if evaluation.profile is not None:

@@ -26,9 +26,9 @@ from pkb.judge.check import check
 from pkb.judge.session import evaluate
 from pkb.problems import registry
 from pkb.roofline.hardware import load
+from pkb.types.case import Case
 from pkb.types.errors import UserError
 from pkb.types.job import Job
-from pkb.types.plan import PLANS
 from pkb.types.verdict import Communication, Verdict
 
 WITHOUT_EXAMPLES = [name for name in BACKENDS if name not in EXAMPLES]
@@ -250,7 +250,7 @@ def test_triton_examples_are_correct(stem: str, dtype: str) -> None:
     """Starts ranks: a prompt may only show what the judge calls correct."""
     pytest.importorskip("triton")
     example = Example("triton", stem)
-    job = Job(example.path, str(example.problem_id), "cpu", 2, "tiny", dtype, PLANS["quick"], timing=False)
+    job = Job(example.path, Case(str(example.problem_id), "cpu", 2, "tiny", dtype, "quick"), timing=False)
     found = evaluate(job)
     assert found.verdict is Verdict.CORRECT, found.detail
     assert found.communication is Communication.CUSTOM

@@ -5,7 +5,6 @@ at one size is in `one_size.py`, the start and the end of ranks in `worlds.py`.
 """
 
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +31,7 @@ from pkb.types.verdict import Evaluation, Failure, Stage, Verdict
 
 def evaluate(job: Job, *, progress: Progress = lambda text: None) -> Evaluation:
     """One honest verdict on one candidate, alone on its GPUs."""
-    (evaluation,) = evaluate_sizes(job, [job.size], progress=progress)
+    (evaluation,) = evaluate_sizes(job, [job.case.size], progress=progress)
     return evaluation
 
 
@@ -41,10 +40,10 @@ def evaluate_sizes(
 ) -> Generator[Evaluation, None, None]:
     """A verdict for each size, by the same stages as `evaluate`, each handed out as soon as it is reached.
 
-    The ranks are started once, and again after a size that did not end well; `job.size` plays no part. The candidate is
+    The ranks are started once, and again after a size that did not end well; `job.case.size` plays no part. The candidate is
     inspected and built once, and tried once with another number of ranks: what that decides, it decides for all sizes.
     """
-    with hold(devices_of(job.platform, job.ranks), say=progress):
+    with hold(devices_of(job.case.platform, job.case.ranks), say=progress):
         sweep()
         yield from _Session(job, progress).run(sizes)
 
@@ -65,8 +64,8 @@ class _Session:
     def __init__(self, job: Job, progress: Progress) -> None:
         self.job, self.progress = job, progress
         extra = load_folder(job.problems_folder) if job.problems_folder else []
-        self.problem: Problem = default_registry().plus(extra).get(job.problem)
-        self.platform: Platform = create(job.platform)
+        self.problem: Problem = default_registry().plus(extra).get(job.case.problem)
+        self.platform: Platform = create(job.case.platform)
         self.facts = self.platform.facts()
         self.source = read(job.candidate)
         self.backend = "torch"
@@ -86,7 +85,7 @@ class _Session:
             for position, size in enumerate(sizes):
                 if len(sizes) > 1:
                     self.progress = partial(_say_with_size, say, size)
-                yield self._evaluate(replace(self.job, size=size), last=position == len(sizes) - 1)
+                yield self._evaluate(self.job.at_size(size), last=position == len(sizes) - 1)
         finally:
             self._end()
 
@@ -113,7 +112,7 @@ class _Session:
         if decided.verdict not in (Verdict.CORRECT, Verdict.REJECTED):
             evidence.pop("timing", None)  # timed, and then found wrong with another number of ranks
         hints = hints_for(
-            decided.verdict, evidence | {"detail": decided.detail}, platform=job.platform, backend=self.backend
+            decided.verdict, evidence | {"detail": decided.detail}, platform=job.case.platform, backend=self.backend
         )
         return Evaluation(
             verdict=decided.verdict,
@@ -121,11 +120,11 @@ class _Session:
             detail=decided.detail,
             problem={"id": self.problem.id, "name": self.problem.name, "version": self.problem.version},
             candidate={"file": job.candidate.name, "sha256": self.source.sha256, "backend": self.backend},
-            platform=job.platform,
+            platform=job.case.platform,
             hardware=self.facts.hardware,
-            ranks=job.ranks,
-            size=job.size,
-            dtype=job.dtype,
+            ranks=job.case.ranks,
+            size=job.case.size,
+            dtype=job.case.dtype,
             plan=job.plan.name,
             hints=tuple([*evidence.pop("hints", ()), *hints]),
             checks=tuple(notes.checks),
@@ -143,7 +142,7 @@ class _Session:
         if self.settled is not None:
             if self.settled.stage not in (Stage.INSPECT, Stage.BUILD):
                 notes.checks.append(
-                    f"not run at {job.size}: it failed with another number of ranks, once for all sizes"
+                    f"not run at {job.case.size}: it failed with another number of ranks, once for all sizes"
                 )
             raise self.settled
         inspection, build = self._prepare(notes)
@@ -163,7 +162,7 @@ class _Session:
         if last:
             self._close_world()
         else:
-            world.sizes.append(job.size)
+            world.sizes.append(job.case.size)
             world.clear()
             if not world.sound:
                 self._end()
@@ -217,7 +216,9 @@ class _Session:
             (
                 n
                 for n in (2, 4, 3, 8)
-                if n != job.ranks and n <= self.facts.max_ranks and self.problem.why_not("tiny", n, job.dtype) is None
+                if n != job.case.ranks
+                and n <= self.facts.max_ranks
+                and self.problem.why_not("tiny", n, job.case.dtype) is None
             ),
             None,
         )
@@ -229,7 +230,7 @@ class _Session:
                 with notes.within(Stage.CORRECTNESS), world.blame(Stage.CORRECTNESS):
                     check_calls(
                         world.exchange,
-                        DrawSpec(job.problem, "tiny", job.dtype),
+                        DrawSpec(job.case.problem, "tiny", job.case.dtype),
                         trials=plan.second_world_trials,
                         words=f"size tiny, {other} ranks",
                         progress=self.progress,
@@ -244,7 +245,7 @@ class _Session:
     def _main_world(self, notes: Notes, build: BuildReport) -> World:
         """The one that the size before has left behind, or a new one."""
         if self.world is None:
-            self.world = self._new_world(self.job.ranks, build)
+            self.world = self._new_world(self.job.case.ranks, build)
             self._open(self.world, notes)
         else:
             notes.isolation = self.world.isolation
