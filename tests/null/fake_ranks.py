@@ -11,8 +11,9 @@ import random
 import select
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from pkb.types.channel import INLINE_BYTES, Channel, ChannelClosed
@@ -97,7 +98,9 @@ def honest(command: Command[Reply], *, good: bool = True) -> Reply:
         case FindTruth():
             return TruthSizes(64, 128)
         case Compare():
-            difference = Difference("the result", "values differ", "all zeros", (0, 1), 0.0, "nan", 0.5, (("rows 0-3", 0.5),))
+            difference = Difference(
+                "the result", "values differ", "all zeros", (0, 1), 0.0, "nan", 0.5, (("rows 0-3", 0.5),)
+            )
             return Comparison(0.25, None, ("d0",)) if good else Comparison(3.5, difference, ("d0",))
         case MeasureMemory():
             return MemoryPeak(1 << 30)
@@ -147,28 +150,34 @@ ODD: tuple[Callable[[], Any], ...] = (
 )  # fmt: skip
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container of a JSON value with each of its keys."""
-    if isinstance(value, dict | list):
-        for key in list(value) if isinstance(value, dict) else range(len(value)):
-            yield value, key
-            yield from _places(value[key])
+def _place(value: Any, dice: random.Random) -> tuple[Any, Any]:
+    """A container and a key of it, by a walk from the outside: every member of a message is as likely as its others."""
+    while True:
+        key = dice.choice(list(value)) if isinstance(value, dict) else dice.randrange(len(value))
+        inner = value[key]
+        if not isinstance(inner, dict | list) or not inner or dice.random() < 0.3:
+            return value, key
+        value = inner
 
 
 def spoil_value(message: dict[str, Any], dice: random.Random) -> None:
     """One or two places of a message become something else, vanish, or multiply."""
     for _ in range(dice.choice((1, 1, 2))):
-        places = list(_places(message))
-        if not places:
+        if not message:
             return
-        container, key = dice.choice(places)
-        match dice.randrange(6):
+        container, key = _place(message, dice)
+        value = container[key]
+        match dice.randrange(8):
             case 0:
                 del container[key]
             case 1 if isinstance(container, dict):
                 container[dice.choice(("more", "x" * 5000, "\ud800", "is"))] = dice.choice(ODD)()
             case 2 if isinstance(container, list):
-                container[:] = container * dice.choice((2, 100, 5000 // max(1, len(container))))
+                container[:] = container * dice.choice((2, 100, 5000 // len(container)))
+            case 3 | 4 if isinstance(value, int | float):
+                container[key] = dice.choice((10**400, -(10**400), 2**62, -1, 0, 1e300, float("nan"), not value))
+            case 3 | 4 if isinstance(value, list):
+                container[key] = dice.choice((value[1:], value + value, [value], [], value * 5000))
             case _:
                 container[key] = dice.choice(ODD)()
 
@@ -220,7 +229,8 @@ class Rank:
         self.channel.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         self._spoil = spoil if (spoil.side, spoil.rank) == (side, rank) else None
         self._dice = random.Random(spoil.seed)
-        self._said = 0
+        self.said: list[str] = []
+        """The kinds of its replies so far."""
         self.commands = dict.fromkeys(ORACLE_COMMANDS if side == "oracle" else CANDIDATE_COMMANDS, COMMAND_BYTES)
         self.complaint = ""
         self.spoilt = ""
@@ -234,7 +244,7 @@ class Rank:
         except ChannelClosed:
             return False
         if isinstance(command, Compare | GiveArguments):
-            good = len(fds) == 1 and os.readlink(f"/proc/self/fd/{fds[0]}").startswith("/memfd:")
+            good = len(fds) == 1 and "/memfd:" in str(Path(f"/proc/self/fd/{fds[0]}").readlink())
             self.complaint = self.complaint or ("" if good else RELAYED_UNCHECKED)
         for fd in fds:
             os.close(fd)
@@ -242,7 +252,8 @@ class Rank:
         return True
 
     def say(self, reply: Reply) -> None:
-        number, self._said = self._said, self._said + 1
+        number = len(self.said)
+        self.said.append(type(reply).__name__)
         fds = [_memory_file(b"x" * 64) for _ in range(reply.descriptors)]
         try:
             if self._spoil is not None and self._spoil.number == number:
@@ -329,7 +340,7 @@ def _until_closed(ranks: list[Rank]) -> dict[str, Any]:
     return {
         "spoilt": next((rank.spoilt for rank in ranks if rank.spoilt), ""),
         "complaint": next((rank.complaint for rank in ranks if rank.complaint), ""),
-        "said": {f"{rank.side} {rank.rank}": rank._said for rank in ranks},
+        "said": {rank.side: rank.said for rank in ranks},
     }
 
 
