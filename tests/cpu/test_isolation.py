@@ -4,6 +4,7 @@ Each test skips with the kernel's own reason where the machine lacks the layer i
 """
 
 import os
+import platform
 import select
 import signal
 import socket
@@ -218,12 +219,12 @@ def test_a_host_wide_pid_max_is_put_back(tmp_path: Path, monkeypatch: pytest.Mon
     shared = tmp_path / "pid_max"
     shared.write_text("32768")
     monkeypatch.setattr(namespaces, "_PID_MAX", str(shared))
-    monkeypatch.setattr(namespaces.platform, "release", lambda: "6.18.1-generic")
+    monkeypatch.setattr(platform, "release", lambda: "6.18.1-generic")
     with shared.open() as outer:
         answer = namespaces._limit_processes(64, outer=outer.fileno())
     assert answer.startswith("off")
     assert shared.read_text() == "32768"
-    monkeypatch.setattr(namespaces.platform, "release", lambda: "6.8.0-45-generic")
+    monkeypatch.setattr(platform, "release", lambda: "6.8.0-45-generic")
     with shared.open() as outer:
         assert "6.14" in namespaces._limit_processes(64, outer=outer.fileno())
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.autograd.profiler_util import FunctionEvent
 
 from pkb.candidates.rules import inspect_source

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed._symmetric_memory as symm_mem
@@ -143,11 +144,11 @@ def test_same_inputs_give_the_same_bytes() -> None:
 
 def test_every_input_changes_the_hash() -> None:
     problem = registry.get(13)
-    variants = [
+    variants: list[dict[str, Any]] = [
         {}, {"ranks": 4}, {"size": "real"}, {"dtype": "fp32"}, {"shots": 0}, {"shots": 2}, {"hardware": "b200x8"},
         {"backend": "triton"},
     ]  # fmt: skip
-    hashes = {compose(problem, **({"backend": "cuda"} | variant)).sha256 for variant in variants}  # type: ignore[arg-type]
+    hashes = {compose(problem, **({"backend": "cuda"} | variant)).sha256 for variant in variants}
     assert len(hashes) == len(variants)
 
 
@@ -181,9 +182,9 @@ def test_figures_come_from_the_hardware_table() -> None:
         ({"backend": "cuda", "shots": -1}, "0 or more"),
     ],
 )
-def test_wrong_inputs_are_explained(inputs: dict[str, object], said: str) -> None:
+def test_wrong_inputs_are_explained(inputs: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        compose(registry.get(13), **inputs)  # type: ignore[arg-type]
+        compose(registry.get(13), **inputs)
 
 
 def test_more_ranks_than_gpus() -> None:
