@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from pkb.rank.emulate import aliases
+from pkb.rank.execute import Arguments
 from pkb.rank.execute import aliases as output_aliases
 from pkb.rank.isolation import reach
 from pkb.rank.isolation.lockdown import lock_down
 from pkb.rank.observe import Observer
-from pkb.rank.server import Arguments, Rank
+from pkb.rank.server import Rank
 from pkb.rank.symmetric import memory as symmetric
 from pkb.rank.symmetric import watch as symmetric_watch
 from pkb.rank.trees import BadTree, describe, digest, unpack
