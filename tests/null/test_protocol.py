@@ -40,7 +40,7 @@ from pkb.types.protocol.replies import (
 from pkb.types.protocol.settings import SideSettings
 from pkb.types.protocol.trees import DictNode, ListNode, Node, TensorNode, ValueNode, check_size
 
-COMMANDS = tuple(dict.fromkeys((*CANDIDATE_COMMANDS, *ORACLE_COMMANDS, SideSettings)))
+COMMANDS: tuple[type[Command[Reply]], ...] = tuple(dict.fromkeys((*CANDIDATE_COMMANDS, *ORACLE_COMMANDS, SideSettings)))
 REPLIES = tuple(dict.fromkeys(kind for command in COMMANDS for kind in (*command.replies, ErrorReport)))
 SMALL = 3
 """Entries and characters that are drawn at most, wherever more are allowed."""
@@ -110,12 +110,12 @@ NODES: st.SearchStrategy[Any] = st.recursive(
 
 
 @pytest.mark.parametrize("cls", [*COMMANDS, *REPLIES], ids=lambda cls: cls.__name__)
-def test_every_message_comes_back(cls: type) -> None:
+def test_every_message_comes_back(cls: type[object]) -> None:
     @given(messages(cls))
     @settings(max_examples=25, deadline=None)
     def comes_back(message: object) -> None:
         body = encode(message)
-        back = decode(body, (cls,))
+        back: object = decode(body, (cls,))
         assert back == message
         assert encode(back) == body, "and does not grow"
 
