@@ -20,8 +20,8 @@ from pkb.candidates.names import strip_comments
 from pkb.candidates.paths import ptx
 from pkb.candidates.paths.flow import CudaUnit, Flow
 from pkb.candidates.paths.known import PEER_SOURCES
-from pkb.candidates.paths.preprocess import pieces
-from pkb.candidates.paths.syntax import CudaFunction, arguments_of, callee, functions, text_of
+from pkb.candidates.paths.preprocess import pieces, text_of
+from pkb.candidates.paths.syntax import CudaFunction, arguments_of, callee, functions
 from pkb.candidates.paths.use import Context, CudaUse, Kind
 
 MAX_BYTES = 256 << 10
@@ -106,20 +106,20 @@ class _Analysis:
         self._exported: dict[str, str] = {}  # by the name that Python knows
         self._unread: list[int] = []
         for owner, text in enumerate(question.texts):
-            code = pieces(text)
-            is_ptx = _PTX_MODULE.search(code[0].text)
-            found = [] if is_ptx else [each for piece in code for each in functions(parser, piece, owner)]
+            code = strip_comments(text)
+            parsed = () if _PTX_MODULE.search(code) else pieces(parser, text)
+            found = [each for piece in parsed for each in functions(piece, owner)]
             for function in found:
                 unit.functions.setdefault(function.name, []).append(function)
                 self._exported |= _exports(function)
             if not found:
                 self._assembler.append(owner)
-            if any("__global__" in piece.text for piece in code) and not any(each.kind == "kernel" for each in found):
+            if "__global__" in code and all(each.kind != "kernel" for each in found):
                 self._unread.append(owner)
             unit.headers |= {"kit"} if "pkb.cuh" in text or "pkb::" in text else set()
             unit.headers |= {"kittens"} if "kittens" in text else set()
-            unit.open_tables |= PEER_SOURCES.search(code[0].text) is not None
-            unit.fields |= _tables(code[0].text)
+            unit.open_tables |= PEER_SOURCES.search(code) is not None
+            unit.fields |= _tables(code)
         self._flow = Flow(unit)
         self._named = {name for text in question.names for name in self._matching(text)}
         self._handed = [

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from pkb.candidates.paths import syntax
 from pkb.candidates.paths.known import MENTIONS, PASS_THROUGH, POINTER_GETTERS, call_meanings
+from pkb.candidates.paths.preprocess import Node, text_of, walk
 from pkb.candidates.paths.ptx import instructions, meanings
-from pkb.candidates.paths.syntax import CudaFunction, Node, arguments_of, callee, text_of
+from pkb.candidates.paths.syntax import CudaFunction, arguments_of, callee
 from pkb.candidates.paths.use import Context, CudaUse, Kind, Meaning
 
 _STRENGTH: dict[Kind | None, int] = {"peer": 4, "multicast": 3, "table": 2, "local": 1, None: 0}
@@ -166,7 +167,7 @@ class _Pointers:
             case "binary_expression" | "parenthesized_expression" | "initializer_list" | "conditional_expression":
                 return join(self.kind(child) for child in node.named_children)
             case "lambda_expression":  # handed to a function that calls it
-                own = syntax.walk(node, into=lambda each: each.type != "lambda_expression" or each == node)
+                own = walk(node, into=lambda each: each.type != "lambda_expression" or each == node)
                 returns = [each for each in own if each.type == "return_statement"]
                 return join(self.kind(child) for each in returns for child in each.named_children)
         return None

@@ -1,23 +1,24 @@
-"""CUDA text before it is parsed: comments, directives and what `#if 0` hides are blanked in place, so that offsets stay
-those of the file; macros become functions of their own.
+"""CUDA text as pieces to parse: the text without its comments, and what its macros stand for.
 
 Runs in the child process that `cuda` starts, so hostile text costs at most that child's time limit.
 """
 
 import re
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from pkb.candidates.names import strip_comments
 
-_DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)((?:\\\n|[^\n])*)", re.MULTILINE)
-_DEFINE = re.compile(r"[ \t]*(\w+)(?:\(([^)]*)\))?")
-_NEVER, _ALWAYS = ("0", "false"), ("1", "true")
+Node = Any
+"""tree_sitter.Node: the package is an extra."""
+# The grammar knows neither __align__ nor, between the functions of a file, a macro without a semicolon.
+_ALIGN = re.compile(r"__align__\s*\(\s*\d+\s*\)")
 
 
 class Piece(NamedTuple):
-    """Text to parse, and where it lies in the candidate's string."""
+    """A parsed text, and where it lies in the candidate's string."""
 
-    text: str
+    root: Node
     shift: int = 0
     pin: int | None = None
     """Every offset is this one: for text that a macro wrote."""
@@ -28,71 +29,67 @@ class Piece(NamedTuple):
         return offset + self.shift if self.pin is None else self.pin
 
 
-class _Macro(NamedTuple):
-    name: str
-    parameters: list[str]
-    body: str
-    at: int
+def pieces(parser: Any, text: str) -> Iterator[Piece]:
+    """The text itself, then its macros.
 
-    def expand(self, arguments: list[str]) -> str:
-        body = self.body
-        for name, value in zip(self.parameters, arguments, strict=False):
-            body = re.sub(rf"(?:\s*##\s*)?\b{name}\b(?:\s*##\s*)?", lambda _: value, body)  # noqa: B023
-        return body
-
-
-def pieces(text: str) -> list[Piece]:
-    """The text itself, then what its macros stand for.
-
-    A macro that defines functions is written out for each `MACRO(f32)`; any other is a function of that name with its
+    One that defines functions is written out for each `MACRO(f32)`; any other is a function of that name with its
     parameters, which calls of it then call.
     """
-    code, macros = _directives(strip_comments(text))
+    code = _ALIGN.sub(_blank, strip_comments(text)).encode("ascii", "replace").decode()  # a byte a character
     made: list[Piece] = []
-    for macro in macros:
-        if "{" in macro.body and re.search("__global__|__device__", macro.body):
-            uses = re.compile(rf"\b{macro.name}[ \t]*\(([^()]*)\);?")
-            written = [macro.expand([each.strip() for each in use.split(",")]) for use in uses.findall(code)]
-            made += [Piece(each, pin=macro.at) for each in written]
+    for node in walk(_parse(parser, code)):
+        body = node.child_by_field_name("value") if node.type in ("preproc_def", "preproc_function_def") else None
+        if body is None:
+            continue
+        name, written = text_of(node.child_by_field_name("name")), text_of(body).replace("\\\n", " \n")
+        listed = node.child_by_field_name("parameters")
+        parameters = [text_of(each) for each in listed.named_children if each.is_named] if listed is not None else []
+        if "{" in written and re.search("__global__|__device__", written):
+            uses = re.compile(rf"(?<!define )\b{name}[ \t]*\(([^()]*)\);?")
+            for use in uses.findall(code):
+                expanded = _expand(
+                    written, dict(zip(parameters, (each.strip() for each in use.split(",")), strict=False))
+                )
+                made.append(Piece(_parse(parser, expanded), pin=body.start_byte))
             code = uses.sub(_blank, code)
         else:
-            head = f"void {macro.name}({', '.join(f'auto {each}' for each in macro.parameters)}) {{ "
-            made.append(Piece(f"{head}{macro.body}; }}", macro.at - len(head), macro=True))
-    return [Piece(code), *made]
+            head = f"void {name}({', '.join(f'auto {each}' for each in parameters)}) {{ "
+            made.append(Piece(_parse(parser, f"{head}{written}; }}"), body.start_byte - len(head), macro=True))
+    yield from (Piece(_parse(parser, code)), *made)
+
+
+def _parse(parser: Any, text: str) -> Node:
+    return parser.parse(text.encode()).root_node
 
 
 def _blank(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match.group())
 
 
-def _directives(text: str) -> tuple[str, list[_Macro]]:
-    """Only the conditions `0` and `1` are known: of any other, both branches count."""
-    kept: list[str] = []
-    macros: list[_Macro] = []
-    opened: list[tuple[bool, bool]] = []  # is the branch dead; is every later one
-    done = 0
+def _expand(body: str, values: dict[str, str]) -> str:
+    for name, value in values.items():
+        body = re.sub(rf"(?:\s*##\s*)?\b{name}\b(?:\s*##\s*)?", lambda _: value, body)  # noqa: B023
+    return body
 
-    def keep(end: int) -> None:
-        dead = any(hidden for hidden, _ in opened)
-        kept.append(re.sub(r"[^\n]", " ", text[done:end]) if dead else text[done:end])
 
-    for match in _DIRECTIVE.finditer(text):
-        keep(match.start())
-        kept.append(_blank(match))
-        done = match.end()
-        word, rest = match.group(1), match.group(2)
-        if word in ("if", "ifdef", "ifndef"):
-            known = rest.strip() if word == "if" else ""
-            opened.append((known in _NEVER, known in _ALWAYS))
-        elif word in ("elif", "else", "endif") and opened:
-            taken = opened.pop()[1]
-            if word != "endif":
-                opened.append((taken or (word == "elif" and rest.strip() in _NEVER), taken))
-        elif word == "define" and not any(hidden for hidden, _ in opened) and (named := _DEFINE.match(rest)):
-            names = [each.strip() for each in (named.group(2) or "").split(",")]
-            body = rest[named.end() :].replace("\\\n", " \n")
-            if body.strip():
-                parameters = [each for each in names if each.isidentifier()]
-                macros.append(_Macro(named.group(1), parameters, body, match.start(2) + named.end()))
-    keep(len(text))
-    return "".join(kept), macros
+def text_of(node: Node) -> str:
+    return node.text.decode()
+
+
+def walk(root: Node, *, into: Callable[[Node], bool] = lambda _: True) -> Iterator[Node]:
+    """All nodes below, without recursion; what `if (false)` and `#if 0` hold is left out."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if into(node):
+            waiting += reversed(_live(node))
+
+
+def _live(node: Node) -> list[Node]:
+    condition = node.child_by_field_name("condition") if node.type.startswith(("if_", "preproc_")) else None
+    known = text_of(condition).strip("() \n") if condition is not None else ""
+    body, alternative = node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
+    if known in ("false", "0"):  # a statement's body is its field, a directive's its other children
+        return [child for child in node.children if child == alternative or (body is not None and child != body)]
+    return [child for child in node.children if known not in ("true", "1") or child != alternative]

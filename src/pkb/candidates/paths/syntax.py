@@ -4,17 +4,13 @@ The grammar recovers from what it does not know, so what it understood of a brok
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from pkb.candidates.paths.preprocess import Piece
-
-Node = Any
-"""tree_sitter.Node: the package is an extra."""
+from pkb.candidates.paths.preprocess import Node, Piece, text_of, walk
 
 CASTS = frozenset({"reinterpret_cast", "static_cast", "const_cast", "dynamic_cast"})
-_ALIGN = re.compile(r"__align__\s*\(\s*\d+\s*\)")
 _NAMES = frozenset({"identifier", "field_identifier", "type_identifier", "namespace_identifier"})
 
 
@@ -42,10 +38,8 @@ class Assignment(NamedTuple):
     indexed: bool
 
 
-def functions(parser: Any, piece: Piece, owner: int) -> Iterator[CudaFunction]:
-    # One byte a character, so that offsets agree. The grammar does not know __align__.
-    data = _ALIGN.sub(lambda match: " " * len(match.group()), piece.text).encode("ascii", "replace")
-    for node in walk(parser.parse(data).root_node, into=lambda each: each.type != "function_definition"):
+def functions(piece: Piece, owner: int) -> Iterator[CudaFunction]:
+    for node in walk(piece.root, into=lambda each: each.type != "function_definition"):
         body, declarator = node.child_by_field_name("body"), node.child_by_field_name("declarator")
         while declarator is not None and declarator.type != "function_declarator":
             inner = declarator.child_by_field_name("declarator")
@@ -66,23 +60,6 @@ def functions(parser: Any, piece: Piece, owner: int) -> Iterator[CudaFunction]:
             nodes=nodes,
             mentions={text_of(each): at for each, at in reversed(nodes) if each.type in _NAMES},
         )  # fmt: skip
-
-
-def text_of(node: Node) -> str:
-    return node.text.decode()
-
-
-def walk(root: Node, *, into: Callable[[Node], bool] = lambda _: True) -> Iterator[Node]:
-    """All nodes below, without recursion; what `if (false)` holds is left out."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if into(node):
-            condition = node.child_by_field_name("condition") if node.type == "if_statement" else None
-            never = condition is not None and text_of(condition).strip("() \n") in ("false", "0")
-            dead = node.child_by_field_name("consequence") if never else None
-            waiting += [child for child in reversed(node.children) if child != dead]
 
 
 def declared_name(text: str) -> str:
