@@ -78,16 +78,16 @@ def _unknown(literal: Literal, why: str) -> PathUse:
 
 def _with_callees(values: Values, kernels: dict[str, list[PathUse]]) -> dict[str, list[PathUse]]:
     """A Triton kernel does what the jitted functions that it calls do."""
-    calls: dict[str, set[str]] = {}
+    calls: dict[str, set[str]] = {name: set() for name in values.jits}
     for scope in values.scopes:
-        if scope.name in values.jits:
+        if scope.name in calls:
             called = {getattr(node.func, "id", "") for node in scope.nodes if isinstance(node, ast.Call)}
-            calls.setdefault(scope.name, set()).update(called & values.jits)
+            calls[scope.name] |= called & values.jits
     answer = dict(kernels)
     for name in calls:
         reached, waiting = {name}, [name]
         while waiting:
-            new = calls.get(waiting.pop(), set()) - reached
+            new = calls[waiting.pop()] - reached
             reached |= new
             waiting += new
         answer[name] = [use for each in sorted(reached) for use in kernels.get(each, ())]

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pkb.candidates.constants import UNKNOWN
@@ -172,10 +173,10 @@ class _Analysis:
                 found = {use for context in contexts for use in self._flow.run(name, context)}
                 answer[name] = sorted(found, key=lambda use: use.at)
         for owner in self._assembler:
-            starts = [*_PTX_FUNCTION.finditer(self._question.texts[owner])]
-            ends = [*(match.start() for match in starts[1:]), len(self._question.texts[owner])]
-            for match, end in zip(starts, ends, strict=False):
-                if match.group(1) == "entry":
+            starts = [*_PTX_FUNCTION.finditer(self._question.texts[owner]), None]
+            for match, after in pairwise(starts):
+                if match is not None and match.group(1) == "entry":
+                    end = after.start() if after is not None else len(self._question.texts[owner])
                     answer[match.group(2)] = [*self._of_assembler(owner, match.start(), end)]
         return answer
 

@@ -50,15 +50,11 @@ _MOVES_NOTHING = (
 class _KnownCall(NamedTuple):
     path: PathName
     name: str
-    """A regular expression, for all of the name without what qualifies it."""
     when: Literal["always", "weak", "peer", "peer or unresolved", "pointers", "table"] = "always"
-    """Whatever it is handed; the same as weak evidence; if handed a peer's pointer; also, as weak evidence, if a pointer
-    of unknown origin; if handed a peer's pointer or a table of them; if handed a table."""
+    """If handed a peer's pointer; also, as weak evidence, one of unknown origin; a peer's or a table of them; a table."""
     qualifier: str = ".*"
-    header: Literal["", "kit", "kittens"] = ""
-    """Only with this header; without, the name may mean anything."""
-    arguments: int = 0
-    """At least so many."""
+    header: Literal["", "kit", "kittens"] = ""  # without it, the name may mean anything
+    arguments: int = 0  # at least
 
 
 _CALLS = [

@@ -57,7 +57,7 @@ class _ScopeReader:
         self._names = values.source.names
         self._in_triton = scope.name in values.jits
         tests = [node.test for node in scope.nodes if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert)]
-        self._in_tests = {id(part) for test in tests for part in _conditions(test)}
+        self._tests = {id(part) for test in tests for part in ast.walk(test)}
         self._inner = {id(node.value) for node in scope.nodes if isinstance(node, ast.Attribute)}
         self._has_handles = any(re.search("symmetric_memory|symm_mem", name) for name, _ in self._names.imports)
 
@@ -65,7 +65,7 @@ class _ScopeReader:
         if isinstance(node, ast.Name | ast.Attribute) and id(node) not in self._inner:
             yield from self._of_name(node)
         match node:
-            case ast.Attribute(attr=attr) if attr in TABLES and id(node) not in self._in_tests:
+            case ast.Attribute(attr=attr) if attr in TABLES and id(node) not in self._tests:
                 yield Meaning("sm_load_store", True)
             case ast.Attribute(attr=attr) if attr in _GROUP_METHODS and attr not in self._values.functions:
                 yield Meaning("library", False)
@@ -106,7 +106,7 @@ class _ScopeReader:
 
     def _weak_arguments(self, node: ast.Call) -> Iterator[Meaning]:
         """The NVLS address is handed to somebody: to what end, only their code could tell."""
-        if self._names.dotted(node.func) not in _ASKS and id(node) not in self._in_tests:
+        if self._names.dotted(node.func) not in _ASKS and id(node) not in self._tests:
             handed = (*node.args, *(keyword.value for keyword in node.keywords))
             yield from (Meaning("nvls", True) for argument in handed if self._is(argument, "multicast"))
 
@@ -175,13 +175,3 @@ class _ScopeReader:
         for each in instructions(text or ""):
             found = meanings(each, lambda _: "multicast" if multicast else "peer" if peer else None, resolved=True)
             yield from (path for path, weak in found if not weak)
-
-
-def _conditions(node: ast.expr) -> Iterator[ast.AST]:
-    """The parts of a condition that are only tested: not what a call in it is handed."""
-    waiting: list[ast.AST] = [node]
-    while waiting:
-        each = waiting.pop()
-        yield each
-        if isinstance(each, ast.BoolOp | ast.UnaryOp | ast.Compare | ast.Call):
-            waiting += ast.iter_child_nodes(each)

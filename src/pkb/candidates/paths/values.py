@@ -6,6 +6,7 @@ into the parameters of a kernel. Nothing is run: a value that is put together in
 
 import ast
 from collections.abc import Iterable
+from contextlib import suppress
 
 from pkb.candidates.constants import UNKNOWN, Constants, Dynamic, fold
 from pkb.candidates.scopes import PythonScope
@@ -98,14 +99,9 @@ class Values:
         self._held: dict[tuple[int, str], Held] = {}
         """By scope and name; scope 0 holds attributes, whatever the object, and scope -1 the results of functions."""
         self._cache: dict[int, Held] = {}
-        self._fields: dict[str, list[str]] = {}
         for scope in scopes:
             if scope.name:
                 self.functions.setdefault(scope.name, []).append(scope)
-            for node in scope.nodes:
-                if isinstance(node, ast.ClassDef):
-                    targets = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
-                    self._fields[node.name] = [each.id for each in targets if isinstance(each, ast.Name)]
         steps = [(scope, node) for scope in scopes for node in scope.nodes if isinstance(node, _FLOWS)]
         for _ in range(_PASSES):
             before = dict(self._held)
@@ -135,11 +131,10 @@ class Values:
 
     def text(self, scope: PythonScope, node: ast.expr | None) -> str | None:
         """What a string expression says, `{}` where only a run knows."""
-        try:
+        with suppress(Dynamic):
             known = self._constants.value(node, scope) if isinstance(node, ast.Name) else None
-        except Dynamic:
-            known = None
-        return known if isinstance(known, str) else fold(node)
+            return known if isinstance(known, str) else fold(node)
+        return None
 
     def arguments(self, scope: PythonScope, node: ast.Call) -> list[Held]:
         """What the positional arguments are, with a starred tuple spread out."""
@@ -149,13 +144,10 @@ class Values:
             found += value if isinstance(argument, ast.Starred) and isinstance(value, tuple) else (value,)
         return found
 
-    def _lookup(self, scope: PythonScope, name: str) -> Held:
-        inside: PythonScope | None = scope
-        while inside is not None:
-            if (id(inside), name) in self._held or name in inside.parameters:
-                return self._held.get((id(inside), name))
-            inside = inside.outer
-        return None
+    def _lookup(self, scope: PythonScope | None, name: str) -> Held:
+        if scope is None or (id(scope), name) in self._held or name in scope.parameters:
+            return self._held.get((id(scope), name))
+        return self._lookup(scope.outer, name)
 
     def _evaluate(self, scope: PythonScope, node: ast.expr) -> Held:
         match node:
@@ -307,15 +299,15 @@ class Values:
         return _one(self.of(scope, node))
 
     def _pass_on(self, scope: PythonScope, node: ast.Call) -> None:
-        """Arguments of a call, or of a launch `kernel[grid](...)`, into parameters and the fields of a class."""
+        """Arguments of a call, or of a launch `kernel[grid](...)`, into parameters."""
         function = node.func.value if isinstance(node.func, ast.Subscript) else node.func
         name = getattr(function, "id", "") or getattr(function, "attr", "")
         arguments = self.arguments(scope, node)
         if name in ("append", "extend", "add") and isinstance(node.func, ast.Attribute) and arguments:
             self._assign(scope, node.func.value, _list(arguments[0]))
         method = isinstance(function, ast.Attribute) and self.source.names.dotted(function) is None
-        receivers = [(id(callee), callee.parameters) for callee in self.functions.get(name, ())]
-        for place, names in [*receivers, *([(0, self._fields[name])] if name in self._fields else [])]:
+        for callee in self.functions.get(name, ()):
+            place, names = id(callee), callee.parameters
             skipped = 1 if method and names[:1] in (["self"], ["cls"]) else 0
             for parameter, value in zip(names[skipped:], arguments, strict=False):
                 self._set((place, parameter), value)
