@@ -79,7 +79,7 @@ class Machine:
     node_id: str
     cpus: float
     gpus: float
-    can: dict[str, Any] = field(default_factory=dict)
+    can: ray_tasks.Greeting = field(default_factory=ray_tasks.Greeting)
     seats: list[Seat] = field(default_factory=list)
 
 
@@ -154,28 +154,28 @@ class Machines:
         except self.ray.exceptions.RayError as error:  # most often: pkb is not installed there
             self.refused[machine.node_id] = f"a machine cannot run pkb: {str(error).strip().splitlines()[-1]}"
             return
-        if machine.can["version"] != pkb.__version__:
-            self.refused[machine.node_id] = f"a machine has pkb {machine.can['version']}, here is {pkb.__version__}"
+        if machine.can.version != pkb.__version__:
+            self.refused[machine.node_id] = f"a machine has pkb {machine.can.version}, here is {pkb.__version__}"
             return
         self.machines[machine.node_id] = machine
 
     def platform(self, asked: str, *, ranks: int) -> str:
         """The platform meant by a name or by `auto`: the largest that any machine has room for `ranks` on."""
-        able = [machine.can["max_ranks"] for machine in self.machines.values()]
+        able = [machine.can.max_ranks for machine in self.machines.values()]
         for name in _LARGEST_FIRST if asked == "auto" else (asked,):
             if any(can.get(name, 0) >= ranks for can in able):
                 return name
         raise UserError(f"no machine of the cluster has platform {asked} with {ranks} ranks", "fewer --ranks")
 
     def hardware(self, platform: str) -> str:
-        return next((m.can["hardware"][platform] for m in self.machines.values() if platform in m.can["hardware"]), "")
+        return next((m.can.hardware[platform] for m in self.machines.values() if platform in m.can.hardware), "")
 
     # -- seats --------------------------------------------------------------------------------------------------------
 
     def reserve(self, platform: str, *, ranks: int, seats_each: int) -> None:
         """Seats on every machine that can do such evaluations and has none yet."""
         for machine in self.machines.values():
-            if machine.seats or machine.can["max_ranks"].get(platform, 0) < ranks:
+            if machine.seats or machine.can.max_ranks.get(platform, 0) < ranks:
                 continue
             count, bundle = seat_bundle(machine, platform, seats_each=seats_each)
             machine.seats = [Seat(self._group(bundle), bundle) for _ in range(count)]
