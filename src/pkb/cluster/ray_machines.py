@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pkb.cluster import ray_tasks
+from pkb.platforms.registry import PLATFORMS, traits
 from pkb.types.errors import UserError
 
 GREET_S = 120.0
 """What a machine may take to say what it can do; importing torch on a cold disk takes a while."""
 CONNECT_S = 60.0
-_LARGEST_FIRST = ("node", "virtual", "cpu")
 
 
 def import_ray() -> Any:
@@ -162,7 +162,7 @@ class Machines:
     def platform(self, asked: str, *, ranks: int) -> str:
         """The platform meant by a name or by `auto`: the largest that any machine has room for `ranks` on."""
         able = [machine.can.max_ranks for machine in self.machines.values()]
-        for name in _LARGEST_FIRST if asked == "auto" else (asked,):
+        for name in PLATFORMS if asked == "auto" else (asked,):
             if any(can.get(name, 0) >= ranks for can in able):
                 return name
         raise UserError(f"no machine of the cluster has platform {asked} with {ranks} ranks", "fewer --ranks")
@@ -208,12 +208,14 @@ class Machines:
 
 def seat_bundle(machine: Machine, platform: str, *, seats_each: int) -> tuple[int, dict[str, float]]:
     """How many seats a machine has, and what each reserves of it."""
-    count = {"node": int(machine.gpus >= 2), "virtual": int(machine.gpus)}.get(
-        platform, seats_each if machine.cpus else 0
-    )
+    where = traits(platform)
+    if where.device == "cpu":
+        count = seats_each if machine.cpus else 0
+    else:
+        count = int(machine.gpus) if where.shares_device else int(machine.gpus >= 2)
     if not count:
         return 0, {}
     # Ray wants whole numbers above one.
     cpus = machine.cpus // count if machine.cpus >= count else machine.cpus / count
-    gpus = machine.gpus // count if platform != "cpu" else 0.0
+    gpus = machine.gpus // count if where.device == "cuda" else 0.0
     return count, {name: amount for name, amount in (("GPU", gpus), ("CPU", cpus)) if amount}

@@ -85,7 +85,12 @@ class CandidateRank(Rank):
         """Import the candidate: from here on nothing in this process is to be trusted."""
         path = Path(message["path"])
         sys.path.insert(0, str(reach.own_package() / "kit" / "upstream"))
-        aliases.install(self.config.platform, rank=self.config.rank, source=path.read_text(encoding="utf-8"))
+        aliases.install(
+            self.config.device,
+            shares_device=self.config.shares_device,
+            rank=self.config.rank,
+            source=path.read_text(encoding="utf-8"),
+        )
         spec = importlib.util.spec_from_file_location("candidate", path)
         assert spec is not None
         assert spec.loader is not None

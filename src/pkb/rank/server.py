@@ -35,8 +35,8 @@ class RankConfig:
     role: str
     rank: int
     world_size: int
-    platform: str
     device: str
+    shares_device: bool
     device_index: int
     backend: str
     folder: Path

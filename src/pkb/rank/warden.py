@@ -120,7 +120,7 @@ def _rank(config: dict[str, Any], rank: int, page: mmap.mmap, layers: dict[str, 
             os.close(fd)
     os.close(config["exits"])
     own = RankConfig(
-        role=config["role"], rank=rank, world_size=config["world_size"], platform=config["platform"],
+        role=config["role"], rank=rank, world_size=config["world_size"], shares_device=config["shares_device"],
         device=config["device"], device_index=config["device_indices"][rank], backend=config["backend"],
         folder=Path(config["folder"]), threads=config["threads"], options=config["options"],
     )  # fmt: skip

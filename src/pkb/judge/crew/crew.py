@@ -74,7 +74,7 @@ class Crew:
         config = {
             "role": self.spec.role,
             "world_size": size,
-            "platform": self.platform.name,
+            "shares_device": self.platform.shares_device,
             "device": self.platform.device,
             "device_indices": self.platform.device_indices(size),
             "backend": self.platform.backend,

@@ -14,6 +14,7 @@ from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.oracle_only.world import OracleWorld, failure_words, running
 from pkb.platforms.base import Platform
 from pkb.platforms.cuda import gpus
+from pkb.platforms.registry import traits
 from pkb.types.errors import UserError
 
 PART_LIMIT_S = 90.0
@@ -152,7 +153,7 @@ class _Run:
                 message = {"part": "matrix", "dtype": dtype, "sides": size.sides, "who": who}
                 yield "matrix", message, f"{dtype} products, {who}"
         for who in crowds:
-            sharers = self._ranks if who == "together" and self._platform.name == "virtual" else 1
+            sharers = self._ranks if who == "together" and traits(self._platform.name).shares_gpu else 1
             cached = int(facts.get("l2_bytes") or 0) // (4 * sharers) // 4096 * 4096
             message = {"part": "memory", "bytes": size.memory_bytes, "cached_bytes": cached, "who": who}
             yield "memory", message, f"memory, {who}"
