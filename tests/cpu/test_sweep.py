@@ -207,8 +207,8 @@ def said(verdict: str, **changes: Any) -> VerdictDocument:
 @pytest.mark.parametrize("how", ["lost", "late", "broken", "harness"])
 def test_tries_are_bounded(tmp_path: Path, store: Store, how: str) -> None:
     write_candidates(tmp_path / "c", cheap=1)
-    bad: tuple[str, str | VerdictDocument | WrittenAnswer]
-    bad = ("done", said("harness_error")) if how == "harness" else (how, "it is gone")
+    said_so = said("harness_error") if how == "harness" else "it is gone"
+    bad: tuple[str, str | VerdictDocument | WrittenAnswer] = ("done" if how == "harness" else how, said_so)
     one_short = store_run(store, tmp_path / "c")
     watcher = sweep(store, one_short, Scripted([bad] * (TRIES[how] - 1) + [("done", said("wrong"))]))
     assert watcher.done == ["wrong"]
