@@ -100,7 +100,12 @@ class CandidateRank(Rank):
     def _load(self, path: Path) -> Loaded:
         """Import the candidate: from here on nothing in this process is to be trusted."""
         sys.path.insert(0, str(reach.own_package() / "kit" / "upstream"))
-        aliases.install(self.config.side.platform, rank=self.config.rank, source=path.read_text(encoding="utf-8"))
+        aliases.install(
+            self.config.device,
+            shares_device=self.config.side.shares_device,
+            rank=self.config.rank,
+            source=path.read_text(encoding="utf-8"),
+        )
         spec = importlib.util.spec_from_file_location("candidate", path)
         assert spec is not None
         assert spec.loader is not None

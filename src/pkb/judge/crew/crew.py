@@ -80,7 +80,7 @@ class Crew:
         self._settings = SideSettings(
             options=self.spec.options,
             world_size=size,
-            platform=self.platform.name,
+            shares_device=self.platform.shares_device,
             device=self.platform.device,
             device_indices=tuple(self.platform.device_indices(size)),
             backend=self.platform.backend,
