@@ -145,8 +145,8 @@ def _deep(levels: int) -> Any:
 ODD: tuple[Callable[[], Any], ...] = (
     lambda: None, lambda: True, lambda: -1, lambda: 3, lambda: 10**400, lambda: 2**63 + 1, lambda: -(2**62), lambda: 1.5,
     lambda: float("nan"), lambda: float("inf"), lambda: 1e308, lambda: "", lambda: "x" * 10_000, lambda: "\ud800",
-    lambda: "é" * 500_000, list, dict, lambda: [[]], lambda: [{}] * 50_000, lambda: _deep(150),
-    lambda: {"is": "Done"}, lambda: {"is": ["Done"]}, lambda: ["kernel"], lambda: list(range(20_000)),
+    lambda: "é" * 50_000, list, dict, lambda: [[]], lambda: [{}] * 5_000, lambda: _deep(150),
+    lambda: {"is": "Done"}, lambda: {"is": ["Done"]}, lambda: ["kernel"], lambda: list(range(7_000)),
 )  # fmt: skip
 
 
@@ -217,6 +217,7 @@ BODIES: tuple[Callable[[], bytes], ...] = (
     lambda: b"", lambda: b"{}", lambda: b"[" + b"{}," * (8 << 20) + b"{}]", lambda: b"[" * 1_000_000, lambda: b"\0" * 70_000,
     lambda: b'{"is": "Done", "more": "' + b"x" * (3 << 20) + b'"}', lambda: b"[" + b"[]," * 600_000 + b"[]]",
     lambda: b'{"is": "BatchReport", "calls": [' + b"[1,2,3]," * 200_000 + b"[1,2,3]]}",
+    lambda: b"[" + b'"ab",' * 80_000 + b"1]", lambda: b"[" + b'{"a":1},' * 49_000 + b"1]",
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pytest
 from pkb.types.protocol.commands import CANDIDATE_COMMANDS, ORACLE_COMMANDS
 
 HERE = Path(__file__).parent
-CASES = 2400
+CASES = 2100
 MOST_BYTES = 300_000_000
 SEED = 20_240
 

@@ -201,6 +201,7 @@ def test_what_no_field_may_hold(name: str) -> None:
     [
         b"", b"{", b"[]", b"17", b"null", b'"Probe"', b"{}", b'{"is": "Other"}', b'{"is": null}', b'{"is": ["Probe"]}',
         b'{"is": "Probe"}', b"\xff", "{}".encode("utf-16"), b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5000, b"NaN",
+        b"[" + b"{}," * 50_000 + b"{}]",
     ],
     ids=lambda body: str(body[:20]),
 )  # fmt: skip
@@ -311,7 +312,7 @@ def test_the_largest_honest_reports_fit() -> None:
     calls = 25
     timed = Run(Schedule(tuple(range(calls)), aligned=True, digests=True))
     full = BatchReport(
-        ((2**53,) * 3,) * calls, (("f" * 46,) * 600,) * calls, (12345.678901234,) * calls, common_zero=True
+        ((2**53,) * 3,) * calls, (("f" * 46,) * 1200,) * calls, (12345.678901234,) * calls, common_zero=True
     )
     assert len(encode(full)) <= timed.reply_limits()[BatchReport]
     rows = tuple((n % 2000, "memcpy", 10**9 + n, 10**7, 1000, 1 << 30) for n in range(6000))

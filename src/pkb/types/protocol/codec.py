@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-from pkb.types.protocol.limits import MAX_DEPTH
+from pkb.types.protocol.limits import MAX_CONTAINERS, MAX_DEPTH
 
 TAG = "is"
 DEEPEST = MAX_DEPTH + 8
@@ -64,6 +64,8 @@ def _members(message: object) -> dict[str, object]:
 
 def decode(body: bytes, classes: Iterable[type[Message]]) -> Message:
     """A message of one of these classes, or `Malformed`."""
+    if body.count(b"{") + body.count(b"[") > MAX_CONTAINERS:
+        raise Malformed(f"more than {MAX_CONTAINERS} brackets")
     try:
         value = _PARSER.decode(body.decode())
     except Malformed:

@@ -37,7 +37,6 @@ Seconds = Annotated[float, Between(0, 10**6)]
 
 
 class Command(Generic[R]):
-    descriptors: ClassVar[int] = 0
     replies: ClassVar[tuple[type[Reply], ...]] = ()
 
     def __init_subclass__(cls) -> None:
@@ -144,7 +143,7 @@ class Run(Command[BatchReport]):
         if kind is not BatchReport:
             return kind.most_bytes
         calls = len(self.schedule.slots)
-        asked = calls * (256 + 32 * KIB * self.schedule.digests + 8 * KIB * self.inspect)
+        asked = calls * (256 + 64 * KIB * self.schedule.digests + 8 * KIB * self.inspect)
         return min(BatchReport.most_bytes, 8 * KIB + asked + 3 * MIB // 2 * self.records)
 
     def why_not(self, reply: Reply) -> str:
@@ -189,7 +188,7 @@ class Load(Command[Loaded]):
 
 @dataclass(frozen=True)
 class GiveArguments(Command[Done]):
-    descriptors = 1
+    """Arguments of one call, whose bytes come with it."""
 
     slot: Slot
     tree: Node
@@ -240,8 +239,6 @@ class FindTruth(Command[TruthSizes]):
 @dataclass(frozen=True)
 class Compare(Command[Comparison]):
     """Compare a candidate's output, whose bytes come with it, with the truth."""
-
-    descriptors = 1
 
     slot: Slot
     tree: Node
@@ -321,7 +318,6 @@ class ProbeLatency(Command[ProbeRows]):
     pass
 
 
-Probe = ProbeOpen | ProbeMatrix | ProbeMemory | ProbeLink | ProbeLatency
 CANDIDATE_COMMANDS: tuple[type[Command[Reply]], ...] = (
     Open, Load, GiveArguments, Run, FetchOutput, Poison, Wake, Drop,
 )  # fmt: skip

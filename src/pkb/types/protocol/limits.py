@@ -22,6 +22,9 @@ MAX_DIMENSIONS = 64
 MAX_ELEMENTS = 1 << 48
 """Of one tensor."""
 
+MAX_CONTAINERS = 50_000
+"""Objects and lists of one message, told by its brackets before it is read: an empty one takes 3 bytes there and 72 here."""
+
 MAX_RECORDS = 6000
 """Of what ran on a device, per rank and batch."""
 MAX_KERNEL_NAMES = 2000
