@@ -18,7 +18,7 @@ from pkb.judge.profile.calls import MAX_NAME, MAX_RECORDS, read_claim
 from pkb.judge.profile.roles import Expected, base_name, match_kernel, role_of
 from pkb.types import profile as types
 from pkb.types.profile import Profile, Role, SideProfile
-from pkb.types.verdict import Verdict
+from pkb.types.verdict import Evidence, Verdict
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 GEMM = "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT"
@@ -268,7 +268,7 @@ def test_a_report_of_the_wrong_form_is_rejected(changes: dict[str, Any]) -> None
     with pytest.raises(Decided) as raised:
         read_claim(claim(**changes), rank=3)
     assert raised.value.verdict is Verdict.REJECTED
-    assert raised.value.evidence["failing_ranks"] == (3,)
+    assert raised.value.evidence.failing_ranks == (3,)
     with pytest.raises(Decided):
         read_claim({"activity": [1]}, rank=3)
 
@@ -307,7 +307,7 @@ def test_words_of_the_panel() -> None:
 
 def test_one_hint_from_the_profile() -> None:
     def hints(own: SideProfile, theirs: SideProfile) -> list[str]:
-        evidence = {"profile": Profile(own, theirs, "")}
+        evidence = Evidence(profile=Profile(own, theirs, ""))
         return hints_for(Verdict.CORRECT, evidence, platform="node", backend="cuda")
 
     reference = side([kernel(GEMM, 0, 40), kernel(NCCL, 40, 40)])

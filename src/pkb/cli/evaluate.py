@@ -149,7 +149,7 @@ def check_case(problem: "Problem", facts: "PlatformFacts", *, size: str, ranks: 
         there = there * ranks // facts.max_ranks
     needed = memory_estimate(problem, size=size, ranks=ranks, dtype=dtype)
     if there and needed > there:
-        from pkb.cli.units import bytes_words
+        from pkb.types.words import bytes_words
 
         smaller = [name for name in problem.sizes if name in ("tiny", "paper") and name != size]
         raise UserError(

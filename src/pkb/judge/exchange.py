@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewFailure
-from pkb.types.verdict import Mismatch
+from pkb.types.difference import Difference, Mismatch, Pattern
 
 TRUTH_SHARE = 0.15
 """Of the platform's memory that the truths of several calls may take together."""
@@ -215,14 +215,12 @@ def describe_mismatch(wrong: dict[int, dict[str, Any]], world_size: int, case: s
     """The first wrong rank's difference, in the light of which ranks are wrong."""
     rank = min(wrong)
     result = wrong[rank]
-    pattern = str(result.get("pattern", ""))
+    patterns = [Pattern(result["pattern"])] if result.get("pattern") else []
     if len(wrong) < world_size:
-        who = f"rank {rank} only" if len(wrong) == 1 else f"ranks {', '.join(map(str, sorted(wrong)))} only"
-        pattern = f"{who}; {pattern}" if pattern else who
+        patterns.insert(0, Pattern.SOME_RANKS)
     regions = [(str(name), float(share)) for name, share in result.get("regions", [])]
-    bad = [name for name, share in regions if share > 0]
-    if regions and 0 < len(bad) < len(regions):
-        pattern = f"{pattern + '; ' if pattern else ''}confined to {', '.join(bad)}"
+    if 0 < sum(share > 0 for _, share in regions) < len(regions):
+        patterns.append(Pattern.SOME_ROWS)
     index = result.get("first_index")
     return Mismatch(
         case=case,
@@ -230,7 +228,10 @@ def describe_mismatch(wrong: dict[int, dict[str, Any]], world_size: int, case: s
         rank=rank,
         output=str(result.get("output", "")),
         what=str(result["what"]),
-        pattern=pattern,
+        difference=Difference(result["difference"]),
+        patterns=tuple(patterns),
+        amount=result.get("amount"),
+        argument=str(result.get("argument", "")),
         error_ratio=result.get("ratio"),
         first_index=tuple(index) if index is not None else None,
         first_got=result.get("first_got"),

@@ -2,21 +2,15 @@
 
 from typing import Any
 
-from pkb.judge.decision import Decided
-from pkb.types.verdict import Failure, Stage, Verdict
+from pkb.judge.decision import malformed_report
+from pkb.types.verdict import Stage
 
 
 def mapping(answer: dict[str, Any], name: str, *, rank: int, stage: Stage) -> dict[str, Any]:
     """A reported object, empty if absent; anything else is a malformed report."""
     value = answer.get(name, {})
     if not isinstance(value, dict):
-        text = f"{name} is a {type(value).__name__}"
-        raise Decided(
-            Verdict.REJECTED,
-            stage,
-            f"rank {rank} sent a malformed report: {text}",
-            {"failing_ranks": (rank,), "failure": Failure("malformed report", text, rank=rank)},
-        )
+        raise malformed_report(rank, stage, f"{name} is a {type(value).__name__}")
     return value
 
 

@@ -17,6 +17,7 @@ from pkb.rank.server import Rank
 from pkb.rank.symmetric import memory as symmetric
 from pkb.rank.symmetric import watch as symmetric_watch
 from pkb.rank.trees import BadTree, describe, digest, unpack
+from pkb.types.failure import Cause
 
 
 class CandidateRank(Rank):
@@ -95,7 +96,7 @@ class CandidateRank(Rank):
         spec.loader.exec_module(module)
         self.solution = getattr(module, "solution", None)
         if not callable(self.solution):
-            return {"reply": "error", "type": "MissingSolution", "kinds": [], "message": "", "trace": ""}
+            return {"reply": "error", "type": "MissingSolution", "message": "", "trace": "", "cause": Cause.NO_SOLUTION}
         return {"isolation": self.isolation}
 
     def _run(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -216,7 +216,13 @@ class OracleRank(Rank):
         problem = self._problem(case)
         output, difference = read_output(message["tree"], fd, truth.tree, truth.dtypes, device=self.device.torch_device)
         if difference is not None:
-            return {"ok": False, "ratio": None, "output": "the result", "what": difference, "structure": True}
+            return {
+                "ok": False,
+                "ratio": None,
+                "output": "the result",
+                "what": difference.words,
+                "difference": difference.difference,
+            }
         context = Context(
             arguments=LazyArguments(lambda: self.draw_arguments(case)), rank=self.config.rank,
             world_size=self.config.world_size, dtype=DTYPES[case["dtype"]],

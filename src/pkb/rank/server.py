@@ -6,7 +6,6 @@ import faulthandler
 import mmap
 import os
 import random
-import re
 import signal
 import sys
 import time
@@ -21,11 +20,11 @@ import torch.distributed as dist
 from pkb.rank.devices import CpuDevice, CudaDevice, Device, RankBarrier
 from pkb.rank.execute import Batch, Schedule, run_batch
 from pkb.rank.profile import device_events, pack_records
+from pkb.rank.raised import cause_of
 from pkb.rank.trees import pack
 from pkb.types.channel import Channel
 
 STATUS_BYTES = 512
-_LIBRARY = re.compile(r"/(torch|triton|pkb/kit|pkb/rank)/")
 
 
 @dataclass(frozen=True)
@@ -192,22 +191,14 @@ def failure(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)
     shown = [frame for frame in frames if "/pkb/rank/" not in frame.filename] or list(frames)
     trace = "".join(traceback.format_list(shown[-12:]))
-    kinds = [cls.__name__ for cls in type(error).__mro__]
     return {
         "reply": "error",
         "type": type(error).__name__,
-        "kinds": kinds,
         "message": str(error)[:4000],
         "trace": trace[-8000:],
         "line": shown[-1].lineno if shown else None,
-        "origin": "library" if frames and _LIBRARY.search(frames[-1].filename) else "candidate",
-        "compiler": _raised_by_the_kit(error),
+        "cause": cause_of(error),
     }
-
-
-def _raised_by_the_kit(error: BaseException) -> bool:
-    errors = sys.modules.get("pkb.kit.errors")
-    return errors is not None and isinstance(error, errors.CompileError)
 
 
 def prepare_process(config: RankConfig, stack_fd: int) -> None:

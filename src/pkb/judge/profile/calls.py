@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pkb.judge.crew.failure import CrewFailure
-from pkb.judge.decision import Decided
+from pkb.judge.decision import Decided, malformed_report
 from pkb.judge.exchange import Case, Exchange
 from pkb.judge.profile.activity import Record, Unclear, analyse, split_calls
 from pkb.judge.profile.roles import Expected, is_library
 from pkb.judge.reports import mapping
 from pkb.judge.stages.correctness import communication
 from pkb.types.profile import Profile, SideProfile
-from pkb.types.verdict import Communication, Failure, Stage, Verdict
+from pkb.types.verdict import Communication, Stage
 
 CALLS = 3
 COVER_US = 5_000.0
@@ -109,9 +109,4 @@ def _record(row: list[Any], names: list[str]) -> Record | None:
 
 
 def _malformed(rank: int, text: str) -> Decided:
-    return Decided(
-        Verdict.REJECTED,
-        Stage.PROFILE,
-        f"rank {rank} sent a malformed report: {text}",
-        {"failing_ranks": (rank,), "failure": Failure("malformed report", text, rank=rank)},
-    )
+    return malformed_report(rank, Stage.PROFILE, text)

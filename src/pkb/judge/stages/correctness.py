@@ -8,7 +8,8 @@ from pkb.judge.budgets import affordable_trials
 from pkb.judge.decision import Decided
 from pkb.judge.exchange import CallBytes, Case, Exchange
 from pkb.judge.reports import count, mapping
-from pkb.types.verdict import Communication, Failure, Mismatch, Stage, Verdict
+from pkb.types.difference import rank_words
+from pkb.types.verdict import Communication, Evidence, Failure, FailureKind, Mismatch, Stage, Verdict
 
 Answers = dict[int, dict[str, Any]]
 
@@ -54,9 +55,7 @@ def check_calls(
         call_bytes = exchange.know_truth(slots)
         outcome = exchange.compare(slots, words=f"{words}, trial {trial}")
         if outcome.rejected:
-            raise Decided(
-                Verdict.REJECTED, Stage.CORRECTNESS, f"an output is {outcome.rejected}; plain tensors are expected"
-            )
+            raise bad_output(outcome.rejected, Stage.CORRECTNESS)
         if outcome.mismatch:
             raise wrong(outcome.mismatch, Stage.CORRECTNESS)
         worst = max(worst, outcome.worst_ratio)
@@ -68,13 +67,18 @@ def check_calls(
     return Checked(seen, worst, first_call_us, call_bytes, trials)
 
 
+def bad_output(what: str, stage: Stage) -> Decided:
+    """A result that cannot be compared has not been right."""
+    evidence = Evidence(failure=Failure(FailureKind.BAD_OUTPUT, what))
+    return Decided(Verdict.REJECTED, stage, f"an output is {what}; plain tensors are expected", evidence)
+
+
 def wrong(mismatch: Mismatch, stage: Stage) -> Decided:
-    who = f"rank {mismatch.ranks[0]}" if len(mismatch.ranks) == 1 else f"ranks {', '.join(map(str, mismatch.ranks))}"
     return Decided(
         Verdict.WRONG,
         stage,
-        f"{who}: {mismatch.output}: {mismatch.what} ({mismatch.case})",
-        {"mismatch": mismatch, "failing_ranks": mismatch.ranks},
+        f"{rank_words(mismatch.ranks)}: {mismatch.output}: {mismatch.what} ({mismatch.case})",
+        Evidence(mismatch=mismatch, failing_ranks=mismatch.ranks),
     )
 
 
@@ -87,10 +91,10 @@ def check_conduct(answers: Answers, stage: Stage) -> None:
                 Verdict.REJECTED,
                 stage,
                 f"rank {rank} changed its arguments in place; this problem forbids it",
-                {
-                    "failing_ranks": (rank,),
-                    "failure": Failure("changed_arguments", "an argument has other contents", rank),
-                },
+                Evidence(
+                    failing_ranks=(rank,),
+                    failure=Failure(FailureKind.CHANGED_ARGUMENTS, "an argument has other contents", rank),
+                ),
             )
         aliases = mapping(answer, "aliases", rank=rank, stage=stage).values()
         shared = [str(name) for names in aliases if isinstance(names, list) for name in names]
@@ -99,10 +103,10 @@ def check_conduct(answers: Answers, stage: Stage) -> None:
                 Verdict.REJECTED,
                 stage,
                 f"rank {rank} returns memory of its argument {shared[0]}; the result must be a tensor of its own",
-                {
-                    "failing_ranks": (rank,),
-                    "failure": Failure("aliased_output", f"shares memory with {shared[0]}", rank),
-                },
+                Evidence(
+                    failing_ranks=(rank,),
+                    failure=Failure(FailureKind.ALIASED_OUTPUT, f"shares memory with {shared[0]}", rank),
+                ),
             )
 
 

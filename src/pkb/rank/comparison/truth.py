@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,6 +11,7 @@ from pkb.problems.base import Problem
 from pkb.problems.compare import Context, Rule, Upstream
 from pkb.rank.comparison.diagnose import diagnose
 from pkb.rank.trees import BadTree, Description, describe, unpack
+from pkb.types.difference import Difference
 
 
 def outcome(function: Callable[..., Any], problem: Problem, values: dict[str, Any]) -> dict[str, Any]:
@@ -43,31 +44,39 @@ def rules_for(problem: Problem, truth: Any, *, upstream: bool) -> list[Rule]:
     return [Upstream()] * len(rules) if upstream else rules
 
 
-def structure_difference(expected: Description, got: Any, *, where: str) -> str | None:
+class Unlike(NamedTuple):
+    """What is not as expected before any value is looked at."""
+
+    difference: Difference
+    words: str
+
+
+def structure_difference(expected: Description, got: Any, *, where: str) -> Unlike | None:
     """The first way in which the structure of an output is not the expected one, or None."""
     if not isinstance(got, dict) or got.get("is") not in ("tensor", "value", "list", "tuple", "dict", "group"):
-        return f"{where} is not a tensor or a list of tensors"
+        return Unlike(Difference.STRUCTURE, f"{where} is not a tensor or a list of tensors")
     if expected["is"] != got["is"]:
-        return f"{where} should be a {expected['is']} and is a {got['is']}"
+        return Unlike(Difference.STRUCTURE, f"{where} should be a {expected['is']} and is a {got['is']}")
     if expected["is"] == "tensor":
         dtype = expected["dtype"]
         if got.get("shape") != expected["shape"]:
-            return f"{where} should have shape {tuple(expected['shape'])} and has {got.get('shape')}"
+            words = f"{where} should have shape {tuple(expected['shape'])} and has {got.get('shape')}"
+            return Unlike(Difference.SHAPE, words)
         if got.get("dtype") != dtype:
-            return f"{where} should be {dtype} and is {got.get('dtype')}"
+            return Unlike(Difference.DTYPE, f"{where} should be {dtype} and is {got.get('dtype')}")
         return None
     if expected["is"] == "value":
-        return (
-            None
-            if expected["value"] == got.get("value")
-            else f"{where} should be {expected['value']!r} and is {got.get('value')!r}"
-        )
+        if expected["value"] == got.get("value"):
+            return None
+        words = f"{where} should be {expected['value']!r} and is {got.get('value')!r}"
+        return Unlike(Difference.STRUCTURE, words)
     if expected["is"] in ("list", "tuple", "dict"):
         mine, theirs = expected["items"], got.get("items")
         if not isinstance(theirs, list):
-            return f"{where} is malformed"
+            return Unlike(Difference.STRUCTURE, f"{where} is malformed")
         if len(mine) != len(theirs) or expected.get("keys") != got.get("keys"):
-            return f"{where} should have {len(mine)} items and has {len(theirs)}"
+            words = f"{where} should have {len(mine)} items and has {len(theirs)}"
+            return Unlike(Difference.STRUCTURE, words)
         names = expected.get("keys") or range(len(mine))
         for name, one, other in zip(names, mine, theirs, strict=True):
             inner = f"{where}[{name}]" if where else str(name)
@@ -96,6 +105,7 @@ def compare_trees(
             return {
                 "ok": False,
                 "ratio": None,
+                "difference": Difference.SHAPE if want.shape != have.shape else Difference.DTYPE,
                 "what": f"output {index} has the wrong shape or dtype",
                 "output": str(index),
             }
@@ -113,6 +123,7 @@ def compare_trees(
             "ok": False,
             "ratio": ratio if math.isfinite(ratio) else None,
             "output": _name(index, truth),
+            "difference": Difference.VALUES,
             "what": "values differ",
         } | diagnose(want, have, context=context, others=stale)
     return worst
@@ -127,17 +138,18 @@ def _name(index: int, truth: Any) -> str:
 
 def read_output(
     description: Any, fd: int, truth: Any, native_dtypes: list[torch.dtype], *, device: torch.device
-) -> tuple[Any, str | None]:
+) -> tuple[Any, Unlike | None]:
     """The candidate's output, read only if its structure is the expected one; otherwise why not."""
     expected = describe(truth)[0]
     _narrow(expected, list(native_dtypes))
     difference = structure_difference(expected, description, where="")
     if difference:
-        return None, difference.removeprefix("[").replace("returned", "the result", 1)
+        words = difference.words.removeprefix("[").replace("returned", "the result", 1)
+        return None, Unlike(difference.difference, words)
     try:
         return unpack(description, fd, device=device), None
     except BadTree as error:
-        return None, f"unreadable: {error}"
+        return None, Unlike(Difference.STRUCTURE, f"unreadable: {error}")
 
 
 def _narrow(node: Description, dtypes: list[torch.dtype]) -> None:
