@@ -25,7 +25,7 @@ def main() -> None:
     device = torch.device("cuda", 0) if args.cuda else torch.device("cpu")
     if args.cuda:
         torch.cuda.set_device(device)
-    store = dist.FileStore(args.store, args.world)
+    store = dist.FileStore(args.store, args.world)  # type: ignore[attr-defined]
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if args.cuda else "gloo", store=store, rank=args.rank, world_size=args.world
     )

@@ -21,6 +21,7 @@ from pkb.candidates.source import read
 from pkb.judge.session import evaluate_sizes
 from pkb.platforms.registry import resolve
 from pkb.problems import get
+from pkb.types.case import Case
 from pkb.types.job import Job
 from pkb.types.plan import plan
 from pkb.types.verdict import Evaluation
@@ -47,7 +48,7 @@ def row(path: Path, result: Evaluation, seconds: float) -> str:
             f"{timing.speedup:.2f} ({timing.speedup_low:.2f}-{timing.speedup_high:.2f}) |"
         )
     return (
-        f"| {path.stem} | {result.problem['id']} | {result.ranks} | {result.size} | {result.verdict} | "
+        f"| {path.stem} | {result.problem.id} | {result.ranks} | {result.size} | {result.verdict} | "
         f"{result.communication} {times} {seconds:.0f} |"
     )
 
@@ -97,12 +98,8 @@ def main() -> int:
             break
         job = Job(
             candidate=path,
-            problem=problem.stem,
-            platform=platform,
-            ranks=ranks,
-            size=sizes[0],
-            dtype=dtype,
-            plan=chosen,
+            case=Case(problem.stem, platform, ranks, sizes[0], dtype, chosen.name),
+            custom_plan=chosen,
             timing=not args.no_timing,
             call_limit_s=args.call_limit,
         )

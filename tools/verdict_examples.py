@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pkb.judge.session import evaluate
+from pkb.types.case import Case
 from pkb.types.documents import read_evaluation
 from pkb.types.job import Job
 from pkb.types.plan import PLANS, Plan
@@ -43,35 +44,37 @@ def solution(tensor):
 
 
 @dataclass(frozen=True)
-class Case:
+class Example:
     candidate: Path
     ranks: int = 2
-    plan: Plan = PLANS["quick"]
+    plan: Plan | None = None
+    """In place of `quick`."""
     own_problem: str = ""
     """Source of a problem of its own; else it is for problem 1."""
 
 
-CASES: Mapping[Verdict, Case] = {
-    Verdict.WRONG: Case(ROOT / "examples" / "1_allreduce_wrong_on_one_rank.py", ranks=4),
-    Verdict.RACE: Case(ROOT / "examples" / "1_allreduce_race.py", ranks=4),
-    Verdict.DEADLOCK: Case(ROOT / "examples" / "1_allreduce_deadlock.py", ranks=4),
-    Verdict.COMPILE_ERROR: Case(ADVERSARIES / "faults" / "cpp_does_not_compile.py"),
-    Verdict.LOAD_ERROR: Case(ADVERSARIES / "faults" / "import_error.py"),
-    Verdict.RUNTIME_ERROR: Case(ADVERSARIES / "faults" / "exception_on_one_rank.py"),
-    Verdict.CRASH: Case(ADVERSARIES / "faults" / "segfault.py"),
-    Verdict.REJECTED: Case(ADVERSARIES / "cheats" / "times_rewritten_in_the_report.py", plan=TIMED),
-    Verdict.UNSUPPORTED: Case(ADVERSARIES / "faults" / "needs_a_gpu.py"),
-    Verdict.HARNESS_ERROR: Case(ROOT / "examples" / "1_allreduce_symmetric.py", own_problem=NO_REFERENCE),
+EXAMPLES: Mapping[Verdict, Example] = {
+    Verdict.WRONG: Example(ROOT / "examples" / "1_allreduce_wrong_on_one_rank.py", ranks=4),
+    Verdict.RACE: Example(ROOT / "examples" / "1_allreduce_race.py", ranks=4),
+    Verdict.DEADLOCK: Example(ROOT / "examples" / "1_allreduce_deadlock.py", ranks=4),
+    Verdict.COMPILE_ERROR: Example(ADVERSARIES / "faults" / "cpp_does_not_compile.py"),
+    Verdict.LOAD_ERROR: Example(ADVERSARIES / "faults" / "import_error.py"),
+    Verdict.RUNTIME_ERROR: Example(ADVERSARIES / "faults" / "exception_on_one_rank.py"),
+    Verdict.CRASH: Example(ADVERSARIES / "faults" / "segfault.py"),
+    Verdict.REJECTED: Example(ADVERSARIES / "cheats" / "times_rewritten_in_the_report.py", plan=TIMED),
+    Verdict.UNSUPPORTED: Example(ADVERSARIES / "faults" / "needs_a_gpu.py"),
+    Verdict.HARNESS_ERROR: Example(ROOT / "examples" / "1_allreduce_symmetric.py", own_problem=NO_REFERENCE),
 }
 
 
-def judged(case: Case) -> Evaluation:
-    job = Job(case.candidate, "1", "cpu", case.ranks, "tiny", "bf16", case.plan, call_limit_s=10)
-    if not case.own_problem:
+def judged(chosen: Example) -> Evaluation:
+    case = Case("1", "cpu", chosen.ranks, "tiny", "bf16", "quick")
+    job = Job(chosen.candidate, case, call_limit_s=10, custom_plan=chosen.plan)
+    if not chosen.own_problem:
         return evaluate(job)
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "p901_no_reference.py").write_text(case.own_problem)
-        return evaluate(replace(job, problem="901", problems_folder=Path(folder)))
+        (Path(folder) / "p901_no_reference.py").write_text(chosen.own_problem)
+        return evaluate(replace(job, case=replace(case, problem="901"), problems_folder=Path(folder)))
 
 
 def recorded() -> Evaluation:
@@ -84,7 +87,7 @@ def recorded() -> Evaluation:
 
 
 def made(verdict: Verdict) -> Evaluation:
-    evaluation = judged(CASES[verdict]) if verdict in CASES else recorded()
+    evaluation = judged(EXAMPLES[verdict]) if verdict in EXAMPLES else recorded()
     if evaluation.verdict is not verdict:
         raise SystemExit(f"expected {verdict}, got {evaluation.verdict}: {evaluation.detail}")
     return evaluation

@@ -88,7 +88,11 @@ def test_one_evaluation_at_a_time_on_a_device_and_no_key_below(monkeypatch: pyte
 
 
 def test_a_judge_that_is_killed_is_no_verdict_and_the_next_one_starts() -> None:
-    judge = Judge(lambda what: judge._process and judge._process.kill() if what == "inspect" else None)
+    def kill_at_inspection(what: str) -> None:
+        if what == "inspect" and judge._process:
+            judge._process.kill()
+
+    judge = Judge(kill_at_inspection)
     with pytest.raises(JudgeFailed, match="gone"):
         judge.evaluate(REQUEST)
     judge._progress = lambda what: None

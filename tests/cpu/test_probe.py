@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from world import World
@@ -16,6 +15,7 @@ from pkb.judge.oracle_only.probe import Probe, Row, combine, size_for
 from pkb.kit import nvcc, nvrtc
 from pkb.platforms.base import PlatformFacts
 from pkb.roofline.hardware import load
+from pkb.types.protocol.replies import ProbeRow, ProbeRows
 
 KERNELS = Path(__file__).parents[2] / "src" / "pkb" / "rank" / "probe" / "probe.cu"
 HALF = 1 << 16
@@ -148,8 +148,8 @@ def test_a_transfer_that_did_not_happen_is_an_error_with_rank_and_path(three: Wo
 
 
 def test_times_of_ranks_are_combined_by_the_slowest() -> None:
-    def answer(*us: float) -> dict[str, Any]:
-        return {"rows": [{"name": "load", "size": 1000, "work": 1000, "us": list(us), "blocks": 4}]}
+    def answer(*us: float) -> ProbeRows:
+        return ProbeRows((ProbeRow("load", 1000, 1000, us, blocks=4),))
 
     (row,) = combine("link", "ring", {1: answer(4, 10, 1), 0: answer(2, 2, 9), 2: answer()})
     assert (row.time_us, row.low_us, row.high_us, row.ranks) == (9, 4, 10, 2)

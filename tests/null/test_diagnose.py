@@ -5,12 +5,11 @@ import math
 import pytest
 import torch
 
-from pkb.judge.exchange import describe_mismatch
 from pkb.problems import compare
 from pkb.problems.compare import Context
 from pkb.rank.comparison import diagnose as module
 from pkb.rank.comparison.diagnose import diagnose
-from pkb.types.difference import Pattern
+from pkb.types.difference import Mismatch, Pattern
 
 
 @pytest.fixture(params=[1 << 22, 32], ids=["whole", "pieces"], autouse=True)
@@ -35,10 +34,11 @@ def look(have: torch.Tensor, want: torch.Tensor = WANT, **others: torch.Tensor) 
 def seen(have: torch.Tensor, **others: torch.Tensor) -> tuple[Pattern, str]:
     """The pattern, and the sentence that it becomes in a verdict."""
     found = look(have, **others)
-    sentence = describe_mismatch({0: found | {"what": "", "difference": "values"}}, 1, "").pattern
-    pattern = found["pattern"]
+    pattern, amount = found["pattern"], found["amount"]
     assert isinstance(pattern, Pattern)
-    return pattern, sentence.partition("; confined")[0]
+    assert amount is None or isinstance(amount, int | float)
+    mismatch = Mismatch("", (0,), 0, "", "", patterns=(pattern,), amount=amount, argument=str(found["argument"]))
+    return pattern, mismatch.pattern
 
 
 def test_patterns() -> None:
@@ -100,5 +100,5 @@ def test_not_contiguous_and_complex() -> None:
     have[37, 2] = 50.0
     assert look(have.t().contiguous().t(), WANT.t().contiguous().t())["first_index"] == [37, 2]
     wrong = torch.complex(WANT, WANT)
-    wrong[20, 1] = 50.0j
+    wrong[20, 1] = torch.tensor(50.0j)
     assert look(wrong, torch.complex(WANT, WANT))["first_index"] == [20, 1, 0]

@@ -12,7 +12,7 @@ import pytest
 from verdict_examples import FOLDER, PROFILE, example
 
 from pkb.types import verdict as types
-from pkb.types.difference import Difference, Pattern
+from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.documents import current, read_evaluation
 from pkb.types.verdict import CandidateRef, Evaluation, ProblemRef, Verdict
 
@@ -96,7 +96,7 @@ def test_enums_are_those_of_the_code() -> None:
     assert set(properties["communication"]["enum"]) == set(types.Communication)
     assert set(properties["race_kind"]["enum"]) == {None, *types.RaceKind}
     parts = SCHEMA["$defs"]
-    assert set(parts["mismatch"]["properties"]["difference"]["enum"]) == set(Difference)
+    assert set(parts["mismatch"]["properties"]["difference"]["enum"]) == set(DifferenceKind)
     assert set(parts["mismatch"]["properties"]["patterns"]["items"]["enum"]) == set(Pattern)
     assert set(parts["failure"]["properties"]["kind"]["enum"]) == set(types.FailureKind)
     assert set(parts["timing"]["properties"]["decision"]["enum"]) == set(types.Decision)

@@ -16,6 +16,7 @@ from pkb.types.profile import KernelUse, ObservedPath, Profile, RankProfile, Rol
 from pkb.types.verdict import (
     CandidateRef,
     Communication,
+    Decision,
     Evaluation,
     Failure,
     FailureKind,
@@ -168,7 +169,8 @@ def timing(dice: random.Random, skill: float, *, calls: int = 25, rounds: int = 
 
     return Timing(
         reference_us=reference, candidate_us=median, speedup=speedup, speedup_low=low, speedup_high=high,
-        decision="faster" if low > 1 else "slower" if high < 1 else "same", calls=calls * rounds, rounds=rounds,
+        decision=Decision.FASTER if low > 1 else Decision.SLOWER if high < 1 else Decision.SAME,
+        calls=calls * rounds, rounds=rounds,
         reference_p10_us=reference * 0.95, reference_p90_us=reference * 1.1, candidate_p10_us=median * 0.95,
         candidate_p90_us=median * 1.1, floor_us=median / 8, reference_wall_us=reference, candidate_wall_us=median,
         clock_agreement="the judge's clock saw 1.02 times the reported time", first_call_us=9000.0,
@@ -266,14 +268,14 @@ def write_rich(root: Path) -> list[str]:
 
         nasty = TaskSpec(collection=HOSTILE, problem=problems[0], backend="cuda", platform="virtual", ranks=2)
         hostile = store.create_run("sweep", name=HOSTILE, note=HOSTILE, tasks=[nasty])
-        made = evaluation(dice, nasty, verdict=Verdict.RUNTIME_ERROR).to_dict()
-        made |= {"detail": HOSTILE, "output_tail": HOSTILE, "hints": [HOSTILE], "hardware": HOSTILE, "paths": [HOSTILE]}
-        made["candidate"] = {"file": HOSTILE}
-        made["failure"] = {"kind": HOSTILE, "message": HOSTILE, "rank": 0, "trace": HOSTILE}
+        told = evaluation(dice, nasty, verdict=Verdict.RUNTIME_ERROR).to_dict()
+        told |= {"detail": HOSTILE, "output_tail": HOSTILE, "hints": [HOSTILE], "hardware": HOSTILE, "paths": [HOSTILE]}
+        told["candidate"] = {"file": HOSTILE}
+        told["failure"] = {"kind": HOSTILE, "message": HOSTILE, "rank": 0, "trace": HOSTILE}
         file = CandidateFile(
             source=f"x = 1\n# {HOSTILE}\ns = '''{HOSTILE}'''\n".encode(), filename=HOSTILE, origin=HOSTILE
         )
-        store.record_evaluation(hostile.id, nasty.key, made, candidate=file)
+        store.record_evaluation(hostile.id, nasty.key, told, candidate=file)
         store.set_run_state(hostile.id, "complete")
         return [shots.id, agent.id, files.id, hostile.id]
 

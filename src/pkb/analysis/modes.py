@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pkb.types.difference import Difference
+from pkb.types.difference import DifferenceKind
 from pkb.types.verdict import Verdict
 
 TEXT_LIMIT = 4000
@@ -170,7 +170,7 @@ def failure_mode(evaluation: Mapping[str, Any]) -> FailureMode:
     if verdict is Verdict.WRONG:
         # dtype and structure stay with the values: the published study has no bin for them.
         difference = _text(_part(evaluation, "mismatch"), "difference")
-        return FailureMode.SHAPE if difference == Difference.SHAPE else FailureMode.MISMATCH
+        return FailureMode.SHAPE if difference == DifferenceKind.SHAPE else FailureMode.MISMATCH
     failure = _part(evaluation, "failure")
     if not failure:  # load_error found by reading: no function called solution
         return FailureMode.NAME if verdict is Verdict.LOAD_ERROR else FailureMode.RUNTIME

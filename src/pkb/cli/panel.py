@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pkb.types.profile import SideProfile
+from pkb.types.units import time_words
 from pkb.types.verdict import Evaluation, Failure, Mismatch, Verdict
-from pkb.types.words import TRACE_LINES, clean, number_words, share_words, time_words, value_words
+from pkb.types.words import TRACE_LINES, clean, number_words, share_words, value_words
 
 if TYPE_CHECKING:
     from pkb.types.verdict import RankState

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pkb.types.errors import UserError
-from pkb.types.words import time_words
+from pkb.types.units import time_words
 
 if TYPE_CHECKING:
     from pkb.problems.registry import Registry

@@ -220,7 +220,9 @@ def _build(order: JudgeOrder, candidate: Path) -> dict[str, Any]:
     os.nice(19)
     job = job_for(order, candidate)
     report = prebuild(
-        candidate, limit_s=order.build_limit_s, environment=build_environment(create(job.platform).facts().hardware)
+        candidate,
+        limit_s=order.build_limit_s,
+        environment=build_environment(create(job.case.platform).facts().hardware),
     )
     return {"built": len(report.built), "error": bool(report.error), "timed_out": report.timed_out}
 
@@ -233,7 +235,7 @@ def _evaluate(order: JudgeOrder, candidate: Path, say: Say) -> dict[str, Any]:
     if order.cores:
         os.sched_setaffinity(0, order.cores)
     job = job_for(order, candidate)
-    with hold(devices_of(job.platform, job.ranks), say=lambda text: say({"what": "stage", "text": text})):
+    with hold(devices_of(job.case.platform, job.case.ranks), say=lambda text: say({"what": "stage", "text": text})):
         say({"what": "began"})
         return evaluate(job, progress=lambda text: say({"what": "stage", "text": text})).to_dict()
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.crew.failure import CrewFailure, CrewFailureKind
 from pkb.platforms.base import PlatformFacts
 from pkb.types.difference import rank_words
 from pkb.types.failure import Cause
@@ -41,51 +41,51 @@ def from_failure(failure: CrewFailure, stage: Stage, facts: PlatformFacts) -> De
     for an exception, where the platform can have caused that. What an exception says is shown and decides nothing.
     """
     evidence = Evidence(failing_ranks=tuple(failure.ranks), rank_states=failure.states)
-    if failure.kind == "timeout":
+    if failure.kind is CrewFailureKind.TIMEOUT:
         who = rank_words(tuple(failure.ranks))
         return Decided(Verdict.DEADLOCK, stage, f"{who} did not finish: {failure.detail}", evidence)
-    if failure.kind == "gone":
+    if failure.kind is CrewFailureKind.GONE:
         found = Failure(FailureKind.PROCESS_ENDED, failure.detail, rank=failure.ranks[0])
         return Decided(Verdict.CRASH, stage, failure.detail, replace(evidence, failure=found))
-    if failure.kind == "limit":
-        kind = FailureKind.MEMORY_LIMIT if failure.info.get("limit") == "memory" else FailureKind.PROCESS_LIMIT
+    if failure.kind is CrewFailureKind.LIMIT:
+        kind = FailureKind.MEMORY_LIMIT if failure.limit == "memory" else FailureKind.PROCESS_LIMIT
         evidence = replace(evidence, failure=Failure(kind, failure.detail))
         return Decided(Verdict.CRASH, stage, f"stopped by the judge: {failure.detail}", evidence)
-    if failure.kind == "garbage":
-        return malformed_report(failure.ranks[0], stage, failure.detail, evidence)
+    if failure.kind is CrewFailureKind.GARBAGE:
+        rank = failure.ranks[0]
+        found = Failure(FailureKind.MALFORMED_REPORT, failure.detail, rank=rank)
+        detail = f"rank {rank} sent a malformed report: {failure.detail}"
+        return Decided(Verdict.REJECTED, stage, detail, replace(evidence, failure=found))
     return _from_exception(failure, stage, evidence, facts)
 
 
-def malformed_report(rank: int, stage: Stage, text: str, evidence: Evidence | None = None) -> Decided:
-    """A rank of the candidate's reports what no rank of ours would."""
-    found = Failure(FailureKind.MALFORMED_REPORT, text, rank=rank)
-    evidence = replace(evidence or Evidence(failing_ranks=(rank,)), failure=found)
-    return Decided(Verdict.REJECTED, stage, f"rank {rank} sent a malformed report: {text}", evidence)
+def bad_output(what: str, stage: Stage) -> Decided:
+    """A result that cannot be compared has not been right."""
+    evidence = Evidence(failure=Failure(FailureKind.BAD_OUTPUT, what))
+    return Decided(Verdict.REJECTED, stage, f"an output is {what}; plain tensors are expected", evidence)
 
 
 def harness_failure(failure: CrewFailure) -> Failure:
     """Of a side of ours."""
-    return Failure(
-        FailureKind.HARNESS, failure.detail, trace=str(failure.info.get("trace", "")), name=str(failure.kind)
-    )
+    return Failure(FailureKind.HARNESS, failure.detail, trace=failure.trace, name=str(failure.kind))
 
 
 def _from_exception(failure: CrewFailure, stage: Stage, evidence: Evidence, facts: PlatformFacts) -> Decided:
-    info = failure.info
-    name, message, rank = str(info.get("type")), str(info.get("message", "")), int(info.get("rank", 0))
-    cause = _possible(info.get("cause"), facts)
+    error, rank = failure.error, failure.rank
+    assert error is not None
+    cause = _possible(error.cause, facts)
     kind = KINDS.get(cause, FailureKind.EXCEPTION)
-    evidence = replace(evidence, failure=Failure(kind, message, rank, str(info.get("trace", "")), name))
-    first_line = message.strip().splitlines()[0] if message.strip() else ""
-    text = f"rank {rank} raised {name}: {first_line}" if first_line else f"rank {rank} raised {name}"
+    evidence = replace(evidence, failure=Failure(kind, error.message, rank, error.trace, error.type))
+    first_line = next(iter(error.message.strip().splitlines()), "")
+    text = f"rank {rank} raised {error.type}: {first_line}" if first_line else f"rank {rank} raised {error.type}"
     if cause is Cause.COMPILER:
         return Decided(Verdict.COMPILE_ERROR, Stage.BUILD, f"does not compile: {first_line}", evidence)
     if cause in LACKS:
         detail = f"the {facts.name} platform has {LACKS[cause].words}"
         return Decided(Verdict.UNSUPPORTED, stage, detail, evidence)
-    if cause is Cause.NO_SOLUTION:
-        return Decided(Verdict.LOAD_ERROR, stage, "the file defines no function called solution", evidence)
     if stage is Stage.START:
+        if cause is Cause.NO_SOLUTION:
+            return Decided(Verdict.LOAD_ERROR, stage, "the file defines no function called solution", evidence)
         return Decided(Verdict.LOAD_ERROR, stage, f"importing the candidate failed: {text}", evidence)
     if cause is Cause.DEVICE:
         return Decided(Verdict.CRASH, stage, f"a kernel faulted on the device; {text}", evidence)
@@ -103,13 +103,9 @@ KINDS: Mapping[Cause, FailureKind] = {
 }
 
 
-def _possible(claimed: object, facts: PlatformFacts) -> Cause:
+def _possible(cause: Cause, facts: PlatformFacts) -> Cause:
     """The cause that a rank claims, if this platform can have it: one with no GPU has no device that faults, and nothing
     is missing that the platform offers. Else the candidate's own."""
-    try:
-        cause = Cause(str(claimed))
-    except ValueError:
-        return Cause.CANDIDATE
     if cause is Cause.DEVICE and "cuda" not in facts.capabilities:
         return Cause.CANDIDATE
     if cause in LACKS and LACKS[cause].capability in facts.capabilities:

@@ -4,28 +4,37 @@ A *slot* is one call on one set of arguments: drawn by the oracle, handed to the
 """
 
 import itertools
-import os
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pkb.judge.crew.crew import Crew
-from pkb.judge.crew.failure import CrewFailure
-from pkb.types.difference import Difference, Mismatch, Pattern
+from pkb.types.channel import discard
+from pkb.types.difference import Mismatch, Pattern
+from pkb.types.protocol.commands import (
+    Compare,
+    Draw,
+    DrawSpec,
+    Drop,
+    FetchOutput,
+    FindTruth,
+    Forget,
+    GiveArguments,
+    Open,
+    Release,
+    Run,
+    Schedule,
+    Wake,
+)
+from pkb.types.protocol.replies import BadOutput, BatchReport, Comparison, OutputReply
 
 TRUTH_SHARE = 0.15
 """Of the platform's memory that the truths of several calls may take together."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """What a slot is drawn for."""
-
-    problem: str
-    size: str
-    dtype: str
-    upstream: bool = False
+ORACLE_LIMIT_S = 600.0
+Reports = dict[int, BatchReport]
+"""Of one batch, by rank."""
 
 
 @dataclass
@@ -34,7 +43,7 @@ class Outcome:
 
     mismatch: Mismatch | None = None
     rejected: str | None = None
-    digests: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+    digests: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
     worst_ratio: float = 0.0
 
 
@@ -54,93 +63,68 @@ class Exchange:
         self.oracle, self.candidate, self.limit_s = oracle, candidate, limit_s
         self._slots = itertools.count()
 
-    def open(self, *, name: str, layout: dict[str, list[list[int]]], mutates: list[str], returns_input: bool) -> None:
-        message = {"do": "open", "name": name, "layout": layout, "mutates": mutates, "returns_input": returns_input}
-        self.oracle.tell_all(message)
-        self.candidate.tell_all(message)
+    def open(self, command: Open) -> None:
+        self.oracle.tell_all(command)
+        self.candidate.tell_all(command)
         for crew in (self.oracle, self.candidate):
-            answers = crew.collect(timeout_s=120)
-            crew.facts = {str(k): str(v) for k, v in dict(answers[0][0].get("facts", {})).items()}
+            crew.facts = crew.hear(command, timeout_s=120)[0].facts
 
-    def deliver(self, case: Case, count: int, *, keep: bool = False) -> list[int]:
+    def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False) -> tuple[int, ...]:
         """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too."""
-        slots = list(itertools.islice(self._slots, count))
-        for slot in slots[:1]:
-            self._draw(case, slot, keep=keep)
-        for slot, following in itertools.zip_longest(slots, slots[1:]):
-            drawn = self.oracle.collect(timeout_s=300, expect=("arguments",))
+        slots = tuple(itertools.islice(self._slots, count))
+        draws = [Draw(spec, slot, keep) for slot in slots]
+        for draw in draws[:1]:
+            self.oracle.tell_all(draw)
+        for draw, following in itertools.zip_longest(draws, draws[1:]):
+            drawn = self.oracle.collect(draw, timeout_s=300)
             try:
                 if following is not None:  # while the candidate's ranks read these, the oracle's draw the next
-                    self._draw(case, following, keep=keep)
-                for rank, (message, fds) in drawn.items():
-                    self.candidate.tell(rank, {"do": "arguments", "slot": slot, "tree": message["tree"]}, fds)
+                    self.oracle.tell_all(following)
+                for rank, (arguments, fds) in drawn.items():
+                    gift = GiveArguments(draw.slot, arguments.tree)
+                    self.candidate.tell(rank, gift, fds)
             finally:
-                for _, fds in drawn.values():
-                    for fd in fds:
-                        os.close(fd)
-            self._quiet(self.candidate.collect(timeout_s=300))
+                for answer in drawn.values():
+                    discard(answer.fds)
+            self.candidate.hear(gift, timeout_s=300)
         return slots
 
-    def _draw(self, case: Case, slot: int, *, keep: bool) -> None:
-        self.oracle.tell_all(
-            {
-                "do": "draw",
-                "slot": slot,
-                "call": slot,
-                "problem": case.problem,
-                "size": case.size,
-                "dtype": case.dtype,
-                "upstream": case.upstream,
-                "keep": keep,
-                "send": True,
-            }
-        )
-
-    @staticmethod
-    def _quiet(answers: dict[int, tuple[dict[str, Any], list[int]]]) -> dict[int, dict[str, Any]]:
-        for _, fds in answers.values():
-            for fd in fds:
-                os.close(fd)
-        return {rank: message for rank, (message, _) in answers.items()}
-
-    def know_truth(self, slots: list[int]) -> CallBytes:
+    def know_truth(self, slots: Sequence[int]) -> CallBytes:
         """Compute what the outputs of these calls must be; and how large they are."""
         start = time.monotonic()
-        answers = self.oracle.ask({"do": "truth", "slots": slots}, timeout_s=600).values()
+        sizes = self.oracle.ask(FindTruth(tuple(slots)), timeout_s=600).values()
         seconds = (time.monotonic() - start) / max(1, len(slots))
-        return CallBytes(sum(a["output_bytes"] for a in answers), sum(a["truth_bytes"] for a in answers), seconds)
+        return CallBytes(sum(size.output_bytes for size in sizes), sum(size.truth_bytes for size in sizes), seconds)
 
     def run_candidate(
         self,
-        slots: list[int],
+        schedule: Schedule,
         *,
         inspect: bool = False,
         profile: bool = False,
         records: bool = False,
-        per_rank: dict[int, dict[str, Any]] | None = None,
+        late: Mapping[int, Schedule] | None = None,
         extra_s: float = 0.0,
-        **schedule: Any,
-    ) -> dict[int, dict[str, Any]]:
-        """One batch on the candidate's ranks; `per_rank` adds to a rank's schedule, `records` asks what ran on the device."""
+    ) -> Reports:
+        """One batch on the candidate's ranks; `late` has schedules for some of them that differ in how late they come."""
         limit = self.limit_s + extra_s
+        common = Run(replace(schedule, barrier_timeout_s=limit + 30), inspect=inspect, profile=profile, records=records)
         for rank in self.candidate.ranks:
-            own = {"slots": slots, "barrier_timeout_s": limit + 30} | schedule | (per_rank or {}).get(rank, {})
-            message = {"do": "run", "schedule": own, "inspect": inspect, "profile": profile, "records": records}
-            self.candidate.tell(rank, message)
-        return self._quiet(self.candidate.collect(timeout_s=limit))
+            own = (late or {}).get(rank)
+            self.candidate.tell(
+                rank, replace(common, schedule=replace(own, barrier_timeout_s=limit + 30)) if own else common
+            )
+        return self.candidate.hear(common, timeout_s=limit)
 
-    def run_oracle(
-        self, slots: list[int], *, records: bool = False, extra_s: float = 0.0, **schedule: Any
-    ) -> dict[int, dict[str, Any]]:
-        own = {"slots": slots, "barrier_timeout_s": 600.0} | schedule
-        self.oracle.tell_all({"do": "run", "schedule": own, "records": records})
-        return self._quiet(self.oracle.collect(timeout_s=600 + extra_s))
+    def run_oracle(self, schedule: Schedule, *, records: bool = False, extra_s: float = 0.0) -> Reports:
+        run = Run(replace(schedule, barrier_timeout_s=ORACLE_LIMIT_S), records=records)
+        return self.oracle.ask(run, timeout_s=ORACLE_LIMIT_S + extra_s)
 
     @cached_property
     def _room_for_truths(self) -> float:
         return TRUTH_SHARE * self.oracle.platform.facts().memory_bytes
 
-    def check(self, slots: list[int], *, words: str) -> Outcome:
+    def check(self, slots: Sequence[int], *, words: str) -> Outcome:
         """Know the truth of these calls and compare. All truths are known before the first comparison, so that a result of
         another call is recognised as such, unless they take too much memory: then each is forgotten before the next."""
         first = self.know_truth(slots[:1])
@@ -154,7 +138,7 @@ class Exchange:
                 self.know_truth([slot])
             if not self._compare_one(slot, outcome, words=f"{words}, call {position}"):
                 break
-            self.oracle.ask({"do": "forget", "slot": slot}, timeout_s=120)
+            self.oracle.ask(Forget(slot), timeout_s=120)
         return outcome
 
     def wake(self) -> None:
@@ -164,13 +148,13 @@ class Exchange:
         for crew in sides:
             crew.check_limits()
         for crew in sides:
-            crew.ask({"do": "wake"}, timeout_s=120)
+            crew.ask(Wake(), timeout_s=120)
 
     def release(self) -> None:
         """The oracle has run these calls and needs its arguments no more; finding a truth may take all the room there is."""
-        self.oracle.ask({"do": "release"}, timeout_s=120)
+        self.oracle.ask(Release(), timeout_s=120)
 
-    def compare(self, slots: list[int], *, words: str) -> Outcome:
+    def compare(self, slots: Sequence[int], *, words: str) -> Outcome:
         """Fetch the outputs of these slots from every rank and have the oracle compare each with the truth it knows."""
         outcome = Outcome()
         for position, slot in enumerate(slots):
@@ -180,62 +164,59 @@ class Exchange:
 
     def _compare_one(self, slot: int, outcome: Outcome, *, words: str) -> bool:
         """Add what comparing one slot gives; False when that settles it."""
-        self.candidate.tell_all({"do": "output", "slot": slot})
-        outputs = self.candidate.collect(timeout_s=self.limit_s + 120, expect=("output", "bad_output"))
+        fetch = FetchOutput(slot)
+        self.candidate.tell_all(fetch)
+        outputs = self.candidate.collect(fetch, timeout_s=self.limit_s + 120)
         try:
-            for message, _ in outputs.values():
-                if message.get("reply") == "bad_output":
-                    outcome.rejected = str(message.get("message", ""))[:300]
+            for output, _ in outputs.values():
+                if isinstance(output, BadOutput):
+                    outcome.rejected = output.message[:300]
                     return False
-            for rank, (message, fds) in outputs.items():
-                if len(fds) != 1:
-                    failure = CrewFailure("garbage", [rank], "an output without its bytes")
-                    failure.role = "candidate"
-                    raise failure
-                self.oracle.tell(rank, {"do": "compare", "slot": slot, "tree": message.get("tree")}, fds)
+            for rank, (output, fds) in outputs.items():
+                assert isinstance(output, OutputReply)
+                comparison = Compare(slot, output.tree)
+                self.oracle.tell(rank, comparison, fds)
         finally:
-            for _, fds in outputs.values():
-                for fd in fds:
-                    os.close(fd)
-        results = self._quiet(self.oracle.collect(timeout_s=300))
+            for answer in outputs.values():
+                discard(answer.fds)
+        results = self.oracle.hear(comparison, timeout_s=300)
         for rank, result in results.items():
-            outcome.digests[slot, rank] = [str(word) for word in result.get("digest", [])]
-            outcome.worst_ratio = max(outcome.worst_ratio, float(result.get("ratio") or 0.0))
-        wrong = {rank: result for rank, result in results.items() if not result["ok"]}
+            outcome.digests[slot, rank] = result.digest
+            outcome.worst_ratio = max(outcome.worst_ratio, result.ratio or 0.0)
+        wrong = {rank: result for rank, result in results.items() if result.difference is not None}
         if wrong:
             outcome.mismatch = describe_mismatch(wrong, self.oracle.spec.world_size, words)
         return not wrong
 
     def drop(self, *, keep_memory: bool = False) -> None:
         for crew in (self.oracle, self.candidate):
-            crew.ask({"do": "drop", "keep_memory": keep_memory}, timeout_s=120)
+            crew.ask(Drop(keep_memory), timeout_s=120)
 
 
-def describe_mismatch(wrong: dict[int, dict[str, Any]], world_size: int, case: str) -> Mismatch:
+def describe_mismatch(wrong: dict[int, Comparison], world_size: int, case: str) -> Mismatch:
     """The first wrong rank's difference, in the light of which ranks are wrong."""
     rank = min(wrong)
-    result = wrong[rank]
-    patterns = [Pattern(result["pattern"])] if result.get("pattern") else []
+    difference = wrong[rank].difference
+    assert difference is not None
+    patterns = [difference.pattern] if difference.pattern is not None else []
     if len(wrong) < world_size:
         patterns.insert(0, Pattern.SOME_RANKS)
-    regions = [(str(name), float(share)) for name, share in result.get("regions", [])]
-    if 0 < sum(share > 0 for _, share in regions) < len(regions):
+    if 0 < sum(share > 0 for _, share in difference.regions) < len(difference.regions):
         patterns.append(Pattern.SOME_ROWS)
-    index = result.get("first_index")
     return Mismatch(
         case=case,
         ranks=tuple(sorted(wrong)),
         rank=rank,
-        output=str(result.get("output", "")),
-        what=str(result["what"]),
-        difference=Difference(result["difference"]),
+        output=difference.output,
+        what=difference.what,
+        difference=difference.kind,
         patterns=tuple(patterns),
-        amount=result.get("amount"),
-        argument=str(result.get("argument", "")),
-        error_ratio=result.get("ratio"),
-        first_index=tuple(index) if index is not None else None,
-        first_got=result.get("first_got"),
-        first_expected=result.get("first_expected"),
-        differing_fraction=result.get("differing_fraction"),
-        regions=tuple(regions),
+        amount=difference.amount,
+        argument=difference.argument,
+        error_ratio=wrong[rank].ratio,
+        first_index=difference.first_index,
+        first_got=difference.first_got,
+        first_expected=difference.first_expected,
+        differing_fraction=difference.differing_fraction,
+        regions=difference.regions,
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pkb.types.difference import Difference, Pattern
+from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.profile import Profile
 from pkb.types.verdict import Communication, Evidence, FailureKind, RaceKind, Verdict
 
@@ -57,7 +57,7 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
             hints.append(
                 "one rank differs: check rank-dependent branches, roots other than rank 0, and the ring's ends"
             )
-        if mismatch.difference is not Difference.VALUES:
+        if mismatch.difference is not DifferenceKind.VALUES:
             hints.append("dtype, shape and structure must be those of the reference: `pkb show` prints it")
     if failure is not None and failure.kind in FAILURE_HINTS:
         hints.append(FAILURE_HINTS[failure.kind])

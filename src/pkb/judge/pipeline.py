@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pkb.candidates.rules import Inspection
 from pkb.candidates.source import Source
 from pkb.judge.budgets import Pace, TimingPace
-from pkb.judge.exchange import Case
 from pkb.judge.profile.calls import profile_calls
 from pkb.judge.profile.roles import expected_of
 from pkb.judge.stages.correctness import Checked, check_calls
@@ -18,10 +17,12 @@ from pkb.judge.stages.races import provoke
 from pkb.judge.timing.measure import measure
 from pkb.judge.worlds import World
 from pkb.platforms.base import PlatformFacts
+from pkb.roofline.bandwidth import bandwidths
 from pkb.roofline.floor import floor_us
 from pkb.roofline.hardware import for_device
 from pkb.roofline.utilisation import utilisation
 from pkb.types.job import Job
+from pkb.types.protocol.commands import DrawSpec
 from pkb.types.verdict import Communication, Evidence, Stage, Timing
 
 Progress = Callable[[str], None]
@@ -55,7 +56,7 @@ class Notes:
 
 
 class OneSize:
-    """`job.size` in a world that is open."""
+    """`job.case.size` in a world that is open."""
 
     def __init__(
         self,
@@ -72,14 +73,14 @@ class OneSize:
         self.exchange, self.problem = world.exchange, world.problem
         self.facts = facts
         self.on_gpu = world.platform.device == "cuda"
-        self.case = Case(job.problem, job.size, job.dtype, job.plan.upstream_tolerance)
+        self.spec = DrawSpec(job.case.problem, job.case.size, job.case.dtype, job.plan.upstream_tolerance)
         self._triton = backend == "triton" and self.on_gpu
         self._lazily_built = lazily_built
 
     def run(self, source: Source, inspection: Inspection) -> None:
         """Raises `Decided` at the first stage that the candidate fails."""
         job, plan, notes = self.job, self.job.plan, self.notes
-        argument_bytes = job.ranks * self.problem.argument_bytes(job.size, job.ranks, job.dtype)
+        argument_bytes = job.case.ranks * self.problem.argument_bytes(job.case.size, job.case.ranks, job.case.dtype)
         with notes.within(Stage.CORRECTNESS), self.world.blame(Stage.CORRECTNESS):
             checked = self._correctness(argument_bytes)
             self._odd()
@@ -89,7 +90,7 @@ class OneSize:
                 calls, repeats = pace.races()
                 passed = provoke(
                     self.exchange,
-                    self.case,
+                    self.spec,
                     calls=calls,
                     repeats=repeats,
                     on_gpu=self.on_gpu,
@@ -110,32 +111,32 @@ class OneSize:
         job, plan = self.job, self.job.plan
         checked = check_calls(
             self.exchange,
-            self.case,
+            self.spec,
             trials=plan.trials,
-            words=f"size {job.size}, {job.ranks} ranks",
+            words=f"size {job.case.size}, {job.case.ranks} ranks",
             progress=self.progress,
             first_call_extra_s=job.build_limit_s if self._lazily_built or self._triton else 0.0,
             observe=True,
             argument_bytes=argument_bytes,
         )
         self.notes.evidence = replace(self.notes.evidence, communication=checked.communication)
-        where = f"{checked.calls} calls at {job.size} with {job.ranks} ranks"
+        where = f"{checked.calls} calls at {job.case.size} with {job.case.ranks} ranks"
         self.notes.checks.append(f"{where}, worst error {checked.worst_ratio:.2g} of the tolerance")
         return checked
 
     def _odd(self) -> None:
         job, plan = self.job, self.job.plan
-        if not plan.odd_trials or job.size == "odd":
+        if not plan.odd_trials or job.case.size == "odd":
             return
-        why_not = self.problem.why_not("odd", job.ranks, job.dtype)
+        why_not = self.problem.why_not("odd", job.case.ranks, job.case.dtype)
         if why_not:
             self.notes.checks.append(f"odd size not checked: {why_not}")
             return
         check_calls(
             self.exchange,
-            replace(self.case, size="odd"),
+            replace(self.spec, size="odd"),
             trials=plan.odd_trials,
-            words=f"size odd, {job.ranks} ranks",
+            words=f"size odd, {job.case.ranks} ranks",
             progress=self.progress,
             first_call_extra_s=job.build_limit_s if self._triton else 0,
         )
@@ -143,18 +144,19 @@ class OneSize:
 
     def _time(self, first_call_us: float, pace: TimingPace) -> tuple[Timing, Communication]:
         job, platform = self.job, self.world.platform
-        element_bytes = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}[job.dtype]
+        element_bytes = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}[job.case.dtype]
+        cost = self.problem.cost(self.problem.sizes[job.case.size], job.case.ranks, element_bytes)
         floor = floor_us(
-            self.problem.cost(self.problem.sizes[job.size], job.ranks, element_bytes),
+            cost,
             hardware=self.facts.hardware,
-            dtype=job.dtype,
-            world_size=job.ranks,
-            shared_gpu=job.platform == "virtual",
+            dtype=job.case.dtype,
+            world_size=job.case.ranks,
+            shared_gpu=platform.device == "cuda" and platform.shares_device,
         )
-        hardware = for_device(self.facts.hardware, shared_gpu=job.platform != "node")
+        hardware = for_device(self.facts.hardware, shared_gpu=platform.shares_device)
         timing, seen = measure(
             self.exchange,
-            self.case,
+            self.spec,
             plan=job.plan,
             calls=pace.calls,
             rounds=pace.rounds,
@@ -166,9 +168,10 @@ class OneSize:
         )
         limit = utilisation(
             self.problem, reference_us=timing.reference_us, candidate_us=timing.candidate_us, hardware=hardware,
-            size=job.size, ranks=job.ranks, dtype=job.dtype,
+            size=job.case.size, ranks=job.case.ranks, dtype=job.case.dtype,
         )  # fmt: skip
-        return replace(timing, roofline=limit), seen
+        rates = bandwidths(cost, reference_us=timing.reference_us, candidate_us=timing.candidate_us)
+        return replace(timing, roofline=limit, **rates), seen
 
     def _profile(self, source: Source, inspection: Inspection) -> None:
         if not self.on_gpu:
@@ -176,7 +179,7 @@ class OneSize:
             return
         with self.notes.within(Stage.PROFILE):
             observed = profile_calls(
-                self.exchange, self.case, expected=expected_of(source, inspection.paths), progress=self.progress
+                self.exchange, self.spec, expected=expected_of(source, inspection.paths), progress=self.progress
             )
         self.notes.evidence = replace(self.notes.evidence, profile=observed.profile)
         self.notes.checks.append(observed.check)

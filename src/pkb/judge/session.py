@@ -13,7 +13,6 @@ from pkb.candidates.source import read
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.leftovers import sweep
 from pkb.judge.decision import Decided, harness_failure
-from pkb.judge.exchange import Case
 from pkb.judge.hints import hints_for
 from pkb.judge.pipeline import Notes, OneSize, Progress
 from pkb.judge.stages import prepare as before_running
@@ -26,12 +25,13 @@ from pkb.platforms.registry import create
 from pkb.problems.base import Problem
 from pkb.problems.registry import default_registry, load_folder
 from pkb.types.job import Job
+from pkb.types.protocol.commands import DrawSpec
 from pkb.types.verdict import CandidateRef, Evaluation, Evidence, ProblemRef, Stage, Verdict
 
 
 def evaluate(job: Job, *, progress: Progress = lambda text: None) -> Evaluation:
     """One honest verdict on one candidate, alone on its GPUs."""
-    (evaluation,) = evaluate_sizes(job, [job.size], progress=progress)
+    (evaluation,) = evaluate_sizes(job, [job.case.size], progress=progress)
     return evaluation
 
 
@@ -40,10 +40,10 @@ def evaluate_sizes(
 ) -> Generator[Evaluation, None, None]:
     """A verdict for each size, by the same stages as `evaluate`, each handed out as soon as it is reached.
 
-    The ranks are started once, and again after a size that did not end well; `job.size` plays no part. The candidate is
+    The ranks are started once, and again after a size that did not end well; `job.case.size` plays no part. The candidate is
     inspected and built once, and tried once with another number of ranks: what that decides, it decides for all sizes.
     """
-    with hold(devices_of(job.platform, job.ranks), say=progress):
+    with hold(devices_of(job.case.platform, job.case.ranks), say=progress):
         sweep()
         yield from _Session(job, progress).run(sizes)
 
@@ -64,8 +64,8 @@ class _Session:
     def __init__(self, job: Job, progress: Progress) -> None:
         self.job, self.progress = job, progress
         extra = load_folder(job.problems_folder) if job.problems_folder else []
-        self.problem: Problem = default_registry().plus(extra).get(job.problem)
-        self.platform: Platform = create(job.platform)
+        self.problem: Problem = default_registry().plus(extra).get(job.case.problem)
+        self.platform: Platform = create(job.case.platform)
         self.facts = self.platform.facts()
         self.source = read(job.candidate)
         self.backend = "torch"
@@ -85,7 +85,7 @@ class _Session:
             for position, size in enumerate(sizes):
                 if len(sizes) > 1:
                     self.progress = partial(_say_with_size, say, size)
-                yield self._evaluate(replace(self.job, size=size), last=position == len(sizes) - 1)
+                yield self._evaluate(self.job.at_size(size), last=position == len(sizes) - 1)
         finally:
             self._end()
 
@@ -111,18 +111,18 @@ class _Session:
         evidence = self.known.plus(notes.evidence).plus(decided.evidence)
         if decided.verdict not in (Verdict.CORRECT, Verdict.REJECTED):
             evidence = replace(evidence, timing=None)  # timed, and then found wrong with another number of ranks
-        hints = hints_for(decided.verdict, evidence, platform=job.platform, backend=self.backend)
+        hints = hints_for(decided.verdict, evidence, platform=job.case.platform, backend=self.backend)
         return Evaluation(
             verdict=decided.verdict,
             stage=decided.stage,
             detail=decided.detail,
             problem=ProblemRef(self.problem.id, self.problem.name, self.problem.version),
             candidate=CandidateRef(job.candidate.name, self.source.sha256, self.backend),
-            platform=job.platform,
+            platform=job.case.platform,
             hardware=self.facts.hardware,
-            ranks=job.ranks,
-            size=job.size,
-            dtype=job.dtype,
+            ranks=job.case.ranks,
+            size=job.case.size,
+            dtype=job.case.dtype,
             plan=job.plan.name,
             communication=evidence.communication,
             paths=evidence.paths,
@@ -148,7 +148,7 @@ class _Session:
         if self.settled is not None:
             if self.settled.stage not in (Stage.INSPECT, Stage.BUILD):
                 notes.checks.append(
-                    f"not run at {job.size}: it failed with another number of ranks, once for all sizes"
+                    f"not run at {job.case.size}: it failed with another number of ranks, once for all sizes"
                 )
             raise self.settled
         inspection, build = self._prepare(notes)
@@ -168,7 +168,7 @@ class _Session:
         if last:
             self._close_world()
         else:
-            world.sizes.append(job.size)
+            world.sizes.append(job.case.size)
             world.clear()
             if not world.sound:
                 self._end()
@@ -222,7 +222,9 @@ class _Session:
             (
                 n
                 for n in (2, 4, 3, 8)
-                if n != job.ranks and n <= self.facts.max_ranks and self.problem.why_not("tiny", n, job.dtype) is None
+                if n != job.case.ranks
+                and n <= self.facts.max_ranks
+                and self.problem.why_not("tiny", n, job.case.dtype) is None
             ),
             None,
         )
@@ -234,7 +236,7 @@ class _Session:
                 with notes.within(Stage.CORRECTNESS), world.blame(Stage.CORRECTNESS):
                     check_calls(
                         world.exchange,
-                        Case(job.problem, "tiny", job.dtype),
+                        DrawSpec(job.case.problem, "tiny", job.case.dtype),
                         trials=plan.second_world_trials,
                         words=f"size tiny, {other} ranks",
                         progress=self.progress,
@@ -249,7 +251,7 @@ class _Session:
     def _main_world(self, notes: Notes, build: BuildReport) -> World:
         """The one that the size before has left behind, or a new one."""
         if self.world is None:
-            self.world = self._new_world(self.job.ranks, build)
+            self.world = self._new_world(self.job.case.ranks, build)
             self._open(self.world, notes)
         else:
             notes.isolation = self.world.isolation

@@ -10,7 +10,13 @@ import torch
 from pkb.types.failure import Cause, NotOnThisPlatform
 
 
+class MissingSolution(Exception):
+    """The candidate's file has no function called solution."""
+
+
 def cause_of(error: BaseException) -> Cause:
+    if isinstance(error, MissingSolution):
+        return Cause.NO_SOLUTION
     if isinstance(error, SystemExit):
         return Cause.EXIT
     for link in _chain(error):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pkb.analysis.modes import WORDS, FailureMode
-from pkb.types import words
+from pkb.types import units
 from pkb.types.words import MEANINGS
 
 
@@ -66,7 +66,7 @@ def plain(word: str) -> str:
 
 
 def time_words(us: float | None) -> str:
-    return "–" if us is None else words.time_words(us, micro="µs")
+    return "–" if us is None else units.time_words(us, micro="µs")
 
 
 def times_words(ratio: float | None) -> str:
@@ -105,7 +105,7 @@ def short_number(value: float | None) -> str:
 
 
 def bytes_words(count: float | None) -> str:
-    return "–" if count is None else words.bytes_words(count)
+    return "–" if count is None else units.bytes_words(count)
 
 
 def spark(points: Sequence[tuple[float, float]], *, width: int = 88, height: int = 26, top: float = 1.0) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Difference(StrEnum):
+class DifferenceKind(StrEnum):
     """In what the output differs."""
 
     STRUCTURE = "structure"
@@ -43,7 +43,7 @@ class Mismatch:
     output: str
     what: str
     """One sentence: structure, dtype, shape or values."""
-    difference: Difference = Difference.VALUES
+    difference: DifferenceKind = DifferenceKind.VALUES
     patterns: tuple[Pattern, ...] = ()
     amount: float | None = None
     """Of the pattern: the share of NaN, the factor, the offset, the number of the other call."""

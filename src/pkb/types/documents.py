@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from pkb.types.difference import Difference, Pattern
+from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.failure import FailureKind
 from pkb.types.verdict import SCHEMA_VERSION, Evaluation
 
@@ -49,9 +49,9 @@ def _mismatch(old: Mapping[str, Any]) -> dict[str, Any]:
     if parts[0].startswith("rank") and parts[0].endswith(" only"):
         patterns.insert(0, Pattern.SOME_RANKS)
     what = str(old.get("what") or "")
-    difference = Difference.VALUES if what == "values differ" else Difference.STRUCTURE
+    difference = DifferenceKind.VALUES if what == "values differ" else DifferenceKind.STRUCTURE
     if "should have shape" in what or "wrong shape" in what:
-        difference = Difference.SHAPE
+        difference = DifferenceKind.SHAPE
     return {"amount": None, "argument": "", "difference": difference, "patterns": patterns} | dict(old)
 
 

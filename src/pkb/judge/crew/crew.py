@@ -5,7 +5,6 @@ what the others were doing.
 """
 
 import contextlib
-import json
 import os
 import selectors
 import shutil
@@ -14,20 +13,27 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
-from pkb.judge.crew.failure import CrewFailure, CrewSpec, exit_words, whole_number
+from pkb.judge.crew.answers import Answer, Answers
+from pkb.judge.crew.failure import CrewFailure, CrewFailureKind, CrewSpec, exit_words
 from pkb.judge.crew.limits import Limits, broken_limit
 from pkb.judge.crew.printed import Printed
 from pkb.judge.crew.stacks import candidate_frames
 from pkb.platforms.base import Platform
-from pkb.types.channel import BadMessage, Channel, ChannelClosed, pair
+from pkb.types.channel import Channel, ChannelClosed, pair
+from pkb.types.protocol.codec import encode
+from pkb.types.protocol.commands import Command
+from pkb.types.protocol.limits import STATUS_BYTES
+from pkb.types.protocol.replies import Reply
+from pkb.types.protocol.settings import SideSettings
 from pkb.types.verdict import RankState
 
-STATUS_BYTES = 512
+R = TypeVar("R", bound=Reply)
 TICK_S = 0.2
 LONGEST_UNCHECKED_S = 1.0
 """Between two looks at what a side uses, though it answers all the time."""
@@ -71,29 +77,28 @@ class Crew:
         os.set_blocking(read_end, False)
         os.set_blocking(exits_read, False)
         theirs = [sock.fileno() for _, sock in pairs]
-        config = {
-            "role": self.spec.role,
-            "world_size": size,
-            "platform": self.platform.name,
-            "device": self.platform.device,
-            "device_indices": self.platform.device_indices(size),
-            "backend": self.platform.backend,
-            "folder": str(self._folder),
-            "threads": 1,
-            "options": self.spec.options,
-            "isolate": self.spec.isolate,
-            "preload_triton": self.spec.preload_triton,
-            "channels": theirs,
-            "stacks": self._stacks,
-            "status": status,
-            "exits": exits_write,
-            "shm_bytes": self.limits.shm_bytes if self.platform.private_shm else None,
-            "tmp_bytes": self.limits.tmp_bytes,
-            "max_processes": self.limits.threads,
-        }
+        self._settings = SideSettings(
+            options=self.spec.options,
+            world_size=size,
+            platform=self.platform.name,
+            device=self.platform.device,
+            device_indices=tuple(self.platform.device_indices(size)),
+            backend=self.platform.backend,
+            folder=str(self._folder),
+            threads=1,
+            isolate=self.spec.isolate,
+            preload_triton=self.spec.preload_triton,
+            channels=tuple(theirs),
+            stacks=tuple(self._stacks),
+            status=status,
+            exits=exits_write,
+            shm_bytes=self.limits.shm_bytes if self.platform.private_shm else None,
+            tmp_bytes=self.limits.tmp_bytes,
+            max_processes=self.limits.threads,
+        )
         # Not on the command line, which every process of the machine can read: the oracle's holds the secret.
         settings = os.memfd_create("pkb-settings")
-        os.write(settings, json.dumps(config).encode())
+        os.write(settings, encode(self._settings))
         inherited = [*theirs, *self._stacks, status, exits_write, settings]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pkb.rank.warden", str(settings), str(os.getpid())],
@@ -137,14 +142,9 @@ class Crew:
         )
 
     def await_ready(self, *, timeout_s: float) -> None:
-        for rank, (message, fds) in self.collect(timeout_s=timeout_s, expect=("ready",)).items():
-            _close(fds)
-            if rank == 0:
-                self.start_seconds = {
-                    str(name): round(float(at) - self._launched, 2)
-                    for name, at in dict(message.get("opened", {})).items()
-                }
-                self.isolation = {str(k): str(v) for k, v in dict(message.get("isolation", {})).items()}
+        first = self.collect(self._settings, timeout_s=timeout_s)[0].reply
+        self.start_seconds = {name: round(at - self._launched, 2) for name, at in first.opened.items()}
+        self.isolation = first.isolation
 
     def kill(self) -> None:
         """End every process of the side and take away what it used; safe to call twice."""
@@ -196,37 +196,35 @@ class Crew:
     def ranks(self) -> range:
         return range(self.spec.world_size)
 
-    def tell(self, rank: int, message: dict[str, Any], fds: list[int] | None = None) -> None:
+    def tell(self, rank: int, command: Command[Reply], fds: Sequence[int] = ()) -> None:
         try:
-            self._channels[rank].send(message, fds or [], timeout_s=30)
+            self._channels[rank].send(command, fds, timeout_s=30)
         except ChannelClosed:
             return  # `collect` will find the rank gone, and why
         except TimeoutError as error:
-            raise self._own(
-                CrewFailure("timeout", [rank], "does not take messages", states=self.states([rank]))
+            raise self._failure(
+                CrewFailureKind.TIMEOUT, [rank], "does not take messages", states=self.states([rank])
             ) from error
 
-    def tell_all(self, message: dict[str, Any]) -> None:
+    def tell_all(self, command: Command[Reply]) -> None:
         for rank in self.ranks:
-            self.tell(rank, message)
+            self.tell(rank, command)
 
-    def ask(self, message: dict[str, Any], *, timeout_s: float) -> dict[int, dict[str, Any]]:
-        """One message to all ranks, one plain answer from each."""
-        self.tell_all(message)
-        answers = {}
-        for rank, (answer, fds) in self.collect(timeout_s=timeout_s).items():
-            _close(fds)
-            answers[rank] = answer
-        return answers
+    def ask(self, command: Command[R], *, timeout_s: float) -> dict[int, R]:
+        """One command to all ranks, one plain reply from each."""
+        self.tell_all(command)
+        return self.hear(command, timeout_s=timeout_s)
 
-    def collect(
-        self, *, timeout_s: float, expect: tuple[str, ...] = ("done",)
-    ) -> dict[int, tuple[dict[str, Any], list[int]]]:
-        """One answer from every rank, or the reason why not."""
-        answers: dict[int, tuple[dict[str, Any], list[int]]] = {}
-        failed: dict[int, dict[str, Any]] = {}
+    def hear(self, command: Command[R], *, timeout_s: float) -> dict[int, R]:
+        """The replies to a command that all ranks were told, where nothing comes with them."""
+        answers = self.collect(command, timeout_s=timeout_s)
+        return {rank: answer.reply for rank, answer in sorted(answers.items())}
+
+    def collect(self, command: Command[R], *, timeout_s: float) -> dict[int, Answer[R]]:
+        """One answer to this command from every rank, or the reason why not."""
+        answers = Answers(command)
         give_up = time.monotonic() + timeout_s
-        while len(answers) + len(failed) < self.spec.world_size:
+        while answers.pending(self.ranks):
             now = time.monotonic()
             if now > give_up:
                 break
@@ -236,75 +234,48 @@ class Crew:
                     self._drain()
                     continue
                 answered, rank = True, int(key.data)
-                outcome = self._receive(rank)
-                if outcome.get("fail"):
-                    failed.setdefault(rank, outcome)  # a rank that told why it ends has not simply gone
+                if pid := answers.take(rank, self._channels[rank]):
+                    self._pids[rank] = pid
+                if rank in answers.gone:
+                    self._forget(self._channels[rank])
+                if rank in answers.failed:
                     give_up = min(give_up, time.monotonic() + GRACE_S)
-                    continue
-                message = outcome["message"]
-                if message.get("reply") == "error":
-                    _close(outcome["fds"])
-                    failed[rank] = message
-                    give_up = min(give_up, time.monotonic() + GRACE_S)
-                elif rank in answers or message.get("reply") not in expect:
-                    _close(outcome["fds"])
-                    failed[rank] = {"fail": "garbage", "message": f"unexpected {str(message.get('reply'))[:40]!r}"}
-                else:
-                    answers[rank] = (message, outcome["fds"])
             try:
                 # It takes milliseconds, and as long holds up what changes its memory: not between two answers, if it can wait.
                 self.check_limits(after_s=LONGEST_UNCHECKED_S if answered else TICK_S)
             except CrewFailure:
-                for _, fds in answers.values():
-                    _close(fds)
+                answers.discard()
                 raise
-        if failed or len(answers) < self.spec.world_size:
-            pending = [rank for rank in self.ranks if rank not in answers and rank not in failed]
-            for _, fds in answers.values():
-                _close(fds)
-            raise self._own(self._failure(failed, pending, timeout_s))
-        return answers
+        if answers.failed or len(answers.good) < self.spec.world_size:
+            answers.discard()
+            raise self._why(answers, timeout_s)
+        return answers.good
 
-    def _own(self, failure: CrewFailure) -> CrewFailure:
-        failure.role = self.spec.role
-        return failure
+    def _failure(self, kind: CrewFailureKind, ranks: list[int], detail: str, **more: Any) -> CrewFailure:
+        return CrewFailure(kind, ranks, detail, role=self.spec.role, **more)
 
-    def _receive(self, rank: int) -> dict[str, Any]:
-        try:
-            message, fds, pid = self._channels[rank].receive(timeout_s=5)
-        except (ChannelClosed, TimeoutError):
-            with contextlib.suppress(KeyError, ValueError):
-                self._selector.unregister(self._channels[rank])
-            return {"fail": "gone"}
-        except BadMessage as error:
-            return {"fail": "garbage", "message": str(error)}
-        if pid:
-            self._pids[rank] = pid
-        return {"message": message, "fds": fds}
-
-    def _failure(self, failed: dict[int, dict[str, Any]], pending: list[int], timeout_s: float) -> CrewFailure:
-        """Blame the rank that failed first: an exception before a lost process before silence."""
-        raised = {r: f for r, f in failed.items() if f.get("reply") == "error"}
-        gone = [r for r, f in failed.items() if f.get("fail") == "gone"]
-        garbage = [r for r, f in failed.items() if f.get("fail") == "garbage"]
+    def _why(self, answers: Answers[R], timeout_s: float) -> CrewFailure:
+        """Blame the rank that failed first: a broken protocol before a lost process before an exception before silence."""
+        pending = answers.pending(self.ranks)
         states = self.states(pending)
-        if garbage:
-            return CrewFailure("garbage", garbage, str(failed[garbage[0]]["message"]), states=states)
-        if gone:
+        if answers.garbage:
+            ranks = list(answers.garbage)
+            return self._failure(CrewFailureKind.GARBAGE, ranks, answers.garbage[ranks[0]], states=states)
+        if gone := [
+            rank for rank in answers.gone if rank not in answers.raised
+        ]:  # who told why it ends has not simply gone
             time.sleep(0.2)
             self._drain()
-            how = {r: self._exits.get(r) for r in gone}
-            return CrewFailure("gone", gone, exit_words(how), info={"exits": how}, states=states)
-        if raised:
-            first = min(raised, key=lambda r: (whole_number(raised[r].get("at_ns")), r))
-            return CrewFailure(
-                "error",
-                sorted(raised),
-                str(raised[first].get("message", "")),
-                info=raised[first] | {"rank": first},
-                states=states,
+            how = {rank: self._exits.get(rank) for rank in gone}
+            return self._failure(CrewFailureKind.GONE, gone, exit_words(how), states=states)
+        if raised := answers.raised:
+            first = min(raised, key=lambda rank: (raised[rank].at_ns, rank))
+            report = raised[first]
+            return self._failure(
+                CrewFailureKind.RAISED, sorted(raised), report.message, rank=first, error=report, states=states
             )
-        return CrewFailure("timeout", pending, f"no answer within {timeout_s:.0f} s", states=self._all_states(pending))
+        detail = f"no answer within {timeout_s:.0f} s"
+        return self._failure(CrewFailureKind.TIMEOUT, pending, detail, states=self._all_states(pending))
 
     # -- watch --------------------------------------------------------------------------------------------------------
 
@@ -349,9 +320,9 @@ class Crew:
                 rank, status = line.split()
                 self._exits[int(rank)] = int(status)
 
-    def _forget(self, fd: int) -> None:
+    def _forget(self, source: int | Channel) -> None:
         with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(fd)
+            self._selector.unregister(source)
 
     def output_tail(self, characters: int = 4000) -> str:
         if self._process is not None:
@@ -372,7 +343,7 @@ class Crew:
         mounts = [self._folder] if self.isolation.get("tmp") == "on" else []
         mounts += [Path("/dev/shm")] if self.isolation.get("shm") == "on" else []
         if broken := broken_limit(self._descendants(self._process.pid), self.limits, mounts=mounts):
-            raise self._own(CrewFailure("limit", [], broken.words, info={"limit": broken.name}))
+            raise self._failure(CrewFailureKind.LIMIT, [], broken.words, limit=broken.name)
         self._checked = time.monotonic()
 
 
@@ -381,9 +352,3 @@ def _parent(process: psutil.Process) -> int:
         return process.ppid()
     except psutil.Error:
         return 0
-
-
-def _close(fds: list[int]) -> None:
-    for fd in fds:
-        with contextlib.suppress(OSError):
-            os.close(fd)

@@ -2,47 +2,68 @@
 
 import signal
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
 
+from pkb.types.protocol.replies import ErrorReport
+from pkb.types.protocol.settings import CandidateOptions, OracleOptions
 from pkb.types.verdict import RankState
 
 
 @dataclass(frozen=True)
 class CrewSpec:
-    role: str
+    options: OracleOptions | CandidateOptions
     world_size: int
-    options: dict[str, Any] = field(default_factory=dict)
     isolate: bool = True
     preload_triton: bool = False
     extra_environment: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def role(self) -> str:
+        return self.options.role
+
+
+class CrewFailureKind(StrEnum):
+    RAISED = "error"
+    """A rank raised an exception and said so."""
+    GONE = "gone"
+    """A rank's process ended."""
+    TIMEOUT = "timeout"
+    LIMIT = "limit"
+    """A resource limit."""
+    GARBAGE = "garbage"
+    """A rank sent what is no answer."""
+
 
 class CrewFailure(Exception):
-    """A side did not answer as it should.
-
-    kind: `error` (a rank raised), `gone` (a rank's process ended), `timeout`, `limit` (a resource limit), `garbage`.
-    """
+    """A side did not answer as it should."""
 
     def __init__(
         self,
-        kind: str,
+        kind: CrewFailureKind,
         ranks: list[int],
         detail: str,
         *,
-        info: dict[str, Any] | None = None,
+        role: str,
+        rank: int | None = None,
+        error: ErrorReport | None = None,
+        limit: str = "",
         states: tuple[RankState, ...] = (),
     ) -> None:
         super().__init__(f"{kind} on ranks {ranks}: {detail}")
         self.kind, self.ranks, self.detail = kind, ranks, detail
-        self.role = ""
+        self.role = role
         """`oracle` or `candidate`: the side that failed."""
-        self.info = info or {}
+        self.rank = rank if rank is not None else next(iter(ranks), 0)
+        """The first that failed, where that is known."""
+        self.error = error
+        """What it raised."""
+        self.limit = limit
+        """Name of the resource that was exceeded."""
         self.states = states
 
-
-def whole_number(claimed: object) -> int:
-    """A reported number, or the largest there is: what a rank reports may be anything."""
-    return claimed if type(claimed) is int else 1 << 62
+    @property
+    def trace(self) -> str:
+        return self.error.trace if self.error else ""
 
 
 def _signal_name(number: int) -> str:

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.oracle_only.world import OracleWorld, failure_words, running
 from pkb.problems.base import Problem
 from pkb.types.lint import LintRow
+from pkb.types.protocol.commands import DrawSpec, Lint
+from pkb.types.protocol.replies import LintRows, NullScore
 
 CASE_LIMIT_S = 300.0
 BROKEN = "the case itself"
@@ -48,9 +49,8 @@ def _cases(
 
 
 def _lint_case(world: OracleWorld, problem: Problem, size: str, dtype: str) -> list[LintRow]:
-    case = {"do": "lint", "problem": problem.stem, "size": size, "dtype": dtype, "upstream": False}
     try:
-        answers = world.ask(problem.layout, case, timeout_s=CASE_LIMIT_S)
+        answers = world.ask(problem.layout, Lint(DrawSpec(problem.stem, size, dtype)), timeout_s=CASE_LIMIT_S)
     except CrewFailure as failure:  # a case that cannot be linted proves nothing, and the others still can be
         return [
             LintRow(
@@ -61,18 +61,16 @@ def _lint_case(world: OracleWorld, problem: Problem, size: str, dtype: str) -> l
     return _rows(problem, size, world.world_size, dtype, answers)
 
 
-def _rows(
-    problem: Problem, size: str, world_size: int, dtype: str, answers: dict[int, dict[str, Any]]
-) -> list[LintRow]:
+def _rows(problem: Problem, size: str, world_size: int, dtype: str, answers: dict[int, LintRows]) -> list[LintRow]:
     """A null candidate passes only if it passes on every rank, so its margin is the largest ratio over the ranks."""
-    by_rank = [{row["null"]: row for row in answers[rank]["rows"]} for rank in sorted(answers)]
+    by_rank = [{row.null: row for row in answers[rank].rows} for rank in sorted(answers)]
     honest = max(_ratio(rows["honest"]) for rows in by_rank)
     found = []
     for null in by_rank[0]:
         if null == "honest":
             continue
         margin = max(_ratio(rows[null]) for rows in by_rank)
-        note = "; ".join(dict.fromkeys(rows[null]["note"] for rows in by_rank if rows[null]["note"]))
+        note = "; ".join(dict.fromkeys(rows[null].note for rows in by_rank if rows[null].note))
         found.append(
             LintRow(
                 problem_id=problem.id,
@@ -90,5 +88,5 @@ def _rows(
     return found
 
 
-def _ratio(row: dict[str, Any]) -> float:
-    return math.inf if row["ratio"] is None else float(row["ratio"])
+def _ratio(row: NullScore) -> float:
+    return math.inf if row.ratio is None else row.ratio

@@ -8,13 +8,27 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.oracle_only.world import OracleWorld, failure_words, running
 from pkb.platforms.base import Platform
 from pkb.platforms.cuda import gpus
 from pkb.types.errors import UserError
+from pkb.types.protocol.commands import (
+    Command,
+    Crowd,
+    Effort,
+    Pattern,
+    ProbeLatency,
+    ProbeLink,
+    ProbeMatrix,
+    ProbeMemory,
+    ProbeOpen,
+)
+from pkb.types.protocol.replies import ProbeFacts, ProbeOpened, ProbeRows, Reply
+
+R = TypeVar("R", bound=Reply)
 
 PART_LIMIT_S = 90.0
 OPEN_LIMIT_S = 180.0
@@ -34,7 +48,7 @@ class Size:
     step: int
     """Factor from one message size to the next."""
     blocks: list[int]
-    effort: dict[str, float]
+    effort: Effort
 
     def message_sizes(self, limit: int) -> list[int]:
         sizes = [4 * KIB]
@@ -44,16 +58,13 @@ class Size:
 
 
 def size_for(device: str, *, quick: bool) -> Size:
-    def effort(repeats: int, batch_ms: float, most_calls: int) -> dict[str, float]:
-        return {"repeats": repeats, "batch_ms": batch_ms, "most_calls": most_calls}
-
     if device == "cuda" and quick:
-        return Size([4096], 256 * MIB, 64 * MIB, 16, [1, 4, 16], effort(3, 3, 100))
+        return Size([4096], 256 * MIB, 64 * MIB, 16, [1, 4, 16], Effort(3, 3, 100))
     if device == "cuda":
-        return Size([2048, 4096, 8192], 512 * MIB, 256 * MIB, 4, [1, 2, 4, 8, 16, 32, 64], effort(5, 10, 400))
+        return Size([2048, 4096, 8192], 512 * MIB, 256 * MIB, 4, [1, 2, 4, 8, 16, 32, 64], Effort(5, 10, 400))
     if quick:
-        return Size([256], 16 * MIB, 4 * MIB, 16, [], effort(3, 5, 200))
-    return Size([256, 512, 1024], 64 * MIB, 16 * MIB, 4, [], effort(5, 20, 400))
+        return Size([256], 16 * MIB, 4 * MIB, 16, [], Effort(3, 5, 200))
+    return Size([256, 512, 1024], 64 * MIB, 16 * MIB, 4, [], Effort(5, 20, 400))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +101,7 @@ class Probe:
     seconds: float
     note: str
     """What the platform's times do not say."""
-    facts: dict[str, Any]
+    facts: ProbeFacts
     rows: list[Row]
     left_out: dict[str, str] = field(default_factory=dict)
 
@@ -113,6 +124,14 @@ def probe(
         return _Run(world, place, quick=quick, progress=progress).all()
 
 
+class _Part(NamedTuple):
+    kind: Literal["matrix", "memory", "link", "latency"]
+    """Of its rows."""
+    command: ProbeMatrix | ProbeMemory | ProbeLink | ProbeLatency
+    what: str
+    """Shown meanwhile."""
+
+
 class _Run:
     def __init__(
         self, world: OracleWorld, platform: Platform, *, quick: bool, progress: Callable[[str], None]
@@ -125,12 +144,13 @@ class _Run:
     def all(self) -> Probe:
         began = time.monotonic()
         size = self._size
-        opening = {"part": "open", "effort": size.effort, "half_bytes": size.half_bytes, "dtypes": list(DTYPES)}
+        opening = ProbeOpen(size.effort, size.half_bytes, DTYPES)
         opened = self._ask(opening, what=f"starting {self._ranks} ranks", limit_s=OPEN_LIMIT_S)[0]
-        facts = dict(opened["facts"])
+        facts = opened.facts
         rows: list[Row] = []
-        for kind, message, what in self._parts(facts, opened):
-            rows += combine(kind, message.get("who", ""), self._ask(message, what=what))
+        for part in self._parts(opened):
+            who = getattr(part.command, "who", "")
+            rows += combine(part.kind, who, self._ask(part.command, what=part.what))
         found = gpus() if self._platform.device == "cuda" else ()
         return Probe(
             platform=self._platform.name, ranks=self._ranks, quick=self._quick,
@@ -139,70 +159,68 @@ class _Run:
             note=self._platform.note, facts=facts, rows=rows, left_out=self._left_out,
         )  # fmt: skip
 
-    def _parts(self, facts: dict[str, Any], opened: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
-        """Kind of row, message to the ranks, and what to show meanwhile. What cannot be measured here is noted on the way."""
+    def _parts(self, opened: ProbeOpened) -> Iterator["_Part"]:
+        """What cannot be measured here is noted on the way."""
         cuda, size = self._platform.device == "cuda", self._size
-        crowds = ("alone", "together")
-        message: dict[str, Any]
+        crowds: tuple[Crowd, ...] = ("alone", "together")
         for dtype in DTYPES:
-            if why := opened["no_product"].get(dtype):
+            if why := opened.no_product.get(dtype):
                 self._left_out[f"matrix {dtype}"] = why
                 continue
             for who in crowds:
-                message = {"part": "matrix", "dtype": dtype, "sides": size.sides, "who": who}
-                yield "matrix", message, f"{dtype} products, {who}"
+                yield _Part("matrix", ProbeMatrix(dtype, tuple(size.sides), who), f"{dtype} products, {who}")
         for who in crowds:
             sharers = self._ranks if who == "together" and self._platform.name == "virtual" else 1
-            cached = int(facts.get("l2_bytes") or 0) // (4 * sharers) // 4096 * 4096
-            message = {"part": "memory", "bytes": size.memory_bytes, "cached_bytes": cached, "who": who}
-            yield "memory", message, f"memory, {who}"
-        for way in opened["ways"]:
-            if why := self._why_not(way, facts):
+            cached = int(opened.facts.get("l2_bytes") or 0) // (4 * sharers) // 4096 * 4096
+            yield _Part("memory", ProbeMemory(size.memory_bytes, cached, who), f"memory, {who}")
+        patterns: tuple[Pattern, ...] = ("pair", "ring")
+        for way in opened.ways:
+            if why := self._why_not(way, opened.facts):
                 self._left_out[f"link {way}"] = why
                 continue
-            for who in ("pair", "ring"):
-                limit = size.half_bytes // (self._ranks if way == "multimem_store" and who == "ring" else 1)
-                sizes = size.message_sizes(limit)
-                message = {"part": "link", "way": way, "sizes": sizes, "blocks": size.blocks, "who": who}
-                yield "link", message, f"between ranks: {way}, {who}"
+            for pattern in patterns:
+                limit = size.half_bytes // (self._ranks if way == "multimem_store" and pattern == "ring" else 1)
+                sizes = tuple(size.message_sizes(limit))
+                link = ProbeLink(way, sizes, tuple(size.blocks), pattern)
+                yield _Part("link", link, f"between ranks: {way}, {pattern}")
         if not cuda:
             self._left_out |= {
                 "memory l2_read": "GPUs only",
                 "link copy_engine, tma, multimem": "GPUs only; a core copies through shared memory",
                 "latency launch_host, barrier_in_kernel": "GPUs only",
             }
-        yield "latency", {"part": "latency"}, "latency"
+        yield _Part("latency", ProbeLatency(), "latency")
 
-    def _why_not(self, way: str, facts: dict[str, Any]) -> str:
-        if way.startswith(("tma", "multimem")) and int(facts["capability"]) < 90:
+    def _why_not(self, way: str, facts: ProbeFacts) -> str:
+        if way.startswith(("tma", "multimem")) and int(facts["capability"] or 0) < 90:
             return "needs compute capability 9.0"
         if way.startswith("multimem") and not facts["multicast"]:
             return "no multicast here: it needs several GPUs on an NVSwitch"
         return ""
 
-    def _ask(self, message: dict[str, Any], *, what: str, limit_s: float = PART_LIMIT_S) -> dict[int, dict[str, Any]]:
+    def _ask(self, command: Command[R], *, what: str, limit_s: float = PART_LIMIT_S) -> dict[int, R]:
         self._progress(what)
         try:
-            return self._world.ask("world", {"do": "probe"} | message, timeout_s=limit_s)
+            return self._world.ask("world", command, timeout_s=limit_s)
         except CrewFailure as failure:
             states = "; ".join(f"rank {state.rank} {state.state}: {state.where}" for state in failure.states)
             text = f"the probe failed at {what!r}: {failure_words(failure)}" + (f" [{states}]" if states else "")
             raise UserError(text, "a wrong or missing result here is a defect of the machine or of pkb") from failure
 
 
-def combine(kind: str, who: str, answers: dict[int, dict[str, Any]]) -> list[Row]:
+def combine(kind: str, who: str, answers: dict[int, ProbeRows]) -> list[Row]:
     """Rows of all ranks, which did the same things in the same order, as one."""
     rows = []
-    for same in zip(*(answers[rank]["rows"] for rank in sorted(answers)), strict=True):
-        working = [row for row in same if row["us"]]
+    for same in zip(*(answers[rank].rows for rank in sorted(answers)), strict=True):
+        working = [row for row in same if row.us]
         # Ranks begin a repeat together; it is over when the last one is.
-        times = [max(repeat) for repeat in zip(*(row["us"] for row in working), strict=True)]
+        times = [max(repeat) for repeat in zip(*(row.us for row in working), strict=True)]
         first, middle = same[0], median(times)
         rows.append(
             Row(
-                kind=kind, name=first["name"], who=first.get("who", who), ranks=len(working), size=first["size"],
-                blocks=first.get("blocks"), time_us=middle, low_us=min(times), high_us=max(times),
-                rate=1e6 * first["work"] / middle if first["work"] else None,
+                kind=kind, name=first.name, who=first.who or who, ranks=len(working), size=first.size,
+                blocks=first.blocks, time_us=middle, low_us=min(times), high_us=max(times),
+                rate=1e6 * first.work / middle if first.work else None,
             )
         )  # fmt: skip
     return rows

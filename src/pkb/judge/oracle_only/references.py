@@ -2,15 +2,18 @@
 
 import statistics
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
 
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.oracle_only.world import OracleWorld, failure_words
 from pkb.judge.timing.measure import common_zero, cover_for
 from pkb.platforms.base import Platform
 from pkb.problems.base import Problem
+from pkb.types.protocol.commands import Command, DrawOnly, DrawSpec, Drop, FindTruth, MeasureMemory, Run, Schedule
+from pkb.types.protocol.replies import BatchReport, Reply
 
+R = TypeVar("R", bound=Reply)
 CASE_LIMIT_S = 120.0
 MEMORY_SHARE = 0.2
 """Of the platform's memory that the argument sets of one case may take."""
@@ -73,62 +76,59 @@ def _run_case(
     world: OracleWorld, platform: Platform, problem: Problem, size: str, calls: int, truth: bool
 ) -> ReferenceRow:
     dtype = problem.default_dtype
-    row: dict[str, Any] = {
-        "id": problem.id, "name": problem.name, "size": size, "ranks": world.world_size, "dtype": dtype,
-        "argument_bytes": problem.argument_bytes(size, world.world_size, dtype),
-    }  # fmt: skip
-    case = {"problem": problem.stem, "size": size, "dtype": dtype, "upstream": False}
+    row = ReferenceRow(
+        id=problem.id, name=problem.name, size=size, ranks=world.world_size, dtype=dtype,
+        argument_bytes=problem.argument_bytes(size, world.world_size, dtype),
+    )  # fmt: skip
+    spec = DrawSpec(problem.stem, size, dtype)
 
-    def ask(message: dict[str, Any]) -> dict[int, dict[str, Any]]:
-        return world.ask(problem.layout, message, timeout_s=CASE_LIMIT_S)
+    def ask(command: Command[R]) -> dict[int, R]:
+        return world.ask(problem.layout, command, timeout_s=CASE_LIMIT_S)
 
-    def draw(slot: int) -> None:
-        ask({"do": "draw", "slot": slot, "call": slot, "keep": True, "send": False, **case})
-
-    def run(slots: list[int], **options: Any) -> dict[int, dict[str, Any]]:
-        return ask({"do": "run", "schedule": {"slots": slots, "aligned": True, **options}})
+    def run(slots: tuple[int, ...], *, cover_us: float = 0.0) -> dict[int, BatchReport]:
+        return ask(Run(Schedule(slots, aligned=True, cover_us=cover_us)))
 
     def peaks() -> list[int]:
-        return [answer["peak_bytes"] for answer in ask({"do": "memory", "reset": False}).values()]
+        return [answer.peak_bytes for answer in ask(MeasureMemory(reset=False)).values()]
 
     try:
-        ask({"do": "drop"})
-        ask({"do": "memory", "reset": True})
-        draw(0)
-        run([0])
+        ask(Drop())
+        ask(MeasureMemory(reset=True))
+        ask(DrawOnly(spec, 0))
+        run((0,))
         first = peaks()
         # Arguments and outputs of all sets are held until the end, as the judge holds them.
         room = int(MEMORY_SHARE * platform.facts().memory_bytes / max(1, sum(first)))
-        row |= {"sets": (sets := max(1, min(calls, room)))}
+        row = replace(row, sets=(sets := max(1, min(calls, room))))
         for slot in range(1, sets):
-            draw(slot)
-        slots = [call % sets for call in range(calls)]
+            ask(DrawOnly(spec, slot))
+        slots = tuple(call % sets for call in range(calls))
         warm = run(slots)
-        cover_us = cover_for(max(max(answer["host_us"]) for answer in warm.values()))
-        answers = run(slots, cover_us=cover_us if platform.device == "cuda" else 0.0)
-        ask({"do": "drop"})
+        cover_us = cover_for(max(max(report.host_us) for report in warm.values()))
+        reports = run(slots, cover_us=cover_us if platform.device == "cuda" else 0.0)
+        ask(Drop())
     except CrewFailure as failure:
-        return ReferenceRow(**row, error=failure_words(failure))
-    if not common_zero(answers):
-        return ReferenceRow(**row, error="the ranks did not begin together: the machine is too busy to take times")
+        return replace(row, error=failure_words(failure))
+    if not common_zero(reports):
+        return replace(row, error="the ranks did not begin together: the machine is too busy to take times")
     if truth:
         try:
-            ask({"do": "memory", "reset": True})
-            draw(0)
-            ask({"do": "truth", "slots": [0]})
-            row |= {"truth_peak_bytes": sum(peaks())}
-            ask({"do": "drop"})
+            ask(MeasureMemory(reset=True))
+            ask(DrawOnly(spec, 0))
+            ask(FindTruth((0,)))
+            row = replace(row, truth_peak_bytes=sum(peaks()))
+            ask(Drop())
         except CrewFailure as failure:
-            row |= {"truth_error": failure_words(failure)}
+            row = replace(row, truth_error=failure_words(failure))
     times = [
-        (max(a["calls"][call][1] for a in answers.values()) - min(a["calls"][call][0] for a in answers.values())) / 1e3
-        for call in range(calls)
+        (max(end for _, end, _ in stamps) - min(start for start, _, _ in stamps)) / 1e3
+        for stamps in zip(*(report.calls for report in reports.values()), strict=True)
     ]
-    return ReferenceRow(
-        **row,
+    return replace(
+        row,
         time_us=statistics.median(times),
         spread_us=(min(times), max(times)),
-        host_us=max(statistics.median(answer["host_us"]) for answer in answers.values()),
+        host_us=max(statistics.median(report.host_us) for report in reports.values()),
         peak_bytes=max(first),
         all_ranks_peak_bytes=sum(first),
     )

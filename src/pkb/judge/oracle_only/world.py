@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewFailure, CrewSpec
@@ -14,7 +14,11 @@ from pkb.platforms.base import Platform
 from pkb.platforms.device_lock import devices_of, hold
 from pkb.platforms.registry import create
 from pkb.problems.layouts import groups
+from pkb.types.protocol.commands import Command, Open
+from pkb.types.protocol.replies import Reply
+from pkb.types.protocol.settings import OracleOptions
 
+R = TypeVar("R", bound=Reply)
 START_LIMIT_S = 180.0
 OPEN_LIMIT_S = 120.0
 
@@ -54,15 +58,14 @@ class OracleWorld:
         if crew is not None:
             crew.kill()
 
-    def ask(self, layout: str, message: dict[str, Any], *, timeout_s: float) -> dict[int, dict[str, Any]]:
+    def ask(self, layout: str, command: Command[R], *, timeout_s: float) -> dict[int, R]:
         """One question to all ranks, for a problem of this layout; its groups are made once."""
         try:
             crew = self._started()
             if layout not in self._opened:
-                opening = {"do": "open", "name": layout, "layout": groups(layout, self.world_size)}
-                crew.ask(opening, timeout_s=OPEN_LIMIT_S)
+                crew.ask(Open.of(layout, groups(layout, self.world_size)), timeout_s=OPEN_LIMIT_S)
                 self._opened.add(layout)
-            return crew.ask(message, timeout_s=timeout_s)
+            return crew.ask(command, timeout_s=timeout_s)
         except CrewFailure:
             self.close()
             raise
@@ -83,8 +86,7 @@ class OracleWorld:
         return self._crew
 
     def _start(self) -> None:
-        options = {"secret": secrets.token_hex(32), "problems_folder": self._folder}
-        spec = CrewSpec("oracle", self.world_size, options=options)
+        spec = CrewSpec(OracleOptions(secrets.token_hex(32), self._folder), self.world_size)
         self._crew = Crew(spec, self._platform, Limits(memory_bytes=UNLIMITED))
         self._crew.launch()
         self._crew.await_ready(timeout_s=START_LIMIT_S)
@@ -92,7 +94,7 @@ class OracleWorld:
 
 def failure_words(failure: CrewFailure) -> str:
     """One line: who, what, and the last line of ours that it passed."""
-    trace = str(failure.info.get("trace", "")).strip().splitlines()
-    kind = failure.info.get("type", failure.kind)
+    trace = failure.trace.strip().splitlines()
+    kind = failure.error.type if failure.error else failure.kind
     where = f" ({trace[-2].strip()})" if len(trace) > 1 else ""
     return " ".join(f"{kind} on ranks {failure.ranks}: {failure.detail}{where}".split())[:600]

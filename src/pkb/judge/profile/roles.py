@@ -98,11 +98,6 @@ def role_of(name: str, kind: str, expected: Expected) -> Named:
     return Named(Role.COMMUNICATION) if base in _TORCH_SIGNAL else Named(Role.COMPUTE)
 
 
-def is_library(name: str) -> bool:
-    """As the rank's own observation counts it (`LIBRARY_MARKS` in rank/observe.py)."""
-    return "nccl" in name or "nvshmem" in name
-
-
 def is_peer_copy(name: str) -> bool:
     return name.startswith("Memcpy PtoP")
 

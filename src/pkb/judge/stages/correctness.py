@@ -2,16 +2,14 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pkb.judge.budgets import affordable_trials
-from pkb.judge.decision import Decided
-from pkb.judge.exchange import CallBytes, Case, Exchange
-from pkb.judge.reports import count, mapping
+from pkb.judge.decision import Decided, bad_output
+from pkb.judge.exchange import CallBytes, Exchange, Reports
 from pkb.types.difference import rank_words
+from pkb.types.protocol.commands import DrawSpec, Schedule
 from pkb.types.verdict import Communication, Evidence, Failure, FailureKind, Mismatch, Stage, Verdict
-
-Answers = dict[int, dict[str, Any]]
 
 
 class Checked(NamedTuple):
@@ -27,7 +25,7 @@ class Checked(NamedTuple):
 
 def check_calls(
     exchange: Exchange,
-    case: Case,
+    spec: DrawSpec,
     *,
     trials: int,
     words: str,
@@ -44,14 +42,14 @@ def check_calls(
     trial = 0
     while trial < trials:
         progress(f"correctness: {words}, call {trial + 1} of {trials}")
-        slots = exchange.deliver(case, 1)
+        slots = exchange.deliver(spec, 1)
         last = trial == trials - 1
         start = time.perf_counter()
-        answers = exchange.run_candidate(
-            slots, inspect=True, profile=last and observe, extra_s=first_call_extra_s if trial == 0 else 0.0
+        reports = exchange.run_candidate(
+            Schedule(slots), inspect=True, profile=last and observe, extra_s=first_call_extra_s if trial == 0 else 0.0
         )
         first_call_us = first_call_us or 1e6 * (time.perf_counter() - start)
-        check_conduct(answers, Stage.CORRECTNESS)
+        check_conduct(reports, Stage.CORRECTNESS)
         call_bytes = exchange.know_truth(slots)
         outcome = exchange.compare(slots, words=f"{words}, trial {trial}")
         if outcome.rejected:
@@ -60,17 +58,11 @@ def check_calls(
             raise wrong(outcome.mismatch, Stage.CORRECTNESS)
         worst = max(worst, outcome.worst_ratio)
         if last:
-            seen = communication(answers)
+            seen = communication(reports)
         exchange.drop()
         trial += 1
         trials = affordable_trials(trials, argument_bytes=argument_bytes, output_bytes=call_bytes.outputs)
     return Checked(seen, worst, first_call_us, call_bytes, trials)
-
-
-def bad_output(what: str, stage: Stage) -> Decided:
-    """A result that cannot be compared has not been right."""
-    evidence = Evidence(failure=Failure(FailureKind.BAD_OUTPUT, what))
-    return Decided(Verdict.REJECTED, stage, f"an output is {what}; plain tensors are expected", evidence)
 
 
 def wrong(mismatch: Mismatch, stage: Stage) -> Decided:
@@ -82,11 +74,10 @@ def wrong(mismatch: Mismatch, stage: Stage) -> Decided:
     )
 
 
-def check_conduct(answers: Answers, stage: Stage) -> None:
+def check_conduct(reports: Reports, stage: Stage) -> None:
     """Arguments must be left as they were, and results must have memory of their own."""
-    for rank, answer in answers.items():
-        changed = [slot for slot, yes in mapping(answer, "changed", rank=rank, stage=stage).items() if yes]
-        if changed:
+    for rank, report in reports.items():
+        if any(report.changed):
             raise Decided(
                 Verdict.REJECTED,
                 stage,
@@ -96,8 +87,7 @@ def check_conduct(answers: Answers, stage: Stage) -> None:
                     failure=Failure(FailureKind.CHANGED_ARGUMENTS, "an argument has other contents", rank),
                 ),
             )
-        aliases = mapping(answer, "aliases", rank=rank, stage=stage).values()
-        shared = [str(name) for names in aliases if isinstance(names, list) for name in names]
+        shared = [name for names in report.aliases for name in names]
         if shared:
             raise Decided(
                 Verdict.REJECTED,
@@ -110,11 +100,11 @@ def check_conduct(answers: Answers, stage: Stage) -> None:
             )
 
 
-def communication(answers: Answers) -> Communication:
+def communication(reports: Reports) -> Communication:
     """`library` if any rank called a collective, `custom` if any rank took a peer's memory, else `none`."""
-    observed = [seen for answer in answers.values() if isinstance(seen := answer.get("observed"), dict)]
-    if any(count(seen.get("collectives")) or seen.get("library_events") for seen in observed):
+    observed = [report.observed for report in reports.values() if report.observed is not None]
+    if any(seen.collectives or seen.library_events for seen in observed):
         return Communication.LIBRARY
-    if any(count(seen.get("symmetric")) or count(seen.get("peer_copies")) for seen in observed):
+    if any(seen.symmetric or seen.peer_copies for seen in observed):
         return Communication.CUSTOM
     return Communication.NONE

@@ -6,13 +6,12 @@ passed the correctness stage and fails here has a race, and the scenario says of
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from pkb.judge.decision import Decided
-from pkb.judge.exchange import Case, Exchange
-from pkb.judge.stages.correctness import bad_output
+from pkb.judge.decision import Decided, bad_output
+from pkb.judge.exchange import Exchange
 from pkb.types.difference import Mismatch, Pattern, rank_words
+from pkb.types.protocol.commands import DrawSpec, Poison, Schedule
 from pkb.types.verdict import Evidence, RaceKind, Stage, Verdict
 
 
@@ -57,7 +56,7 @@ SCENARIOS = (
 
 
 def provoke(
-    exchange: Exchange, case: Case, *, calls: int, repeats: int, on_gpu: bool, progress: Callable[[str], None]
+    exchange: Exchange, spec: DrawSpec, *, calls: int, repeats: int, on_gpu: bool, progress: Callable[[str], None]
 ) -> list[str]:
     """Run all scenarios; the names of those that were passed."""
     passed = []
@@ -67,24 +66,34 @@ def provoke(
             continue
         for repeat in range(repeats):
             progress(f"races: {scenario.words} ({repeat + 1} of {repeats})")
-            _run(exchange, case, scenario, calls, repeat, source)
+            _run(exchange, spec, scenario, calls, repeat, source)
         passed.append(scenario.name)
     return passed
 
 
-def _run(exchange: Exchange, case: Case, scenario: Scenario, calls: int, repeat: int, source: random.Random) -> None:
+def _run(
+    exchange: Exchange, spec: DrawSpec, scenario: Scenario, calls: int, repeat: int, source: random.Random
+) -> None:
     if scenario.poison:
-        exchange.candidate.ask({"do": "poison"}, timeout_s=120)
-    slots = exchange.deliver(case, calls)
+        exchange.candidate.ask(Poison(), timeout_s=120)
+    slots = exchange.deliver(spec, calls)
     world_size = exchange.candidate.spec.world_size
-    per_rank: dict[int, dict[str, Any]] = {rank: {} for rank in range(world_size)}
-    for name, span in (("late_host_us", scenario.late_host_us), ("late_device_us", scenario.late_device_us)):
-        if span[1]:
-            for rank in range(world_size):  # the late rank rotates from call to call
-                per_rank[rank][name] = [
-                    source.uniform(*span) if (call + repeat) % world_size == rank else 0.0 for call in range(calls)
-                ]
-    exchange.run_candidate(slots, per_rank=per_rank, overwrite=scenario.overwrite)
+    common = Schedule(slots, overwrite=scenario.overwrite)
+
+    def delays(rank: int, span: tuple[float, float]) -> tuple[float, ...]:
+        """The late rank rotates from call to call."""
+        late = [source.uniform(*span) if (call + repeat) % world_size == rank else 0.0 for call in range(calls)]
+        return tuple(late) if span[1] else ()
+
+    late = {
+        rank: replace(
+            common,
+            late_host_us=delays(rank, scenario.late_host_us),
+            late_device_us=delays(rank, scenario.late_device_us),
+        )
+        for rank in range(world_size)
+    }
+    exchange.run_candidate(common, late=late)
     outcome = exchange.check(slots, words=scenario.words)
     if outcome.rejected:
         raise bad_output(outcome.rejected, Stage.RACES)

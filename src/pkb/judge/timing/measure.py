@@ -12,19 +12,26 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 from pkb.judge.decision import Decided
-from pkb.judge.exchange import Case, Exchange, Outcome
+from pkb.judge.exchange import Exchange, Outcome, Reports
 from pkb.judge.stages.correctness import communication
 from pkb.judge.timing.statistics import Claim, ClockCheck, Rounds, check_clock, median, quantile, speedup
 from pkb.types.plan import Plan
+from pkb.types.protocol.commands import DrawSpec, Schedule
+from pkb.types.protocol.replies import BatchReport, Stamps
 from pkb.types.verdict import Communication, Decision, Evidence, Failure, FailureKind, Stage, Timing, Verdict
 
-Runner = Callable[..., dict[int, dict[str, Any]]]
 MAX_COVER_US = 5_000.0
 EMPTY_BATCHES = 3
 """In each round: what a batch costs beside its calls must be known better than the calls themselves."""
+
+
+class Runner(Protocol):
+    """`Exchange.run_oracle` or `Exchange.run_candidate`."""
+
+    def __call__(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports: ...
 
 
 @dataclass
@@ -47,7 +54,7 @@ class Side:
 
 def measure(
     exchange: Exchange,
-    case: Case,
+    spec: DrawSpec,
     *,
     plan: Plan,
     calls: int,
@@ -62,7 +69,7 @@ def measure(
     reference, candidate = Side(), Side()
     empty_us: list[float] = []
     progress(f"timing: {plan.warmup_calls} warm-up calls")
-    needed_us = _warm_up(exchange, case, plan, calls)
+    needed_us = _warm_up(exchange, spec, plan, calls)
     cover_us = needed_us if on_gpu else 0.0  # a CPU has no queue to fill
     source = random.SystemRandom()
     seen = Communication.NONE
@@ -70,12 +77,12 @@ def measure(
     together: list[bool] = []  # by round: all ranks of the reference counted from the same moment
     while sum(together) < rounds and len(together) < 2 * rounds:
         progress(f"timing: round {sum(together) + 1} of {rounds}")
-        schedule: dict[str, Any] = {"aligned": True, "digests": True, "cover_us": cover_us}
-        slots = exchange.deliver(case, calls, keep=True)
+        slots = exchange.deliver(spec, calls, keep=True)
+        schedule = Schedule(slots, aligned=True, digests=True, cover_us=cover_us)
         answers = {}
         for side, run in sides:
             answers[side is candidate] = _timed(
-                partial(run, slots, extra_s=30, **schedule), side, calls, judged=side is candidate
+                partial(run, schedule, extra_s=30), side, calls, judged=side is candidate
             )
         # If not, its times are too long, which would be to the candidate's credit. What the candidate says of its own zero can
         # only harm it, and is not asked: it could have its slow rounds left out.
@@ -85,7 +92,7 @@ def measure(
         # fingerprints came with its times, so that it gains nothing by the wait.
         _verify(exchange, slots, answers[True], plan.verify_share, source)
         exchange.drop(keep_memory=True)  # at production sizes there is no room for two batches
-        _queue(exchange, case, calls, sides, empty_us, plan.verify_share, source)
+        _queue(exchange, spec, calls, sides, empty_us, plan.verify_share, source)
         if together[-1]:
             sides.reverse()  # ABBA: drift over a pair of rounds falls on both sides alike
 
@@ -105,7 +112,7 @@ def measure(
         # Nobody is called a liar for some rounds in which the machine had other things to do.
         for number in range(rounds):
             progress(f"timing: queued calls take too long; once more, round {number + 1} of {rounds}")
-            _queue(exchange, case, calls, sides, empty_us, plan.verify_share, source)
+            _queue(exchange, spec, calls, sides, empty_us, plan.verify_share, source)
             sides.reverse()
         clock = held_against_ours()
     clock = clock._replace(confirms=clock.confirms and enough)  # it confirms no gain over times that are too long
@@ -114,7 +121,7 @@ def measure(
 
 def _queue(
     exchange: Exchange,
-    case: Case,
+    spec: DrawSpec,
     calls: int,
     sides: list[tuple[Side, Runner]],
     empty_us: list[float],
@@ -122,40 +129,34 @@ def _queue(
     source: random.Random,
 ) -> None:
     """A batch of fresh calls back to back on each side, by the judge's clock."""
-    slots = exchange.deliver(case, calls, keep=True)
+    slots = exchange.deliver(spec, calls, keep=True)
     exchange.wake()
     for _ in range(EMPTY_BATCHES):  # asked of the oracle: a candidate could take its time over nothing
-        empty_us.append(_wall_us(partial(exchange.run_oracle, [])) / calls)
+        empty_us.append(_wall_us(partial(exchange.run_oracle, Schedule(()))) / calls)
     for side, run in sides:
         exchange.wake()
-        side.wall_us.append(_wall_us(partial(run, slots, extra_s=30)) / calls)
+        side.wall_us.append(_wall_us(partial(run, Schedule(slots), extra_s=30)) / calls)
     _verify_queued(exchange, slots, share, source)
     exchange.drop(keep_memory=True)
 
 
-def _wall_us(run: Callable[[], Any]) -> float:
+def _wall_us(run: Callable[[], Reports]) -> float:
     start = time.perf_counter_ns()
     run()
     return (time.perf_counter_ns() - start) / 1e3
 
 
-def _warm_up(exchange: Exchange, case: Case, plan: Plan, calls: int) -> float:
+def _warm_up(exchange: Exchange, spec: DrawSpec, plan: Plan, calls: int) -> float:
     """Plain calls to warm clocks and caches of both sides, then one round like the timed ones, which leaves the allocator
     with the memory that a round needs. Returns how long the device must be kept busy to cover the host's part of a call."""
-    slots = exchange.deliver(case, calls, keep=True)
-    repeated = [slots[i % len(slots)] for i in range(plan.warmup_calls)]
+    slots = exchange.deliver(spec, calls, keep=True)
+    repeated = Schedule(tuple(slots[i % len(slots)] for i in range(plan.warmup_calls)))
     exchange.run_oracle(repeated)
     exchange.run_candidate(repeated, extra_s=60)
     exchange.drop(keep_memory=True)
-    slots = exchange.deliver(case, calls, keep=True)
-    host_us = []
-    for answers in (
-        exchange.run_oracle(slots, aligned=True, digests=True),
-        exchange.run_candidate(slots, aligned=True, digests=True, extra_s=60),
-    ):
-        for answer in answers.values():
-            spent = [float(us) for us in answer.get("host_us", []) if isinstance(us, int | float)]
-            host_us.append(statistics.median(spent) if spent else 0.0)
+    timed = Schedule(exchange.deliver(spec, calls, keep=True), aligned=True, digests=True)
+    both = exchange.run_oracle(timed), exchange.run_candidate(timed, extra_s=60)
+    host_us = [statistics.median(report.host_us) for reports in both for report in reports.values()]
     exchange.drop(keep_memory=True)
     return cover_for(max(host_us))
 
@@ -165,20 +166,18 @@ def cover_for(host_us: float) -> float:
     return min(MAX_COVER_US, 1.5 * host_us + 50.0)
 
 
-def _timed(
-    run: Callable[[], dict[int, dict[str, Any]]], side: Side, calls: int, *, judged: bool
-) -> dict[int, dict[str, Any]]:
+def _timed(run: Callable[[], Reports], side: Side, calls: int, *, judged: bool) -> Reports:
     start = time.perf_counter_ns()
-    answers = run()
+    reports = run()
     wall_us = (time.perf_counter_ns() - start) / 1e3
-    stamps = {rank: _stamps(rank, answer, calls, judged=judged) for rank, answer in answers.items()}
+    stamps = {rank: _stamps(rank, report, judged=judged) for rank, report in reports.items()}
     times, settled = [], []
     for call in range(calls):
         marks = [stamps[rank][call] for rank in stamps]
         times.append((max(end for _, end, _ in marks) - min(begin for begin, _, _ in marks)) / 1e3)
         settled.append(max(quiet - end for _, end, quiet in marks) / 1e3)
     # Without a common zero times are too long, and whoever reports that loses by it.
-    if sum(times) > wall_us * 1.05 and common_zero(answers):
+    if sum(times) > wall_us * 1.05 and common_zero(reports):
         raise Decided(
             Verdict.REJECTED if judged else Verdict.HARNESS_ERROR,
             Stage.TIMING,
@@ -187,45 +186,31 @@ def _timed(
         )
     side.calls_us.append(times)
     side.settled_us.append(settled)
-    side.host_us.append([_slowest_host(answers, call) for call in range(calls)])
-    return answers
+    side.host_us.append([max(report.host_us[call] for report in reports.values()) for call in range(calls)])
+    return reports
 
 
-def common_zero(answers: dict[int, dict[str, Any]]) -> bool:
+def common_zero(reports: Reports) -> bool:
     """Whether the ranks say that their stamps count from the same moment; otherwise they are too late."""
-    return all(answer.get("common_zero", True) for answer in answers.values())
+    return all(report.common_zero for report in reports.values())
 
 
-def _slowest_host(answers: dict[int, dict[str, Any]], call: int) -> float:
-    spent = [answer.get("host_us", []) for answer in answers.values()]
-    numbers = [times[call] for times in spent if isinstance(times, list) and len(times) > call]
-    return max((float(us) for us in numbers if isinstance(us, int | float) and us >= 0), default=0.0)
-
-
-def _stamps(rank: int, answer: dict[str, Any], calls: int, *, judged: bool) -> list[tuple[int, int, int]]:
-    """The claimed start, end and settling of each call: whole numbers in order, or the report is refused."""
-    claimed = answer.get("calls")
-    good = isinstance(claimed, list) and len(claimed) == calls
-    good = good and all(
-        isinstance(c, list) and len(c) == 3 and all(type(n) is int for n in c) and c[0] < c[1] <= c[2]
-        for c in claimed or []
-    )
-    if not good:
+def _stamps(rank: int, report: BatchReport, *, judged: bool) -> tuple[Stamps, ...]:
+    """The claimed start, end and settling of each call: in order, or the report is refused."""
+    if not all(start < end <= settled for start, end, settled in report.calls):
         raise Decided(
             Verdict.REJECTED if judged else Verdict.HARNESS_ERROR,
             Stage.TIMING,
             f"rank {rank} of the {'candidate' if judged else 'reference'} reported impossible times",
             Evidence(
                 failing_ranks=(rank,) if judged else (),
-                failure=Failure(FailureKind.CLOCK, "times missing, negative or out of order", rank),
+                failure=Failure(FailureKind.CLOCK, "times out of order", rank),
             ),
         )
-    return [(c[0], c[1], c[2]) for c in claimed or []]
+    return report.calls
 
 
-def _verify(
-    exchange: Exchange, slots: list[int], answers: dict[int, dict[str, Any]], share: float, source: random.Random
-) -> None:
+def _verify(exchange: Exchange, slots: tuple[int, ...], reports: Reports, share: float, source: random.Random) -> None:
     """Compare a share of the timed outputs, chosen now, and hold the ranks to the fingerprints they gave for all of them."""
     chosen = _chosen(slots, share, source)
     exchange.release()
@@ -233,8 +218,7 @@ def _verify(
     if outcome.rejected or outcome.mismatch:
         raise _wrong_when_timed(outcome)
     for (slot, rank), digest in outcome.digests.items():
-        claimed = answers[rank].get("digests", [])
-        if len(claimed) != len(slots) or claimed[slots.index(slot)] != digest:
+        if reports[rank].digests[slots.index(slot)] != digest:
             raise Decided(
                 Verdict.REJECTED,
                 Stage.TIMING,
@@ -243,7 +227,7 @@ def _verify(
             )
 
 
-def _verify_queued(exchange: Exchange, slots: list[int], share: float, source: random.Random) -> None:
+def _verify_queued(exchange: Exchange, slots: tuple[int, ...], share: float, source: random.Random) -> None:
     """A share of the queued calls, chosen now: what confirms a time must have done the work too."""
     chosen = _chosen(slots, share, source)
     exchange.release()
@@ -252,7 +236,7 @@ def _verify_queued(exchange: Exchange, slots: list[int], share: float, source: r
         raise _wrong_when_timed(outcome)
 
 
-def _chosen(slots: list[int], share: float, source: random.Random) -> list[int]:
+def _chosen(slots: tuple[int, ...], share: float, source: random.Random) -> list[int]:
     return source.sample(slots, max(1, math.ceil(share * len(slots))))
 
 

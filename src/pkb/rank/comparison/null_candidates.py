@@ -7,6 +7,7 @@ truth, and by how much.
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -18,6 +19,10 @@ from pkb.problems.base import DTYPES, Problem, tensors_in
 from pkb.problems.compare import Context
 from pkb.rank.comparison.truth import outcome, rules_for
 from pkb.rank.trees import describe
+from pkb.types.protocol.commands import DrawSpec
+from pkb.types.protocol.replies import NullScore
+
+Arguments = dict[str, Any]
 
 NULLS = (
     "zeros", "constant", "own_input", "own_shard", "no_communication", "previous_call", "uninitialised", "only_rank_0",
@@ -30,17 +35,17 @@ CALLS_FOR_FEW = 4
 judged by several, and so are these."""
 
 
-def lint_case(rank: Any, case: dict[str, Any]) -> list[dict[str, Any]]:
+def lint_case(rank: Any, spec: DrawSpec) -> list[NullScore]:
     """One row per null candidate: its ratio of error to tolerance on this rank (infinite as None)."""
-    problem: Problem = rank.registry.get(case["problem"])
+    problem: Problem = rank.registry.get(spec.problem)
 
-    def fresh(call: int) -> dict[str, Any]:
-        return rank.with_groups(rank.draw_arguments(case | {"call": call}))
+    def fresh(call: int) -> Arguments:
+        return rank.with_groups(rank.draw_arguments(spec, call))
 
     def context_of(call: int) -> Context:
         return Context(
-            arguments=rank.draw_arguments(case | {"call": call}), rank=rank.config.rank,
-            world_size=rank.config.world_size, dtype=DTYPES[case["dtype"]],
+            arguments=rank.draw_arguments(spec, call), rank=rank.config.rank,
+            world_size=rank.config.world_size, dtype=DTYPES[spec.dtype],
         )  # fmt: skip
 
     truths = [rank.truth_of(problem, partial(fresh, call), upstream=False) for call in range(2)]
@@ -69,30 +74,30 @@ def lint_case(rank: Any, case: dict[str, Any]) -> list[dict[str, Any]]:
     rows["constant"] = _worst(map(_score, repeat(problem), truths, guesses, contexts))
     older = [partial(_native, t.tree, t.dtypes) for t in truths[1:]]
     rows["previous_call"] = _worst(map(_score, repeat(problem), truths[:-1], older, contexts[:-1]))
-    return [{"null": name, **rows[name]} for name in (*NULLS, "honest")]
+    return [replace(rows[name], null=name) for name in (*NULLS, "honest")]
 
 
-def _worst(scores: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _worst(scores: Iterable[NullScore]) -> NullScore:
     """Of several calls the one that it misses most: passing means passing all of them."""
-    return max(scores, key=lambda score: math.inf if score["ratio"] is None else score["ratio"])
+    return max(scores, key=lambda score: math.inf if score.ratio is None else score.ratio)
 
 
-def _score(problem: Problem, truth: Any, make: Callable[[], Any], context: Context) -> dict[str, Any]:
+def _score(problem: Problem, truth: Any, make: Callable[[], Any], context: Context) -> NullScore:
     """The smallest and largest ratio over the outputs: a null passes a rank only if its largest ratio is at most 1."""
     try:
         output = make()
     except Exception as error:  # a null candidate that raises has not passed; the row says why
-        return {"ratio": None, "note": f"raises {type(error).__name__}"}
+        return NullScore("", None, f"raises {type(error).__name__}")
     got = describe(output)[1]
     want = describe(truth.tree)[1]
     if [t.shape for t in got] != [t.shape for t in want] or [t.dtype for t in got] != truth.dtypes:
-        return {"ratio": None, "note": "wrong shape or dtype"}
+        return NullScore("", None, "wrong shape or dtype")
     rules = rules_for(problem, truth.tree, upstream=False)
     ratio = max((rule(w, g, context) for rule, w, g in zip(rules, want, got, strict=True)), default=math.inf)
-    return {"ratio": ratio if math.isfinite(ratio) else None, "note": ""}
+    return NullScore("", ratio if math.isfinite(ratio) else None, "")
 
 
-def _honest(problem: Problem, values: dict[str, Any]) -> Any:
+def _honest(problem: Problem, values: Arguments) -> Any:
     """The reference itself in the native dtype: how near honest rounding comes to the limit."""
     return outcome(problem.reference, problem, values)
 
@@ -152,7 +157,7 @@ def _own_input(
     return outputs
 
 
-def _without_communication(problem: Problem, values: dict[str, Any]) -> Any:
+def _without_communication(problem: Problem, values: Arguments) -> Any:
     """On the host where integers are exchanged: an index out of range raises there, and would end a GPU's context."""
     device = next((tensor.device for tensor in describe(values)[1]), torch.device("cpu"))
     try:

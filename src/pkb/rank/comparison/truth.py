@@ -2,16 +2,36 @@
 
 import copy
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import torch
 
 from pkb.problems.base import Problem
 from pkb.problems.compare import Context, Rule, Upstream
 from pkb.rank.comparison.diagnose import diagnose
-from pkb.rank.trees import BadTree, Description, describe, unpack
-from pkb.types.difference import Difference
+from pkb.rank.trees import BadTree, describe, unpack
+from pkb.types.difference import DifferenceKind
+from pkb.types.protocol.limits import MAX_NAME, clean
+from pkb.types.protocol.replies import Comparison, Difference
+from pkb.types.protocol.trees import (
+    DictNode,
+    Dtype,
+    GroupNode,
+    ListNode,
+    Node,
+    NonFiniteNode,
+    TensorNode,
+    TupleNode,
+    ValueNode,
+)
+
+KINDS = {
+    TensorNode: "tensor", ValueNode: "value", NonFiniteNode: "value", ListNode: "list", TupleNode: "tuple", DictNode: "dict",
+    GroupNode: "group",
+}  # fmt: skip
+"""What a result may be, in words."""
 
 
 def outcome(function: Callable[..., Any], problem: Problem, values: dict[str, Any]) -> dict[str, Any]:
@@ -47,41 +67,48 @@ def rules_for(problem: Problem, truth: Any, *, upstream: bool) -> list[Rule]:
 class Unlike(NamedTuple):
     """What is not as expected before any value is looked at."""
 
-    difference: Difference
+    kind: DifferenceKind
     words: str
 
 
-def structure_difference(expected: Description, got: Any, *, where: str) -> Unlike | None:
+def structure_difference(expected: Node, got: Node, *, where: str) -> Unlike | None:
     """The first way in which the structure of an output is not the expected one, or None."""
-    if not isinstance(got, dict) or got.get("is") not in ("tensor", "value", "list", "tuple", "dict", "group"):
-        return Unlike(Difference.STRUCTURE, f"{where} is not a tensor or a list of tensors")
-    if expected["is"] != got["is"]:
-        return Unlike(Difference.STRUCTURE, f"{where} should be a {expected['is']} and is a {got['is']}")
-    if expected["is"] == "tensor":
-        dtype = expected["dtype"]
-        if got.get("shape") != expected["shape"]:
-            words = f"{where} should have shape {tuple(expected['shape'])} and has {got.get('shape')}"
-            return Unlike(Difference.SHAPE, words)
-        if got.get("dtype") != dtype:
-            return Unlike(Difference.DTYPE, f"{where} should be {dtype} and is {got.get('dtype')}")
-        return None
-    if expected["is"] == "value":
-        if expected["value"] == got.get("value"):
-            return None
-        words = f"{where} should be {expected['value']!r} and is {got.get('value')!r}"
-        return Unlike(Difference.STRUCTURE, words)
-    if expected["is"] in ("list", "tuple", "dict"):
-        mine, theirs = expected["items"], got.get("items")
-        if not isinstance(theirs, list):
-            return Unlike(Difference.STRUCTURE, f"{where} is malformed")
-        if len(mine) != len(theirs) or expected.get("keys") != got.get("keys"):
-            words = f"{where} should have {len(mine)} items and has {len(theirs)}"
-            return Unlike(Difference.STRUCTURE, words)
-        names = expected.get("keys") or range(len(mine))
-        for name, one, other in zip(names, mine, theirs, strict=True):
-            inner = f"{where}[{name}]" if where else str(name)
-            if difference := structure_difference(one, other, where=inner):
-                return difference
+    kind = KINDS.get(type(got))
+    if kind is None:
+        return Unlike(DifferenceKind.STRUCTURE, f"{where} is not a tensor or a list of tensors")
+    if KINDS[type(expected)] != kind:
+        return Unlike(DifferenceKind.STRUCTURE, f"{where} should be a {KINDS[type(expected)]} and is a {kind}")
+    match expected, got:
+        case TensorNode(), TensorNode():
+            if got.shape != expected.shape:
+                words = f"{where} should have shape {expected.shape} and has {list(got.shape)}"
+                return Unlike(DifferenceKind.SHAPE, words)
+            if got.dtype != expected.dtype:
+                return Unlike(DifferenceKind.DTYPE, f"{where} should be {expected.dtype} and is {got.dtype}")
+        case (ValueNode() | NonFiniteNode(), ValueNode() | NonFiniteNode()):
+            if expected.value != got.value:
+                words = f"{where} should be {expected.value!r} and is {got.value!r}"
+                return Unlike(DifferenceKind.STRUCTURE, words)
+        case (ListNode() | TupleNode() | DictNode(), ListNode() | TupleNode() | DictNode()):
+            return _items_difference(expected, got, where=where)
+    return None
+
+
+Items = ListNode | TupleNode | DictNode
+
+
+def _items_difference(expected: Items, got: Items, *, where: str) -> Unlike | None:
+    mine, theirs = expected.items, got.items
+    names: tuple[str, ...] = tuple(map(str, range(len(mine))))
+    same_keys = True
+    if isinstance(expected, DictNode) and isinstance(got, DictNode):
+        names, same_keys = expected.keys, expected.keys == got.keys
+    if len(mine) != len(theirs) or not same_keys:
+        return Unlike(DifferenceKind.STRUCTURE, f"{where} should have {len(mine)} items and has {len(theirs)}")
+    for name, one, other in zip(names, mine, theirs, strict=True):
+        inner = f"{where}[{name}]" if where else name
+        if difference := structure_difference(one, other, where=inner):
+            return difference
     return None
 
 
@@ -94,39 +121,39 @@ def compare_trees(
     context: Context,
     upstream: bool,
     others: dict[int, Any],
-) -> dict[str, Any]:
+) -> Comparison:
     """The worst ratio over all output tensors, with a description of the worst one."""
     expected, got = describe(truth)[1], describe(output)[1]
-    worst: dict[str, Any] = {"ok": True, "ratio": 0.0}
+    worst = 0.0
     for index, (rule, want, have) in enumerate(
         zip(rules_for(problem, truth, upstream=upstream), expected, got, strict=True)
     ):
         if want.shape != have.shape or have.dtype != native_truth_dtypes[index]:
-            return {
-                "ok": False,
-                "ratio": None,
-                "difference": Difference.SHAPE if want.shape != have.shape else Difference.DTYPE,
-                "what": f"output {index} has the wrong shape or dtype",
-                "output": str(index),
-            }
-        want = want.to(
-            have.device
-        )  # some problems return host tensors; what a candidate returned was read to the device
+            kind = DifferenceKind.SHAPE if want.shape != have.shape else DifferenceKind.DTYPE
+            return Comparison(None, Difference(str(index), f"output {index} has the wrong {kind}", kind))
+        # Some problems return host tensors; what a candidate returned was read to the device.
+        want = want.to(have.device)
         ratio = rule(want, have, context)
-        if ratio <= 1 and (worst["ratio"] is not None and ratio <= worst["ratio"]):
-            continue
         if ratio <= 1:
-            worst["ratio"] = ratio
+            worst = max(worst, ratio)
             continue
         stale = {slot: describe(other)[1][index].to(have.device) for slot, other in others.items()}
-        return {
-            "ok": False,
-            "ratio": ratio if math.isfinite(ratio) else None,
-            "output": _name(index, truth),
-            "difference": Difference.VALUES,
-            "what": "values differ",
-        } | diagnose(want, have, context=context, others=stale)
-    return worst
+        found = diagnose(want, have, context=context, others=stale)
+        difference = Difference(
+            output=_name(index, truth),
+            what="values differ",
+            kind=DifferenceKind.VALUES,
+            pattern=found["pattern"],
+            amount=found["amount"],
+            argument=clean(found["argument"], MAX_NAME),
+            first_index=tuple(found["first_index"]),
+            first_got=found["first_got"],
+            first_expected=found["first_expected"],
+            differing_fraction=found["differing_fraction"],
+            regions=tuple((name, share) for name, share in found["regions"]),
+        )
+        return Comparison(ratio if math.isfinite(ratio) else None, difference)
+    return Comparison(worst, None)
 
 
 def _name(index: int, truth: Any) -> str:
@@ -137,24 +164,26 @@ def _name(index: int, truth: Any) -> str:
 
 
 def read_output(
-    description: Any, fd: int, truth: Any, native_dtypes: list[torch.dtype], *, device: torch.device
+    description: Node, fd: int, truth: Any, native_dtypes: list[torch.dtype], *, device: torch.device
 ) -> tuple[Any, Unlike | None]:
     """The candidate's output, read only if its structure is the expected one; otherwise why not."""
-    expected = describe(truth)[0]
-    _narrow(expected, list(native_dtypes))
+    names = [str(dtype).removeprefix("torch.") for dtype in native_dtypes]
+    expected = _narrowed(describe(truth)[0], iter(names))
     difference = structure_difference(expected, description, where="")
     if difference:
         words = difference.words.removeprefix("[").replace("returned", "the result", 1)
-        return None, Unlike(difference.difference, words)
+        return None, Unlike(difference.kind, clean(words, 500))
     try:
         return unpack(description, fd, device=device), None
     except BadTree as error:
-        return None, Unlike(Difference.STRUCTURE, f"unreadable: {error}")
+        return None, Unlike(DifferenceKind.STRUCTURE, clean(f"unreadable: {error}", 500))
 
 
-def _narrow(node: Description, dtypes: list[torch.dtype]) -> None:
-    """Put the dtypes of the native reference into the description of the widened truth."""
-    if node["is"] == "tensor":
-        node["dtype"] = str(dtypes.pop(0)).removeprefix("torch.")
-    for item in node.get("items", []):
-        _narrow(item, dtypes)
+def _narrowed(node: Node, dtypes: Iterator[str]) -> Node:
+    """The description of the widened truth with the dtypes of the native reference in it."""
+    match node:
+        case TensorNode():
+            return replace(node, dtype=cast(Dtype, next(dtypes)))
+        case ListNode() | TupleNode() | DictNode():
+            return replace(node, items=tuple([_narrowed(item, dtypes) for item in node.items]))
+    return node

@@ -11,7 +11,6 @@ refuses to a process with several threads (EINVAL), and importing torch may star
 The PID, network, mount and IPC namespaces do not care. After it, that child can start no thread, only fork.
 """
 
-import contextlib
 import errno
 import fcntl
 import functools
@@ -291,19 +290,3 @@ def _limit_processes(count: int, *, outer: int) -> str:
 
 def _read_at_start(descriptor: int) -> int:
     return int(os.pread(descriptor, 32, 0))
-
-
-def wait_children(on_exit: Callable[[int, int], None], *, block: bool = True) -> bool:
-    """Collects children that have ended, orphans too, which an init must or they stay as zombies.
-
-    `on_exit(pid, status)` gets each, with the raw wait status (`os.waitstatus_to_exitcode` reads it). Blocks until
-    there are no children left, unless `block` is false: then it takes those that have ended. Returns whether any live
-    on.
-    """
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
-            if pid == 0:
-                return True
-            on_exit(pid, status)
-    return False

@@ -15,34 +15,44 @@ from pkb import kit
 from pkb.rank.probe.latency import Latency
 from pkb.rank.probe.links import CPU_WAYS, WAYS, Links, blocks_for
 from pkb.rank.probe.local import Memory, product, why_no_product
-from pkb.rank.probe.sample import Effort, Sample, Sampler, agree
+from pkb.rank.probe.sample import Sample, Sampler, agree
 from pkb.rank.server import Rank
 from pkb.rank.symmetric import memory as symmetric
+from pkb.types.protocol.commands import (
+    Command,
+    Crowd,
+    ProbeLatency,
+    ProbeLink,
+    ProbeMatrix,
+    ProbeMemory,
+    ProbeOpen,
+)
+from pkb.types.protocol.replies import ProbeFacts, ProbeOpened, ProbeRow, ProbeRows, Reply
 
 SOURCE = Path(__file__).with_name("probe.cu")
 MEET_LIMIT_S = 60.0
 SLOW_US = 50_000.0
 
 
-def answer(rank: Rank, message: dict[str, Any]) -> dict[str, Any]:
-    """Do one part. Rows are dictionaries with what was done (`work` in FLOP or bytes per call) and the times of this rank."""
+def answer(rank: Rank, command: Command[Reply]) -> ProbeOpened | ProbeRows:
+    """Do one part. Rows say what was done and the times of this rank."""
     session = _session(rank)
-    match message["part"]:
-        case "open":
-            return session.open(message)
-        case "matrix":
-            rows = session.matrix(message)
-        case "memory":
-            rows = session.memory(message)
-        case "link":
-            rows = session.link(message)
-        case "latency":
-            rows = session.latency(message)
-        case part:
-            raise ValueError(f"the probe has no part {part!r}")
+    match command:
+        case ProbeOpen():
+            return session.open(command)
+        case ProbeMatrix():
+            rows = session.matrix(command)
+        case ProbeMemory():
+            rows = session.memory(command)
+        case ProbeLink():
+            rows = session.link(command)
+        case ProbeLatency():
+            rows = session.latency()
+        case _:
+            raise TypeError(f"{type(command).__name__} is no part of the probe")
     if session.cuda:
         torch.cuda.empty_cache()
-    return {"rows": rows}
+    return ProbeRows(tuple(rows))
 
 
 @lru_cache(maxsize=1)
@@ -61,12 +71,11 @@ class Session:
         self.kernels: Any = None
         self.multiprocessors = 1
 
-    def open(self, message: dict[str, Any]) -> dict[str, Any]:
-        effort = Effort(**message["effort"])
+    def open(self, command: ProbeOpen) -> ProbeOpened:
         self.sampler = Sampler(
-            self._rank.device, effort=effort, meet=lambda: self._rank.barrier.wait(timeout_s=MEET_LIMIT_S)
+            self._rank.device, effort=command.effort, meet=lambda: self._rank.barrier.wait(timeout_s=MEET_LIMIT_S)
         )
-        facts: dict[str, Any] = {"torch": torch.__version__}
+        facts: ProbeFacts = {"torch": torch.__version__}
         if self.cuda:
             self.kernels = kit.compile(SOURCE.read_text(), name="probe")
             properties = torch.cuda.get_device_properties(self.device)
@@ -83,33 +92,33 @@ class Session:
             shared.mkdir(exist_ok=True)
             symmetric.install(shared, timeout_s=MEET_LIMIT_S)
         self.links = Links(
-            self.sampler, rank=self.number, world_size=self.world_size, half_bytes=message["half_bytes"],
+            self.sampler, rank=self.number, world_size=self.world_size, half_bytes=command.half_bytes,
             kernels=self.kernels,
         )  # fmt: skip
         facts["multicast"] = self.links.multicast
         self._latency = Latency(
             self.sampler, rank=self.number, world_size=self.world_size, kernels=self.kernels
         )  # fmt: skip
-        missing = {dtype: why_no_product(dtype, self.device) for dtype in message["dtypes"]}
-        return {
-            "facts": facts,
-            "ways": list(WAYS if self.cuda else CPU_WAYS),
-            "no_product": {k: v for k, v in missing.items() if v},
-        }
+        missing = {dtype: why_no_product(dtype, self.device) for dtype in command.dtypes}
+        return ProbeOpened(
+            facts=facts,
+            ways=tuple(WAYS if self.cuda else CPU_WAYS),
+            no_product={dtype: why for dtype, why in missing.items() if why},
+        )
 
-    def matrix(self, message: dict[str, Any]) -> list[dict[str, Any]]:
-        dtype, rows = message["dtype"], []
-        for side in message["sides"]:
+    def matrix(self, command: ProbeMatrix) -> list[ProbeRow]:
+        dtype, rows = command.dtype, []
+        for side in command.sides:
             self._step(f"{dtype} product of side {side}")
-            sample = product(self.sampler, dtype=dtype, side=side, runs=self._runs(message), rank=self.number)
+            sample = product(self.sampler, dtype=dtype, side=side, runs=self._runs(command.who), rank=self.number)
             rows.append(_row(sample, name=dtype, size=side, work=2 * side**3))
             if agree(min(sample.us, default=0.0)) > SLOW_US:
                 break  # a larger one takes eight times as long and tells nothing new
         return rows
 
-    def memory(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+    def memory(self, command: ProbeMemory) -> list[ProbeRow]:
         """Memory behind the caches; on a GPU also L2, with a buffer that fits beside those of the ranks that share it."""
-        runs, nbytes = self._runs(message), message["bytes"]
+        runs, nbytes = self._runs(command.who), command.nbytes
         memory = Memory(self.sampler, rank=self.number, kernels=self.kernels, blocks=self.multiprocessors)
         self._step("copying within its own memory")
         rows = [_row(memory.copy(nbytes, by_kernel=False, runs=runs), name="copy", size=nbytes, work=2 * nbytes)]
@@ -119,30 +128,30 @@ class Session:
         self._step("reading its own memory")
         rows.append(_row(memory.read(nbytes, passes=1, runs=runs), name="read", size=nbytes, work=nbytes))
         if self.cuda:
-            cached, passes = message["cached_bytes"], 32
+            cached, passes = command.cached_bytes, 32
             self._step("reading from L2")
             sample = memory.read(cached, passes=passes, runs=runs)
             rows.append(_row(sample, name="l2_read", size=cached, work=cached * passes))
         return rows
 
-    def link(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+    def link(self, command: ProbeLink) -> list[ProbeRow]:
         """One way, over sizes (with as many blocks as the size deserves) and over blocks (at the largest size)."""
-        way, rows = message["way"], []
+        way, rows = command.way, []
         blocked = self.cuda and way != "copy_engine"
         plan: list[tuple[int, int | None]] = [
-            (nbytes, blocks_for(nbytes, self.multiprocessors) if blocked else None) for nbytes in message["sizes"]
+            (nbytes, blocks_for(nbytes, self.multiprocessors) if blocked else None) for nbytes in command.sizes
         ]
         if blocked:
-            largest = max(message["sizes"])
-            counts = [count for count in message["blocks"] if count < self.multiprocessors]
+            largest = max(command.sizes)
+            counts = [count for count in command.blocks if count < self.multiprocessors]
             plan += [(largest, count) for count in [*counts, self.multiprocessors]]
         for nbytes, blocks in dict.fromkeys(plan):
-            self._step(f"{way}, {nbytes} bytes, {blocks} blocks, {message['who']}")
-            sample = self.links.measure(way, pattern=message["who"], nbytes=nbytes, blocks=blocks)
+            self._step(f"{way}, {nbytes} bytes, {blocks} blocks, {command.who}")
+            sample = self.links.measure(way, pattern=command.who, nbytes=nbytes, blocks=blocks)
             rows.append(_row(sample, name=way, size=nbytes, work=nbytes, blocks=blocks))
         return rows
 
-    def latency(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+    def latency(self) -> list[ProbeRow]:
         self._step("latency")
         first = self.number == 0
         rows = [_row(self._latency.launch(runs=first), name="launch", who="alone")]
@@ -153,15 +162,17 @@ class Session:
             rows.append(_row(self._latency.barrier_in_kernel(), name="barrier_in_kernel", who="together"))
         return [*rows, _row(self._latency.round_trip(), name="round_trip", who="pair")]
 
-    def _runs(self, message: dict[str, Any]) -> bool:
-        return message["who"] == "together" or self.number == 0
+    def _runs(self, who: Crowd) -> bool:
+        return who == "together" or self.number == 0
 
     def _step(self, what: str) -> None:
         self._rank.status.step(f"probing: {what}")
 
 
-def _row(sample: Sample, *, name: str, size: int = 0, work: int = 0, **more: Any) -> dict[str, Any]:
-    return {"name": name, "size": size, "work": work, "us": sample.us, **more}
+def _row(
+    sample: Sample, *, name: str, size: int = 0, work: int = 0, who: str = "", blocks: int | None = None
+) -> ProbeRow:
+    return ProbeRow(name, size, work, tuple(sample.us), who, blocks)
 
 
 def _cpu_name() -> str:

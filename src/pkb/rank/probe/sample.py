@@ -10,20 +10,12 @@ import torch
 import torch.distributed as dist
 
 from pkb.rank.devices import Device
+from pkb.types.protocol.commands import Effort
 
 WARM_CALLS = 3
 HOST_US_PER_CALL = 15.0
 """What Python needs at most to queue a call. So long the device is kept busy, or small calls would measure the host."""
 LONGEST_COVER_US = 8000.0
-
-
-@dataclass(frozen=True)
-class Effort:
-    repeats: int
-    batch_ms: float
-    """A batch lasts about this long, if its calls are short enough."""
-    most_calls: int
-    """Per batch: a GPU's queue holds about a thousand launches, and queueing more would block the host."""
 
 
 @dataclass(frozen=True)
