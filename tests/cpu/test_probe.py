@@ -100,7 +100,8 @@ def _move(rank: int, size: int, fault: str, faulty: int) -> str:
 
     from pkb.rank.devices import CpuDevice
     from pkb.rank.probe.links import Links
-    from pkb.rank.probe.sample import Effort, Sampler
+    from pkb.rank.probe.sample import Sampler
+    from pkb.types.protocol.commands import Effort
 
     sampler = Sampler(CpuDevice(), effort=Effort(2, 1.0, 20), meet=dist.barrier)
     links = Links(sampler, rank=rank, world_size=size, half_bytes=HALF)
@@ -168,7 +169,7 @@ def test_messages_fit_the_buffers_and_are_whole_vectors(device: str, quick: bool
         assert nbytes % 16 == 0
         assert size.half_bytes % nbytes == 0
     assert max(size.message_sizes(size.half_bytes // 8)) <= size.half_bytes // 8
-    assert size.effort["most_calls"] < 1000, "a GPU's queue holds about that many launches"
+    assert size.effort.most_calls < 1000, "a GPU's queue holds about that many launches"
 
 
 def gpu_probe(platform: str, *, multicast: bool = False, scale: float = 1.0) -> Probe:

@@ -133,7 +133,7 @@ def _with(value: Any, *keys: str | int) -> Callable[[dict[str, Any]], None]:
         (Verdict.CORRECT, _with("4", "ranks")),
         (Verdict.CORRECT, _with(0, "ranks")),
         (Verdict.CORRECT, _with(1, "schema")),
-        (Verdict.CORRECT, _with("gpu", "platform")),
+        (Verdict.CORRECT, _with("a GPU", "platform")),
         (Verdict.CORRECT, _with("quicker", "timing", "decision")),
         (Verdict.CORRECT, _with([["812.5"]], "timing", "reference_samples_us")),
         (Verdict.CORRECT, _without("timing", "roofline")),

@@ -8,12 +8,8 @@ What a candidate printed or raised is cut short, so that it cannot flood the con
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pkb.platforms.registry import traits
 from pkb.types.words import TRACE_LINES, clean, decision_words, share_words, value_words
-
-_PLATFORMS = {
-    "cpu": "taken on cpu: ranks share one CPU; says nothing about GPUs or NVLink",
-    "virtual": "taken on virtual: ranks share one GPU; says nothing about NVLink",
-}
 
 
 def feedback(document: Mapping[str, Any]) -> str:
@@ -120,7 +116,8 @@ def _timing(timing: Mapping[str, Any] | None, *, platform: str, believed: bool) 
             f"hardware limit {roofline['ideal_us']:.4g} us ({roofline['binds']} binds): {', '.join(shares)} of it reached; "
             f"best kernels reach {roofline['reachable_us']:.4g} us, latency {roofline['latency_us']:.4g} us"
         )
-    return lines + ([_PLATFORMS[platform]] if platform in _PLATFORMS else [])
+    where = traits(platform)
+    return lines + ([where.taken] if where.shares_device else [])
 
 
 def _profile(profile: Mapping[str, Any] | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from pkb.platforms.registry import traits
 from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.profile import Profile
 from pkb.types.verdict import Communication, Evidence, FailureKind, RaceKind, Verdict
@@ -32,6 +33,7 @@ FAILURE_HINTS: Mapping[FailureKind, str] = {
 
 def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: str) -> list[str]:
     hints: list[str] = []
+    where = traits(platform)
     mismatch, failure = evidence.mismatch, evidence.failure
     if verdict is Verdict.RACE and evidence.race_kind is not None:
         hints.append(RACE_HINTS[evidence.race_kind])
@@ -40,12 +42,12 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
             "every rank must reach the same barriers, signals and collectives the same number of times; look for a branch on "
             "the rank, a signal that is never sent, or a flag compared with the wrong epoch"
         )
-        if platform == "cpu" and backend == "triton":
+        if where.device == "cpu" and backend == "triton":
             hints.append(
                 "Triton's interpreter runs the programs of a grid one after another: a program that waits for a later one "
                 "of its own grid cannot finish here, and may on a GPU"
             )
-        if platform == "virtual":
+        if where.shares_gpu:
             hints.append("each rank has 1/W of the multiprocessors: a grid that spins must fit into them all at once")
             hints.append(
                 "a grid that waits for a peer's library kernel can keep that kernel off the GPU (matrix products launch "

@@ -44,14 +44,6 @@ def gpus() -> tuple[Gpu, ...]:
     return tuple(found)
 
 
-def used_bytes(index: int = 0) -> int:
-    """GPU memory in use by anybody, for the check that nothing is left behind."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(index)).used)
-
-
 def nccl_candidates() -> list[Path]:
     """Places where an NCCL may lie, the user's own first."""
     paths = [Path(os.environ["PKB_NCCL"])] if os.environ.get("PKB_NCCL") else []

@@ -47,6 +47,7 @@ PATH_WORDS = {
     "nvls": "NVLS",
     "library": "library",
     "none": "none",
+    "unknown": "not read",
 }
 
 # Characters that make text read otherwise than it runs, or that no font shows: drawn as their code point.
