@@ -48,7 +48,7 @@ def row(path: Path, result: Evaluation, seconds: float) -> str:
             f"{timing.speedup:.2f} ({timing.speedup_low:.2f}-{timing.speedup_high:.2f}) |"
         )
     return (
-        f"| {path.stem} | {result.problem['id']} | {result.ranks} | {result.size} | {result.verdict} | "
+        f"| {path.stem} | {result.problem.id} | {result.ranks} | {result.size} | {result.verdict} | "
         f"{result.communication} {times} {seconds:.0f} |"
     )
 

@@ -1,7 +1,7 @@
 """Every file of this folder through the judge: cheats, faults and mistakes get the verdict they name, honest candidates stay correct.
 
 A file is a candidate. Its docstring says what it tries and what stops it; the comment block below says what must come
-out: problem, ranks, size, dtype, plan, call_limit_s, memory_limit_gib, expect, stage, rule (failure kind or race kind),
+out: problem, ranks, size, dtype, plan, call_limit_s, memory_limit_gib, expect, stage, rule (race kind, or failure kind or name),
 communication, gain (`none`: rejected, or at least not called faster), platform, slow, and xfail (why the judge does not
 yet say so: strict, so that a repaired judge is noticed, unless it begins with `sometimes:`).
 """
@@ -142,7 +142,8 @@ def check_verdict(path: Path, said: dict[str, str], folder: Path) -> None:
         )
         return
     if "rule" in said:
-        kinds = {evaluation.race_kind, evaluation.failure.kind if evaluation.failure else None}
+        failure = evaluation.failure
+        kinds = {evaluation.race_kind} | ({failure.kind, failure.name} if failure else set())
         assert said["rule"] in kinds, f"{told} ({kinds})"
     if "communication" in said:
         assert evaluation.communication.value in said["communication"].split("|"), evaluation.communication

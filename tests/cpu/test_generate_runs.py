@@ -21,7 +21,7 @@ from pkb.cli.panel import render
 from pkb.generate.session import Outcome, open_run, work_on
 from pkb.generate.settings import Settings
 from pkb.store import Run, Store
-from pkb.types.verdict import Communication, Evaluation, Failure, Mismatch, Stage, Verdict
+from pkb.types.documents import read_evaluation
 
 ROOT = Path(__file__).parents[2]
 GOOD = (ROOT / "examples" / "1_allreduce_symmetric.py").read_text()
@@ -166,17 +166,8 @@ def wrong_is_told_as_the_panel_shows_it(document: dict[str, object]) -> None:
     """A real verdict about a wrong kernel: no number that a person would not be shown."""
     from pkb.generate.feedback import feedback
 
-    said = document["mismatch"]
-    assert isinstance(said, dict)
-    mismatch = Mismatch(**said)
-    failure = document["failure"]
-    fields = document | {
-        "verdict": Verdict(str(document["verdict"])), "stage": Stage(str(document["stage"])), "mismatch": mismatch,
-        "communication": Communication(str(document["communication"])),
-        "failure": Failure(**failure) if isinstance(failure, dict) else None,
-    }  # fmt: skip
     out = io.StringIO()
-    Console(file=out, width=2000).print(render(Evaluation(**fields)))  # type: ignore[arg-type]
+    Console(file=out, width=2000).print(render(read_evaluation(document)))
     numbers = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
     text = feedback(document)
     assert set(numbers.findall(text)) - set(numbers.findall(out.getvalue())) == set()

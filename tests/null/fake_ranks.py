@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from pkb.types.channel import INLINE_BYTES, Channel, ChannelClosed
+from pkb.types.difference import DifferenceKind, Pattern
+from pkb.types.failure import Cause
 from pkb.types.protocol.codec import encode
 from pkb.types.protocol.commands import (
     CANDIDATE_COMMANDS,
@@ -67,7 +69,7 @@ TREE = DictNode(
     (ListNode((TensorNode("bfloat16", (4, 8), 0, 64), ValueNode(2.5), ValueNode("text"))), DictNode((), ())),
 )
 READY = Ready({"namespaces": "on"}, {"device": 12.5, "ready": 13.0})
-ERROR = ErrorReport("ValueError", "no such luck", "File candidate.py", 7, "candidate", False, 5)
+ERROR = ErrorReport("ValueError", "no such luck", "File candidate.py", 7, Cause.CANDIDATE, 5)
 STEPS = ("elementwise", "spin_kernel", "barrier_kernel", "push", "gemm")
 RELAYED_UNCHECKED = "a command came with other files than one in memory"
 
@@ -99,7 +101,17 @@ def honest(command: Command[Reply], *, good: bool = True) -> Reply:
             return TruthSizes(64, 128)
         case Compare():
             difference = Difference(
-                "the result", "values differ", "all zeros", (0, 1), 0.0, "nan", 0.5, (("rows 0-3", 0.5),)
+                "the result",
+                "values differ",
+                DifferenceKind.VALUES,
+                Pattern.CONSTANT_FACTOR,
+                2.0,
+                "",
+                (0, 1),
+                0.0,
+                "nan",
+                0.5,
+                (("rows 0-3", 0.5),),
             )
             return Comparison(0.25, None, ("d0",)) if good else Comparison(3.5, difference, ("d0",))
         case MeasureMemory():

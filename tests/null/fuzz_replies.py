@@ -147,7 +147,7 @@ def verdict_of(run: Callable[[], None]) -> str:
             raise  # every fake rank answers, so the judge has missed it
         if failure.role == "oracle":
             return _told(Decided(Verdict.HARNESS_ERROR, Stage.START, str(failure)))
-        return _told(from_failure(failure, Stage.CORRECTNESS, on_gpu=False))
+        return _told(from_failure(failure, Stage.CORRECTNESS, CpuPlatform().facts()))
     return "no verdict"
 
 

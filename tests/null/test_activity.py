@@ -20,7 +20,7 @@ from pkb.types.profile import Profile, Role, SideProfile
 from pkb.types.protocol.codec import Malformed, decode, encode
 from pkb.types.protocol.limits import MAX_KERNEL_NAMES, MAX_NAME, MAX_RECORDS
 from pkb.types.protocol.replies import Activity, BatchReport
-from pkb.types.verdict import Verdict
+from pkb.types.verdict import Evidence, Verdict
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 GEMM = "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT"
@@ -308,7 +308,7 @@ def test_words_of_the_panel() -> None:
 
 def test_one_hint_from_the_profile() -> None:
     def hints(own: SideProfile, theirs: SideProfile) -> list[str]:
-        evidence = {"profile": Profile(own, theirs, "")}
+        evidence = Evidence(profile=Profile(own, theirs, ""))
         return hints_for(Verdict.CORRECT, evidence, platform="node", backend="cuda")
 
     reference = side([kernel(GEMM, 0, 40), kernel(NCCL, 40, 40)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from typer.testing import CliRunner
-from verdict_examples import example
+from verdict_examples import TIMING, example
 
 from pkb.analysis.document import COLUMNS
 from pkb.analysis.modes import PUBLISHED, FailureMode
@@ -17,11 +17,11 @@ from pkb.analysis.results import read_results
 from pkb.cli.main import app
 from pkb.types.errors import UserError
 from pkb.types.taxonomy import PARALLELISM
-from pkb.types.verdict import Verdict
+from pkb.types.verdict import ProblemRef, Verdict
 
 
 def document(problem: int, verdict: str = "correct") -> dict[str, Any]:
-    return json.loads(example(Verdict(verdict), problem={"id": problem, "name": "x", "version": 1}).to_json())
+    return json.loads(example(Verdict(verdict), problem=ProblemRef(problem, "x")).to_json())
 
 
 def write(path: Path, *entries: object) -> Path:
@@ -38,7 +38,8 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     (folder / "binary.json").write_bytes(b"\xff\xfe\x00")
     write(
         folder / "deep" / "lines.jsonl", document(1), "", "{oops", [1], {"verdict": "right"}, {"a": 1},
-        document(2) | {"schema": 99}, document(2) | {"problem": {}}, document(2) | {"timing": {"speedup": 2}},
+        document(2) | {"schema": 99}, document(2) | {"problem": {}, "candidate": {"file": "kernel.py"}},
+        document(2) | {"timing": {"speedup": 2}},
         document(4, "wrong"), "[" * 100_000,
     )  # fmt: skip
     found = read_results([folder])
@@ -195,7 +196,7 @@ def test_json_and_csv_are_alone_on_standard_output(two_runs: tuple[Path, Path]) 
     table = list(csv.DictReader(io.StringIO(run(*two_runs, "--csv").stdout)))
     assert list(table[0]) == list(COLUMNS)
     assert len(table) == 17
-    assert (table[8]["failure_mode"], table[8]["speedup"], table[0]["speedup"]) == ("correct", "2.0", "")
+    assert (table[8]["failure_mode"], table[8]["speedup"], table[0]["speedup"]) == ("correct", str(TIMING.speedup), "")
 
 
 def test_wrong_usage_is_one_line(tmp_path: Path, two_runs: tuple[Path, Path]) -> None:

@@ -14,7 +14,9 @@ import torch.nn.functional as F
 from verdict_examples import example
 
 from pkb.analysis.modes import BY_VERDICT, RULES, WORDS, FailureMode, failure_mode, mode_of_exception
-from pkb.types.verdict import Failure, Mismatch, Stage, Verdict
+from pkb.types.difference import DifferenceKind
+from pkb.types.documents import current
+from pkb.types.verdict import Failure, FailureKind, Mismatch, Stage, Verdict
 
 ADVERSARIES = Path(__file__).parents[1] / "adversaries"
 M = torch.zeros(3, 4)
@@ -110,7 +112,7 @@ def provoked(call: Callable[[], object]) -> Failure:
         call()
     except Exception as error:
         trace = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)))
-        return Failure(type(error).__name__, str(error), 0, trace)
+        return Failure(FailureKind.EXCEPTION, str(error), 0, trace, type(error).__name__)
     raise AssertionError("nothing was raised")
 
 
@@ -173,22 +175,25 @@ def test_every_verdict_has_a_mode_of_its_own_or_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "expected"),
+    ("what", "difference", "expected"),
     [
-        ("the result should have shape (4, 8) and has [4, 7]", FailureMode.SHAPE),
-        ("the result should be bfloat16 and is float32", FailureMode.MISMATCH),
-        ("the result should have 2 items and has 3", FailureMode.MISMATCH),
-        ("values differ", FailureMode.MISMATCH),
+        ("the result should have shape (4, 8) and has [4, 7]", DifferenceKind.SHAPE, FailureMode.SHAPE),
+        ("the result should be bfloat16 and is float32", DifferenceKind.DTYPE, FailureMode.MISMATCH),
+        ("the result should have 2 items and has 3", DifferenceKind.STRUCTURE, FailureMode.MISMATCH),
+        ("values differ", DifferenceKind.VALUES, FailureMode.MISMATCH),
     ],
 )
-def test_wrong_outputs(what: str, expected: FailureMode) -> None:
-    mismatch = Mismatch(case="tiny", ranks=(0,), rank=0, output="the result", what=what)
-    assert failure_mode(example(Verdict.WRONG, mismatch=mismatch).to_dict()) is expected
+def test_wrong_outputs(what: str, difference: DifferenceKind, expected: FailureMode) -> None:
+    mismatch = Mismatch("tiny", ranks=(0,), rank=0, output="the result", what=what, difference=difference)
+    document = example(Verdict.WRONG, mismatch=mismatch).to_dict()
+    assert failure_mode(document) is expected
+    old = document | {"schema": 1, "mismatch": {"what": what, "pattern": ""}}
+    assert failure_mode(current(old)) is expected, "as version 1 wrote it"
 
 
 def test_a_file_without_solution_is_a_name_that_is_missing() -> None:
     inspected = example(Verdict.LOAD_ERROR, failure=None, stage=Stage.INSPECT).to_dict()
-    loaded = example(Verdict.LOAD_ERROR, failure=Failure("MissingSolution", "")).to_dict()
+    loaded = example(Verdict.LOAD_ERROR, failure=Failure(FailureKind.NO_SOLUTION, "", name="MissingSolution")).to_dict()
     assert failure_mode(inspected) is failure_mode(loaded) is FailureMode.NAME
 
 
@@ -217,7 +222,7 @@ def test_headers_of_all_adversaries() -> None:
             verdict = Verdict(word)
             document = example(verdict).to_dict()
             if verdict in (Verdict.LOAD_ERROR, Verdict.RUNTIME_ERROR) and "rule" in said:
-                document["failure"] = {"kind": said["rule"], "message": "", "trace": ""}
+                document["failure"] = {"kind": "exception", "name": said["rule"], "message": "", "trace": ""}
             mode = failure_mode(document)
             seen.add(mode)
             if path.parent.name in ("cheats", "mistakes"):

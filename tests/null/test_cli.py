@@ -19,18 +19,17 @@ from pkb.cli.candidate_file import infer_problem
 from pkb.cli.lint import render_rows, summarize
 from pkb.cli.machine_facts import isolation_facts
 from pkb.cli.main import app
-from pkb.cli.rule_words import describe_rule
-from pkb.cli.units import bytes_words, flops_words, time_words
 from pkb.judge.settling import why_not
 from pkb.platforms.base import PlatformFacts
 from pkb.platforms.registry import detect
-from pkb.problems.compare import Close, Exact, NormGate
+from pkb.problems.compare import Close, Exact, NormGate, rule_words
 from pkb.problems.registry import default_registry
 from pkb.types.case import Case
 from pkb.types.check import CheckReport
 from pkb.types.errors import UserError
 from pkb.types.lint import LintRow
-from pkb.types.verdict import Failure, Verdict
+from pkb.types.units import bytes_words, flops_words, time_words
+from pkb.types.verdict import Failure, FailureKind, Verdict
 
 RUNNER = CliRunner()
 CANDIDATE = "def solution(A_local, B_local):\n    return A_local @ B_local\n"
@@ -368,12 +367,15 @@ def test_check_report_rendering() -> None:
         assert fact in text
     assert good.exit_status == 0
     bad = CheckReport(
-        ok=False, verdict=Verdict.COMPILE_ERROR, detail="nvcc failed", failure=Failure("nvcc", "x.cu(1): error: y")
+        ok=False,
+        verdict=Verdict.COMPILE_ERROR,
+        detail="nvcc failed",
+        failure=Failure(FailureKind.COMPILER, "x.cu(1): error: y"),
     )
     assert "compile_error" in _text(render_check(bad))
     assert "x.cu(1): error: y" in _text(render_check(bad))
     assert bad.exit_status == 1
-    assert bad.to_dict()["failure"]["kind"] == "nvcc"
+    assert bad.to_dict()["failure"]["kind"] == "compiler"
     with pytest.raises(ValueError, match="either ok"):
         CheckReport(ok=True, verdict=Verdict.CRASH, detail="")
 
@@ -381,9 +383,9 @@ def test_check_report_rendering() -> None:
 def test_rules_in_words() -> None:
     import torch
 
-    assert describe_rule(Exact()) == "every bit equal"
-    assert "0.5 (fp32)" in describe_rule(NormGate(tau={torch.float32: 0.5}))
-    assert "rtol is 0.25 (bf16); atol is 0.125 (bf16)" in describe_rule(
+    assert rule_words(Exact()).startswith("every value equal; the sign of a zero")
+    assert "0.5 (fp32)" in rule_words(NormGate(tau={torch.float32: 0.5}))
+    assert "rtol is 0.25 (bf16); atol is 0.125 (bf16)" in rule_words(
         Close({torch.bfloat16: 0.25}, {torch.bfloat16: 0.125})
     )
 
@@ -393,7 +395,7 @@ def test_rules_in_words() -> None:
         More."""
         return 0.0
 
-    assert describe_rule(odd_rule) == "The sets are equal."
+    assert rule_words(odd_rule) == "The sets are equal."
 
 
 def test_units() -> None:

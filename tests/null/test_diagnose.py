@@ -9,6 +9,7 @@ from pkb.problems import compare
 from pkb.problems.compare import Context
 from pkb.rank.comparison import diagnose as module
 from pkb.rank.comparison.diagnose import diagnose
+from pkb.types.difference import Mismatch, Pattern
 
 
 @pytest.fixture(params=[1 << 22, 32], ids=["whole", "pieces"], autouse=True)
@@ -30,12 +31,22 @@ def look(have: torch.Tensor, want: torch.Tensor = WANT, **others: torch.Tensor) 
     return diagnose(want, have, context=context, others={int(name[1:]): other for name, other in others.items()})
 
 
+def seen(have: torch.Tensor, **others: torch.Tensor) -> tuple[Pattern, str]:
+    """The pattern, and the sentence that it becomes in a verdict."""
+    found = look(have, **others)
+    pattern, amount = found["pattern"], found["amount"]
+    assert isinstance(pattern, Pattern)
+    assert amount is None or isinstance(amount, int | float)
+    mismatch = Mismatch("", (0,), 0, "", "", patterns=(pattern,), amount=amount, argument=str(found["argument"]))
+    return pattern, mismatch.pattern
+
+
 def test_patterns() -> None:
-    assert look(torch.zeros(40, 10))["pattern"] == "all zeros"
-    assert look(2.0 * WANT.float())["pattern"] == "a constant factor: about 2 times the expected values"
-    assert look(WANT + 3.0)["pattern"] == "off by a constant: about 3"
-    assert look(ARGUMENT.reshape(40, 10).float())["pattern"] == "this rank's own x came back"
-    assert look(normal(40, 10, seed=2))["pattern"] == ""
+    assert look(torch.zeros(40, 10))["pattern"] is Pattern.ZEROS
+    assert seen(2.0 * WANT.float()) == (Pattern.CONSTANT_FACTOR, "a constant factor: about 2 times the expected values")
+    assert seen(WANT + 3.0) == (Pattern.CONSTANT_OFFSET, "off by a constant: about 3")
+    assert seen(ARGUMENT.reshape(40, 10).float()) == (Pattern.OWN_INPUT, "this rank's own x came back")
+    assert look(normal(40, 10, seed=2))["pattern"] is None
 
 
 def test_where_it_begins_and_which_part_is_wrong() -> None:
@@ -52,16 +63,18 @@ def test_stale_data_of_another_call() -> None:
     older, oldest = normal(40, 10, seed=3), normal(40, 10, seed=4)
     have = WANT.float()
     have[30:] = older[30:]
-    assert "another call (number 8)" in str(look(have, _7=oldest, _8=older)["pattern"])
+    pattern, sentence = seen(have, _7=oldest, _8=older)
+    assert pattern is Pattern.STALE
+    assert "another call (number 8)" in sentence
     have[39] = 5.0  # of no call at all
-    assert look(have, _7=oldest, _8=older)["pattern"] == ""
+    assert look(have, _7=oldest, _8=older)["pattern"] is None
 
 
 def test_nan_in_the_last_place() -> None:
     have = WANT.float()
     have[39, 9] = math.nan
     found = look(have)
-    assert found["pattern"] == "NaN in 0.2% of the elements"
+    assert seen(have) == (Pattern.NAN, "NaN in 0.2% of the elements")
     assert found["first_index"] == [39, 9]
     assert found["first_got"] == "nan"
 
@@ -69,7 +82,7 @@ def test_nan_in_the_last_place() -> None:
 def test_one_element() -> None:
     have = WANT.float()
     have[39, 8] += 1.0
-    assert look(have)["pattern"] == "a few elements only"
+    assert seen(have) == (Pattern.FEW_ELEMENTS, "a few elements only")
 
 
 def test_small_errors_show_the_largest() -> None:

@@ -10,7 +10,7 @@ from verdict_examples import example
 
 from pkb.cli.panel import render
 from pkb.generate.feedback import feedback
-from pkb.types.verdict import Evaluation, Failure, Verdict
+from pkb.types.verdict import CandidateRef, Evaluation, Failure, FailureKind, Verdict
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
@@ -28,7 +28,7 @@ def test_every_number_in_the_feedback_is_in_the_panel(verdict: Verdict) -> None:
         example(verdict),
         environment={"oracle seed": "918273645", "torch": "7.7.7"},
         isolation={"landlock": "on 55555"},
-        candidate={"file": "x.py", "sha256": "31337" * 12, "backend": "cuda"},
+        candidate=CandidateRef("x.py", "31337" * 12, "cuda"),
     )
     shown = set(_NUMBER.findall(panel_text(evaluation)))
     told = set(_NUMBER.findall(feedback(evaluation.to_dict())))
@@ -40,16 +40,17 @@ def test_every_number_in_the_feedback_is_in_the_panel(verdict: Verdict) -> None:
     [
         (
             Verdict.WRONG,
-            ["WRONG in stage", "values differ", "ranks 1, 2, 3 differ", "looks like the data of the call before"],
+            ["WRONG in stage", "values differ", "ranks 3 differ", "pattern: rank 3 only", "hint: one rank differs"],
         ),
-        (Verdict.RACE, ["race of kind", "right alone, wrong when calls are queued"]),
+        (Verdict.RACE, ["race of kind missing_synchronisation", "right in isolation, wrong when calls are queued"]),
         (Verdict.DEADLOCK, ["rank 0:", "waiting"]),
         (Verdict.COMPILE_ERROR, ["COMPILE ERROR in stage build"]),
         (
             Verdict.CORRECT,
-            ["95 % interval 1.91 to 2.08", "faster than the reference", "communication: ", "hardware limit"],
+            ["95 % interval 1.67 to 1.76", "faster than the reference", "communication: ", "hardware limit"],
         ),
-        (Verdict.REJECTED, ["broke the rule"]),
+        (Verdict.REJECTED, ["broke the rule clock"]),
+        (Verdict.RUNTIME_ERROR, ["ValueError on rank 1: an odd number of elements"]),
         (Verdict.HARNESS_ERROR, ["says nothing about your kernel"]),
     ],
 )
@@ -67,7 +68,7 @@ def test_times_that_are_not_believed_are_not_told() -> None:
 
 
 def test_a_candidate_cannot_flood_the_conversation() -> None:
-    loud = Failure("RuntimeError", "x" * 100_000, rank=0, trace="y\n" * 50_000)
+    loud = Failure(FailureKind.EXCEPTION, "x" * 100_000, rank=0, trace="y\n" * 50_000, name="RuntimeError")
     evaluation = replace(
         example(Verdict.RUNTIME_ERROR), failure=loud, detail="z" * 50_000, output_tail="\x1b[2J" + "w\n" * 9999
     )

@@ -1,13 +1,14 @@
 """The readable verdict carries the facts of each verdict at 80 columns, without colours, and cannot be painted over."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from verdict_examples import example
+from verdict_examples import PROFILE, TIMING, example
 
 from pkb.cli.panel import render
-from pkb.types.verdict import Evaluation, Failure, RankState, Verdict
+from pkb.types.verdict import Evaluation, Failure, FailureKind, RankState, Verdict
 
 
 def rendered(evaluation: Evaluation, *, width: int = 80, terminal: bool = False) -> str:
@@ -23,60 +24,111 @@ def words(text: str) -> str:
 
 FACTS: dict[Verdict, list[str]] = {
     Verdict.CORRECT: [
-        "CORRECT", "all ranks right in 9 calls", "communication custom", "SM load/store, copy engine",
-        "812.5 us (p10 800 us, p90 840 us)", "406.2 us (p10 401 us, p90 433 us), algBW 20.6 GB/s, busBW 31 GB/s",
-        "2.00x, 95 % interval 1.91 to 2.08",
-        "faster than the reference", "floor 101.6 us", "25% of that limit", "the judge's clock saw 1.02",
-        "taken on virtual", "ranks share one GPU; says nothing about NVLink", "the reduction reads every peer twice",
-        "5 trials at size paper", "build 1.6", "correctness 3.2", "70 calls in 7 rounds", "91.23 ms",
+        "CORRECT", "right on every rank in every call", "communication custom", "sm_load_store",
+        "158.1 us (p10 147.7 us, p90 170.2 us)", "92.27 us (p10 84.8 us, p90 98.43 us)", "1.71x, 95 % interval 1.67 to 1.76",
+        "faster than the reference", "floor 8.693 us", "9% of that limit", "queued calls on the judge's clock: 189 us",
+        "taken on virtual", "ranks share one GPU; says nothing about NVLink", "run one after the other: cut the work into",
+        "5 calls at paper with 8 ranks", "200 calls in 8 rounds", "277.5 ms", "h200-shared datasheet",
     ],
     Verdict.WRONG: [
-        "WRONG in stage correctness", "ranks 1-3 differ; described for rank 2", "output 0", "values differ", "trial 3",
-        "[16, 5] is 0.25, expected -1.5", "25 % of the elements", "41.7 times what is tolerated",
-        "looks like the data of the call before", "rows 0-15 0 %", "rows 16-31 100 %",
+        "WRONG in stage correctness", "3 differ; described for rank 3", "the result", "values differ", "trial 0",
+        "rank 3 only", "one rank differs: check",
     ],
-    Verdict.RACE: ["RACE in stage races", "race of kind buffer reuse", "size tiny, 4 ranks, trial 3"],
+    Verdict.RACE: [
+        "RACE in stage races", "race of kind missing_synchronisation", "right in isolation", "2 calls at tiny with 4 ranks",
+        "two calls in a row disturb each other",
+    ],
     Verdict.DEADLOCK: [
-        "DEADLOCK", "no answer after 60 s", "finished", "waiting", "running", "gone", "the device is busy",
-        "failing ranks 1-2",
+        "DEADLOCK", "no answer within 10 s", "finished", "waiting", "idle", "barrier(channel=1)", "failing ranks 1-3",
     ],
-    Verdict.COMPILE_ERROR: ["COMPILE ERROR in stage build", 'error: identifier "blockIdy" is undefined', "nvcc"],
-    Verdict.LOAD_ERROR: ["LOAD ERROR in stage start", "ImportError on rank 0", "No module named 'cupy'"],
+    Verdict.COMPILE_ERROR: [
+        "COMPILE ERROR in stage build", "error: ‘missing_name’ was not declared", "cpp", "In function ‘void add(float*)’",
+    ],
+    Verdict.LOAD_ERROR: [
+        "LOAD ERROR in stage start", "ModuleNotFoundError on rank 0", "No module named 'a_module_that_nobody_has'",
+    ],
     Verdict.RUNTIME_ERROR: [
-        "RUNTIME ERROR", "RuntimeError on rank 1", "shape [3] is no good", "frame 29", "22 lines left out",
+        "RUNTIME ERROR", "ValueError on rank 1", "an odd number of elements", "line 36, in solution",
     ],
-    Verdict.CRASH: ["CRASH", "SIGSEGV on rank 3", "segmentation fault", "last words"],
+    Verdict.CRASH: ["CRASH", "process ended on rank", "was ended by SIGSEGV", "failing ranks 0-1"],
     Verdict.REJECTED: [
-        "REJECTED in stage timing", "broke the rule clock-agreement", "reported 2 us", "2.00x", "not to be believed",
+        "REJECTED in stage timing", "broke the rule clock", "do not account for the time that passed", "not to be believed",
     ],
-    Verdict.UNSUPPORTED: ["UNSUPPORTED", "needs multicast, which virtual does not have"],
-    Verdict.HARNESS_ERROR: ["HARNESS ERROR", "the oracle did not start", "OSError", "no space left"],
+    Verdict.UNSUPPORTED: ["UNSUPPORTED", "the cpu platform has no CUDA device", "NoCudaDevice on rank", "`pkb doctor`"],
+    Verdict.HARNESS_ERROR: ["HARNESS ERROR", "the oracle failed", "no space left on the device", "p901_no_reference.py"],
 }  # fmt: skip
+
+
+def numbers(evaluation: Evaluation) -> list[str]:
+    """What differs from one evaluation of a candidate to the next."""
+    found = [f"{stage} {seconds:.1f}" for stage, seconds in evaluation.stage_seconds.items()]
+    mismatch = evaluation.mismatch
+    if mismatch is not None:
+        assert mismatch.first_index is not None
+        assert mismatch.differing_fraction is not None
+        index = ", ".join(map(str, mismatch.first_index))
+        found += [
+            f"[{index}] is {mismatch.first_got:.6g}, expected {mismatch.first_expected:.6g}",
+            f"{100 * mismatch.differing_fraction:.3g} % of the elements",
+            f"{mismatch.error_ratio:.3g} times what is tolerated",
+            *(f"{name} {100 * share:.3g} %" for name, share in mismatch.regions),
+        ]
+    return found
 
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_panel_states_the_facts_at_80_columns(verdict: Verdict) -> None:
-    text = rendered(example(verdict))
+    evaluation = example(verdict)
+    text = rendered(evaluation)
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "\x1b" not in text
     for fact in (
-        *FACTS[verdict], "13 gemm_allreduce", "4 ranks on virtual", "NVIDIA H200", "size paper", "bf16",
-        "plan standard", "13_gemm_allreduce.py",
+        *FACTS[verdict], *numbers(evaluation), f"{evaluation.problem.id} {evaluation.problem.name}",
+        f"{evaluation.ranks} ranks on",
+        evaluation.hardware, f"size {evaluation.size}", evaluation.dtype, f"plan {evaluation.plan}",
     ):  # fmt: skip
         assert fact in words(text)
 
 
+@pytest.mark.parametrize("verdict", Verdict)
+def test_the_title_names_the_candidate(verdict: Verdict) -> None:
+    evaluation = example(verdict)
+    title = rendered(evaluation).splitlines()[1]
+    assert evaluation.candidate.file in title
+    assert str(verdict).replace("_", " ").upper() in title
+
+
+def test_what_ran_on_the_device_is_a_line() -> None:
+    assert "per call: 3 kernels, 2 copies; communication 41 us, 63 % of it hidden" in words(
+        rendered(example(Verdict.CORRECT, profile=PROFILE))
+    )
+
+
+def test_a_long_trace_keeps_its_end() -> None:
+    long = Failure(FailureKind.EXCEPTION, "no", 1, "\n".join(f"frame {n}" for n in range(30)), "RuntimeError")
+    text = words(rendered(example(Verdict.RUNTIME_ERROR, failure=long)))
+    assert "frame 29" in text
+    assert "22 lines left out" in text
+    assert "frame 3 " not in text
+
+
+def test_what_the_candidate_printed_is_shown() -> None:
+    assert "last words" in rendered(example(Verdict.CRASH, output_tail="last words\n"))
+
+
 def test_deadlock_table_ties_state_and_place_to_its_rank() -> None:
-    text = rendered(example(Verdict.DEADLOCK), width=160)
-    (line,) = [line for line in text.splitlines() if "wait_signal" in line]
-    assert line.split()[1:3] == ["1", "waiting"]
-    assert "candidate.py:41" in line
-    assert "launch()" not in text
+    first, *rest = example(Verdict.DEADLOCK).rank_states
+    states = (first, replace(rest[0], stack=(*rest[0].stack, "an_outer_frame.py:1 in main")), *rest[1:])
+    text = rendered(example(Verdict.DEADLOCK, rank_states=states), width=160)
+    lines = [line for line in text.splitlines() if "barrier(channel=1) waiting for rank 0" in line]
+    assert [line.split()[1:3] for line in lines] == [[rank, "waiting"] for rank in "123"]
+    assert all("1_allreduce_deadlock.py:17" in line for line in lines)
+    assert "an_outer_frame" not in text
 
 
 @pytest.mark.parametrize(("platform", "says"), [("cpu", True), ("virtual", True), ("node", False)])
 def test_times_name_their_platform(platform: str, says: bool) -> None:
-    text = words(rendered(example(Verdict.CORRECT, platform=platform)))
+    text = words(rendered(example(Verdict.CORRECT, platform=platform, timing=replace(TIMING, note=""))))
     assert f"taken on {platform}" in text
     assert ("NVLink" in text) is says
 
@@ -95,7 +147,11 @@ def test_a_candidate_cannot_paint_over_its_verdict(terminal: bool) -> None:
     """Its messages reach the panel; an escape sequence or markup in them must stay harmless text."""
     evil = "\x1b[2J\x1b[H[bold green]CORRECT[/bold green]\x1b]0;title\x07 [/nonsense] \u202egnorw"
     evaluation = example(
-        Verdict.RUNTIME_ERROR, failure=Failure(evil, evil, 1, evil), output_tail=evil, hints=(evil,), detail=evil
+        Verdict.RUNTIME_ERROR,
+        failure=Failure(FailureKind.EXCEPTION, evil, 1, evil, evil),
+        output_tail=evil,
+        hints=(evil,),
+        detail=evil,
     )
     text = rendered(evaluation, terminal=terminal)
     assert "\x1b[2J" not in text
@@ -109,5 +165,5 @@ def test_a_candidate_cannot_paint_over_its_verdict(terminal: bool) -> None:
 
 
 def test_an_endless_message_is_cut() -> None:
-    text = rendered(example(Verdict.RUNTIME_ERROR, failure=Failure("E", "word " * 20_000, 1)))
+    text = rendered(example(Verdict.RUNTIME_ERROR, failure=Failure(FailureKind.EXCEPTION, "word " * 20_000, 1)))
     assert len(text.splitlines()) < 60

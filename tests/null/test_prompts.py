@@ -123,7 +123,7 @@ def test_what_a_rank_is_given_is_told() -> None:
             rf"`{argument}`: for example .* varies", part(compose(registry.get(number), backend="cuda"), "problem")
         )
     exact = part(compose(registry.get(2), backend="triton"), "precision")
-    assert "Every output: exactly equal." in exact
+    assert "Every output: every value equal; the sign of a zero" in exact
 
 
 def test_same_inputs_give_the_same_bytes() -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pkb.types.failure import Cause
 from pkb.types.protocol import codec, commands, replies
 from pkb.types.protocol.codec import AtMost, Between, Malformed, decode, encode
 from pkb.types.protocol.commands import (
@@ -305,7 +306,7 @@ def test_the_size_of_a_report_grows_with_what_is_asked() -> None:
 
 def test_the_largest_honest_reports_fit() -> None:
     """By their own bounds: what a rank of ours may say must not be refused for its size."""
-    error = ErrorReport("T" * MAX_NAME, "é" * 4000, "\n" * 8000, 10**6, "candidate", True, 2**62)
+    error = ErrorReport("T" * MAX_NAME, "é" * 4000, "\n" * 8000, 10**6, Cause.LACKS_INLINE_ASSEMBLY, 2**62)
     assert len(encode(error)) <= ErrorReport.most_bytes
     known = facts({f"{number:03}" + "n" * 500: "v" * 500 for number in range(64)})
     assert len(encode(replies.Ready(known, {}))) <= replies.Ready.most_bytes

@@ -114,16 +114,18 @@ def test_results_of_stored_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     words = ("--results", str(tmp_path / "good.json"), str(tmp_path / "bad.json"), str(tmp_path / "lines.jsonl"))
     result = pkb("roofline", *words, "--json")
     stored, computed = json.loads(result.stdout)
-    assert (stored["candidate_utilisation"], stored["ideal_us"]) == (0.4, 162.5), "as stored"
+    assert TIMING.roofline is not None
+    kept = (stored["candidate_utilisation"], stored["ideal_us"])
+    assert kept == (TIMING.roofline.candidate_utilisation, TIMING.roofline.ideal_us), "as stored"
     assert computed["hardware"] == "h200-shared", "found by the device of a verdict without a roofline"
-    assert computed["candidate_utilisation"] == pytest.approx(computed["ideal_us"] / 406.25)
+    assert computed["candidate_utilisation"] == pytest.approx(computed["ideal_us"] / TIMING.candidate_us)
     assert "wrong, not timed" in result.stderr
     assert "rejected" in result.stderr
     # Another machine may be asked for, and the table says the same.
     (other, _) = rows(*words, "--json", "--hardware", "h100x8")
     assert other["hardware"] == "h100x8"
-    assert other["reference_utilisation"] == pytest.approx(other["ideal_us"] / 812.5)
-    assert "406.2 us = 40 %" in pkb("roofline", *words).stdout
+    assert other["reference_utilisation"] == pytest.approx(other["ideal_us"] / TIMING.reference_us)
+    assert "92.27 us = 9.42 %" in pkb("roofline", *words).stdout
     (tmp_path / "no.json").write_text('{"a": 1}')
     assert "is no verdict" in pkb("roofline", "--results", str(tmp_path / "no.json"), status=2).stderr
     (tmp_path / "no.json").write_text("{")
@@ -142,6 +144,6 @@ def test_show_prints_bounds() -> None:
 
 def test_the_panel_says_how_near() -> None:
     said = limit_words(TIMING.roofline, platform="virtual")
-    assert said.startswith("162.5 us (hbm binds, h200-shared datasheet): reference 20 %, candidate 40 %")
+    assert said.startswith("8.693 us (compute binds, h200-shared datasheet): reference 5.5 %, candidate 9.42 %")
     assert "pkb probe" in limit_words(None, platform="cpu")
     assert "%" not in limit_words(TIMING.roofline, platform="virtual", believed=False)

@@ -17,6 +17,7 @@ from pkb.judge.timing.statistics import (
     speedup,
     undisturbed,
 )
+from pkb.types.timing import Decision
 
 ROUNDS, CALLS = 8, 10
 
@@ -36,7 +37,7 @@ def pair_of(seed: int, true_speedup: float) -> tuple[Rounds, Rounds]:
 def test_unchanged_code_is_called_the_same() -> None:
     """A strict comparison of medians would call half of these faster or slower."""
     decisions = [speedup(*pair_of(seed, 1.0)).decision for seed in range(40)]
-    assert decisions.count("same") >= 36, decisions
+    assert decisions.count(Decision.SAME) >= 36, decisions
 
 
 @pytest.mark.parametrize(("true_speedup", "decision"), [(2.0, "faster"), (0.5, "slower"), (1.2, "faster")])

@@ -15,15 +15,16 @@ from pkb.store.check import check
 from pkb.store.objects import sha_of
 from pkb.store.secret_check import refuse_secrets, remove_secrets
 from pkb.types.errors import UserError
-from pkb.types.verdict import Evaluation, Verdict
+from pkb.types.verdict import CandidateRef, Evaluation, ProblemRef, Verdict
 
 SPEC = TaskSpec(collection="openai/gpt", problem="13_gemm_allreduce", backend="cuda", platform="virtual", size="paper")
 SOURCE = b"def solution(A_local, B_local):\n    return A_local @ B_local  # \xc3\xa4\n"
 FILE = CandidateFile(source=SOURCE, filename="13_gemm_allreduce_cuda.py", origin="openai/gpt sample 0")
+PROBLEM = ProblemRef(13, "gemm_allreduce")
 
 
 def judged(verdict: Verdict, **changes: Any) -> Evaluation:
-    return example(verdict, candidate={"file": FILE.filename, "sha256": sha_of(SOURCE), "backend": "cuda"}, **changes)
+    return example(verdict, problem=PROBLEM, candidate=CandidateRef(FILE.filename, sha_of(SOURCE), "cuda"), **changes)
 
 
 @pytest.fixture
@@ -46,9 +47,11 @@ def test_a_verdict_comes_back_as_it_was_given(store: Store, run: Run) -> None:
         assert reader.samples(row.document_sha).reference_us == TIMING.reference_samples_us
         assert row.candidate_sha == sha_of(SOURCE)  # the same hash that the judge takes of the file
         assert reader.source(row.candidate_sha) == SOURCE.decode()
-        assert (row.verdict, row.decision, row.speedup, row.speedup_low) == ("correct", "faster", 2.0, 1.91)
+        assert (row.verdict, row.decision, row.speedup, row.speedup_low) == (
+            "correct", "faster", TIMING.speedup, TIMING.speedup_low,
+        )  # fmt: skip
         assert (row.collection, row.problem_id, row.platform, row.hardware) == (
-            "openai/gpt", 13, "virtual", "1x NVIDIA H200",
+            "openai/gpt", 13, "virtual", "NVIDIA H200",
         )  # fmt: skip
         assert row.paths == evaluation.paths
         assert reader.task(run.id, SPEC.key).state == "done"
@@ -63,7 +66,7 @@ def test_every_verdict_can_be_kept_and_only_a_correct_one_has_times(store: Store
     (row,) = store.evaluations([run.id])
     assert row.verdict == verdict
     assert (row.speedup is not None) == (verdict is Verdict.CORRECT)  # a rejected candidate's times are not believed
-    assert row.failure_kind == (evaluation.failure.kind if evaluation.failure else None)
+    assert row.failure_kind == (evaluation.failure.name or evaluation.failure.kind if evaluation.failure else None)
     assert row.race_kind == evaluation.race_kind
 
 
@@ -77,9 +80,9 @@ def test_the_first_verdict_stays(store: Store, run: Run) -> None:
 
 def test_a_verdict_of_something_else_is_refused(store: Store, run: Run) -> None:
     with pytest.raises(ValueError, match="about problem 14"):
-        store.record_evaluation(run.id, SPEC.key, judged(Verdict.WRONG, problem={"id": 14}))
-    with pytest.raises(ValueError, match="about the file 00ff"):
-        store.record_evaluation(run.id, SPEC.key, example(Verdict.WRONG))
+        store.record_evaluation(run.id, SPEC.key, replace(judged(Verdict.WRONG), problem=ProblemRef(14, "x")))
+    with pytest.raises(ValueError, match=f"about the file {example(Verdict.WRONG).candidate.sha256[:12]}"):
+        store.record_evaluation(run.id, SPEC.key, example(Verdict.WRONG, problem=PROBLEM))
     with pytest.raises(UserError, match="no task"):
         store.record_evaluation(run.id, "nothing", judged(Verdict.WRONG))
     assert list(store.evaluations([run.id])) == []

@@ -30,7 +30,7 @@ def document(number: int, *, bytes_of_noise: int = 0) -> VerdictDocument:
     """A verdict whose content follows from its number, so that a reader can tell whether it is the right one, whole."""
     noise = random.Random(number).randbytes(bytes_of_noise).hex()
     fields = {
-        "schema": 1, "verdict": "wrong", "stage": "correctness", "detail": f"number {number}", "problem": {"id": 13},
+        "schema": 2, "verdict": "wrong", "stage": "correctness", "detail": f"number {number}", "problem": {"id": 13},
         "candidate": {"file": "x.py"}, "platform": "cpu", "hardware": "none", "ranks": 4, "size": "tiny", "dtype": "bf16",
         "plan": "quick", "output_tail": noise,
     }  # fmt: skip

@@ -11,13 +11,19 @@ from typing import Any
 
 from pkb.problems.registry import default_registry
 from pkb.store import CandidateFile, Store, TaskSpec
+from pkb.types.difference import Pattern
 from pkb.types.document import VerdictDocument
 from pkb.types.profile import KernelUse, ObservedPath, Profile, RankProfile, Role, SideProfile
 from pkb.types.verdict import (
+    CandidateRef,
     Communication,
+    Decision,
     Evaluation,
     Failure,
+    FailureKind,
     Mismatch,
+    ProblemRef,
+    RaceKind,
     RankState,
     Roofline,
     Stage,
@@ -67,8 +73,8 @@ def evaluation(
         "verdict": verdict,
         "stage": Stage.CORRECTNESS,
         "detail": f"{verdict.value} in a made-up evaluation",
-        "problem": {"id": task.problem_id, "name": task.problem.partition("_")[2], "version": 1},
-        "candidate": {"file": f"{task.problem}_{task.backend}.py", "backend": task.backend},
+        "problem": ProblemRef(task.problem_id, task.problem.partition("_")[2]),
+        "candidate": CandidateRef(f"{task.problem}_{task.backend}.py", "", task.backend),
         "platform": platform,
         "hardware": {"cpu": "8 cores", "virtual": "1x NVIDIA H200"}.get(platform, "8x NVIDIA H100 80GB HBM3"),
         "ranks": task.ranks,
@@ -94,8 +100,8 @@ def _evidence(dice: random.Random, task: TaskSpec, verdict: Verdict, skill: floa
     ranks = range(task.ranks)
     failing = tuple(sorted(dice.sample(ranks, dice.randint(1, task.ranks))))
     mismatch = Mismatch(
-        case=f"size tiny, {task.ranks} ranks, trial 2", ranks=failing, rank=failing[0], output="output 0",
-        what="values differ", pattern="looks like the data of the call before", error_ratio=41.7, first_index=(16, 5),
+        case=f"size tiny, {task.ranks} ranks, trial 2", ranks=failing, rank=failing[0], output="the result",
+        what="values differ", patterns=(Pattern.STALE, Pattern.SOME_ROWS), amount=3, error_ratio=41.7, first_index=(16, 5),
         first_got=0.25, first_expected=-1.5, differing_fraction=0.25,
         regions=tuple((f"rows {16 * n}-{16 * n + 15}", round(dice.random() * (n % 3 > 0), 2)) for n in range(8)),
     )  # fmt: skip
@@ -106,9 +112,14 @@ def _evidence(dice: random.Random, task: TaskSpec, verdict: Verdict, skill: floa
                 found["timing"] = timing(dice, skill)
             return found
         case Verdict.WRONG:
-            return {"mismatch": mismatch, "failing_ranks": failing, "detail": f"output 0 differs on ranks {failing}"}
+            return {"mismatch": mismatch, "failing_ranks": failing, "detail": f"the result differs on ranks {failing}"}
         case Verdict.RACE:
-            return {"stage": Stage.RACES, "mismatch": mismatch, "race_kind": "queued calls", "failing_ranks": failing}
+            return {
+                "stage": Stage.RACES,
+                "mismatch": mismatch,
+                "race_kind": RaceKind.STALE_READ,
+                "failing_ranks": failing,
+            }
         case Verdict.DEADLOCK:
             states = tuple(
                 RankState(rank, "waiting", "symmetric-memory wait_signal", ("candidate.py:41 in solution: wait_signal(0)",))
@@ -118,20 +129,29 @@ def _evidence(dice: random.Random, task: TaskSpec, verdict: Verdict, skill: floa
         case Verdict.COMPILE_ERROR:
             return {
                 "stage": Stage.BUILD,
-                "failure": Failure("nvcc", 'x.cu(12): error: identifier "blockIdy" is undefined'),
+                "failure": Failure(FailureKind.COMPILER, 'x.cu(12): error: identifier "blockIdy" is undefined'),
             }
         case Verdict.LOAD_ERROR:
-            return {"stage": Stage.START, "failure": Failure("ImportError", "No module named 'cupy'", 0)}
+            return {
+                "stage": Stage.START,
+                "failure": Failure(FailureKind.EXCEPTION, "No module named 'cupy'", 0, name="ImportError"),
+            }
         case Verdict.RUNTIME_ERROR:
             message = dice.choice(
                 ["The size of tensor a (3) must match the size of tensor b (4)", "name 'tl' is not defined"]
             )
             kind = "NameError" if "name" in message else "RuntimeError"
-            return {"failure": Failure(kind, message, 1, "Traceback\n  candidate.py:12"), "failing_ranks": (1,)}
+            return {
+                "failure": Failure(FailureKind.EXCEPTION, message, 1, "Traceback\n  candidate.py:12", kind),
+                "failing_ranks": (1,),
+            }
         case Verdict.CRASH:
-            return {"failure": Failure("SIGSEGV", "segmentation fault", 0), "output_tail": "last words\n"}
+            return {
+                "failure": Failure(FailureKind.PROCESS_ENDED, "rank 0 was ended by SIGSEGV", 0),
+                "output_tail": "last words\n",
+            }
         case Verdict.REJECTED:
-            found = {"stage": Stage.TIMING, "failure": Failure("clock-agreement", "the judge's clock saw 900 us")}
+            found = {"stage": Stage.TIMING, "failure": Failure(FailureKind.CLOCK, "the judge's clock saw 900 us")}
             return found | ({"timing": timing(dice, 50.0)} if timed else {})
     return {"stage": Stage.START}
 
@@ -150,7 +170,8 @@ def timing(dice: random.Random, skill: float, *, calls: int = 25, rounds: int = 
 
     return Timing(
         reference_us=reference, candidate_us=median, speedup=speedup, speedup_low=low, speedup_high=high,
-        decision="faster" if low > 1 else "slower" if high < 1 else "same", calls=calls * rounds, rounds=rounds,
+        decision=Decision.FASTER if low > 1 else Decision.SLOWER if high < 1 else Decision.SAME,
+        calls=calls * rounds, rounds=rounds,
         reference_p10_us=reference * 0.95, reference_p90_us=reference * 1.1, candidate_p10_us=median * 0.95,
         candidate_p90_us=median * 1.1, floor_us=median / 8, reference_wall_us=reference, candidate_wall_us=median,
         clock_agreement="the judge's clock saw 1.02 times the reported time", first_call_us=9000.0,

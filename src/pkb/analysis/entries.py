@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pkb.analysis.samples import Sample
-from pkb.types.verdict import SCHEMA_VERSION, Verdict
+from pkb.types.documents import current
+from pkb.types.verdict import SCHEMA_VERSION, Decision, Verdict
 
 TIMES = ("speedup", "speedup_low", "speedup_high", "reference_us", "candidate_us")
-DECISIONS = ("faster", "slower", "same", "unproven")
+DECISIONS = tuple(map(str, Decision))
 VERDICTS = frozenset(map(str, Verdict))
 _STEM = re.compile(r"0*(\d+)_\w+\.py")
 
@@ -62,7 +63,7 @@ def read_entry(document: object, *, collection: str, origin: str = "", label: st
 
 
 def checked_evaluation(document: object) -> Mapping[str, Any]:
-    """The verdict, unchanged, if it can be scored."""
+    """The verdict, as this version writes it, if it can be scored."""
     if not isinstance(document, Mapping) or "verdict" not in document:
         raise Malformed("no verdict: it has no field `verdict`")
     if not isinstance(document["verdict"], str) or document["verdict"] not in VERDICTS:
@@ -73,7 +74,7 @@ def checked_evaluation(document: object) -> Mapping[str, Any]:
     problem_id(document)
     if document.get("timing") is not None:
         _check_timing(document["timing"])
-    return document
+    return current(document)
 
 
 def problem_id(evaluation: Mapping[str, Any]) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from pkb.types.difference import DifferenceKind
 from pkb.types.verdict import Verdict
 
 TEXT_LIMIT = 4000
@@ -160,8 +161,6 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 
-_SHAPE_OF_OUTPUT = re.compile(r"\bshape\b")
-
 
 def failure_mode(evaluation: Mapping[str, Any]) -> FailureMode:
     """The mode of one verdict. Raises ValueError for a verdict that does not exist."""
@@ -169,13 +168,13 @@ def failure_mode(evaluation: Mapping[str, Any]) -> FailureMode:
     if verdict in BY_VERDICT:
         return BY_VERDICT[verdict]
     if verdict is Verdict.WRONG:
-        what = _text(_part(evaluation, "mismatch"), "what")
         # dtype and structure stay with the values: the published study has no bin for them.
-        return FailureMode.SHAPE if _SHAPE_OF_OUTPUT.search(what) else FailureMode.MISMATCH
+        difference = _text(_part(evaluation, "mismatch"), "difference")
+        return FailureMode.SHAPE if difference == DifferenceKind.SHAPE else FailureMode.MISMATCH
     failure = _part(evaluation, "failure")
     if not failure:  # load_error found by reading: no function called solution
         return FailureMode.NAME if verdict is Verdict.LOAD_ERROR else FailureMode.RUNTIME
-    return mode_of_exception(_text(failure, "kind"), _text(failure, "message"), _text(failure, "trace"))
+    return mode_of_exception(_text(failure, "name"), _text(failure, "message"), _text(failure, "trace"))
 
 
 def mode_of_exception(kind: str, message: str, trace: str = "") -> FailureMode:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pkb.candidates.names import Names
 from pkb.types.errors import UserError
-from pkb.types.verdict import Failure
+from pkb.types.verdict import Failure, FailureKind
 
 MAX_BYTES = 1 << 19
 """Ten times the longest candidate that anybody has written; reading more would keep the judge busy for minutes."""
@@ -74,7 +74,7 @@ def parse(data: bytes, *, path: Path) -> Source:
     message, line = parsed
     lines = text.split("\n")
     trace = f"line {line}: {lines[line - 1].strip()[:300]}" if 0 < line <= len(lines) else ""
-    failure = Failure(kind="SyntaxError", message=message, trace=trace)
+    failure = Failure(FailureKind.SYNTAX, message, trace=trace, name="SyntaxError")
     return Source(path=path, text=text, sha256=sha256, tree=None, syntax_error=failure, syntax_line=line)
 
 

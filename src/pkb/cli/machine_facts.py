@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pkb.cli.units import bytes_words
+from pkb.types.units import bytes_words
 
 if TYPE_CHECKING:
     from pkb.platforms.base import PlatformFacts

@@ -4,7 +4,6 @@ Messages, traces and stacks come from the candidate. They are shown as plain tex
 that a candidate cannot print an escape sequence that clears the screen and paints `correct` in green.
 """
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,9 +14,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from pkb.cli.units import time_words
 from pkb.types.profile import SideProfile
+from pkb.types.units import time_words
 from pkb.types.verdict import Evaluation, Failure, Mismatch, Verdict
+from pkb.types.words import TRACE_LINES, clean, number_words, share_words, value_words
 
 if TYPE_CHECKING:
     from pkb.types.verdict import RankState
@@ -35,17 +35,11 @@ STYLES = {
     Verdict.UNSUPPORTED: "yellow",
     Verdict.HARNESS_ERROR: "yellow",
 }
-TRACE_LINES = 8
-MESSAGE_CHARACTERS = 1500
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def plain(text: str, *, style: str = "") -> Text:
     """Text of unknown origin: no escape sequences, no rich markup, not endless."""
-    clean = _CONTROL.sub("", text).expandtabs(4).rstrip()
-    if len(clean) > MESSAGE_CHARACTERS:
-        clean = clean[:MESSAGE_CHARACTERS] + " ..."
-    return Text(clean, style=style)
+    return Text(clean(text), style=style)
 
 
 def render(evaluation: Evaluation) -> RenderableType:
@@ -70,7 +64,7 @@ def render(evaluation: Evaluation) -> RenderableType:
     if evaluation.profile is not None and evaluation.profile.candidate is not None:
         parts.append(plain(profile_words(evaluation.profile.candidate)))
     if evaluation.failing_ranks and evaluation.mismatch is None:
-        parts.append(Text(f"failing ranks  {_numbers(evaluation.failing_ranks)}"))
+        parts.append(Text(f"failing ranks  {number_words(evaluation.failing_ranks)}"))
     parts += bullets("hints", evaluation.hints)
     parts += bullets("checks", evaluation.checks)
     if evaluation.output_tail.strip():
@@ -93,13 +87,13 @@ def bullets(title: str, lines: Sequence[str]) -> list[RenderableType]:
 
 def failure_part(failure: Failure, *, rule: bool = False) -> RenderableType:
     head = Text("broke the rule " if rule else "", style="bold")
-    head.append_text(plain(failure.kind, style="bold"))
+    head.append_text(plain(failure.title, style="bold"))
     if failure.rank is not None:
         head.append(f" on rank {failure.rank}")
     parts: list[RenderableType] = [head, Padding(plain(failure.message), (0, 0, 0, 2))]
     lines = failure.trace.rstrip().splitlines()
     if lines:
-        if len(lines) > TRACE_LINES:  # the end of a trace names the candidate's own line
+        if len(lines) > TRACE_LINES:
             lines = [f"... {len(lines) - TRACE_LINES} lines left out; --json has them", *lines[-TRACE_LINES:]]
         parts.append(Padding(plain("\n".join(lines), style="dim"), (0, 0, 0, 2)))
     return Group(*parts)
@@ -109,49 +103,35 @@ def _title(evaluation: Evaluation) -> Text:
     title = Text(str(evaluation.verdict).replace("_", " ").upper(), style=f"bold {STYLES[evaluation.verdict]}")
     if evaluation.verdict is not Verdict.CORRECT:
         title.append(f" in stage {evaluation.stage}", style="default")
-    name = evaluation.candidate.get("name") or evaluation.candidate.get("path") or ""
-    if name:
-        title.append("  ").append_text(plain(str(name).rpartition("/")[2], style="default"))
-    return title
+    return title.append("  ").append_text(plain(evaluation.candidate.file, style="default"))
 
 
 def _case_line(evaluation: Evaluation) -> Text:
-    problem = " ".join(str(evaluation.problem[key]) for key in ("id", "name") if key in evaluation.problem)
-    line = f"problem {problem}, {evaluation.ranks} ranks on {evaluation.platform}"
+    problem = evaluation.problem
+    line = f"problem {problem.id} {problem.name}, {evaluation.ranks} ranks on {evaluation.platform}"
     line += f" ({evaluation.hardware})" if evaluation.hardware else ""
     return Text(f"{line}, size {evaluation.size}, {evaluation.dtype}, plan {evaluation.plan}", style="dim")
-
-
-def _numbers(ranks: Sequence[int]) -> str:
-    """`0-3, 6`: eight ranks in a few characters."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
 def _mismatch_part(mismatch: Mismatch) -> RenderableType:
     rows: list[tuple[str, str]] = [
         ("case", mismatch.case),
-        ("ranks", f"{_numbers(mismatch.ranks)} differ; described for rank {mismatch.rank}"),
+        ("ranks", f"{number_words(mismatch.ranks)} differ; described for rank {mismatch.rank}"),
         ("output", mismatch.output),
         ("what", mismatch.what),
     ]
     if mismatch.first_index is not None:
         index = ", ".join(map(str, mismatch.first_index))
-        got, expected = _value(mismatch.first_got), _value(mismatch.first_expected)
+        got, expected = value_words(mismatch.first_got), value_words(mismatch.first_expected)
         rows.append(("first", f"[{index}] is {got}, expected {expected}"))
     if mismatch.differing_fraction is not None:
-        rows.append(("share", f"{_percent(mismatch.differing_fraction)} of the elements differ"))
+        rows.append(("share", f"{share_words(mismatch.differing_fraction)} of the elements differ"))
     if mismatch.error_ratio is not None:
         rows.append(("error", f"{mismatch.error_ratio:.3g} times what is tolerated"))
     if mismatch.pattern:
         rows.append(("pattern", mismatch.pattern))
     if mismatch.regions:
-        rows.append(("where", ", ".join(f"{name} {_percent(share)}" for name, share in mismatch.regions)))
+        rows.append(("where", ", ".join(f"{name} {share_words(share)}" for name, share in mismatch.regions)))
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()
@@ -159,15 +139,6 @@ def _mismatch_part(mismatch: Mismatch) -> RenderableType:
         if words:
             table.add_row(name, plain(words))
     return table
-
-
-def _value(value: float | str | None) -> str:
-    return f"{value:.6g}" if isinstance(value, float | int) else str(value)
-
-
-def _percent(share: float) -> str:
-    percent = 100 * share
-    return "0 %" if percent == 0 else f"{percent:.3g} %" if percent >= 0.01 else "under 0.01 %"
 
 
 def _ranks_part(states: "Sequence[RankState]") -> RenderableType:
@@ -199,7 +170,7 @@ def profile_words(side: SideProfile) -> str:
     words += f"; communication {time_words(side.communication_us)}"
     if side.overlap is None:
         return f"{words}; {side.overlap_note}"
-    return f"{words}, {_percent(side.overlap)} of it hidden under compute"
+    return f"{words}, {share_words(side.overlap)} of it hidden under compute"
 
 
 def _communication_line(evaluation: Evaluation) -> Text:

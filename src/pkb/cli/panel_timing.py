@@ -5,16 +5,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pkb.cli.panel import plain
-from pkb.cli.units import time_words
 from pkb.platforms.registry import traits
-from pkb.types.verdict import Roofline, Timing
-
-DECISIONS = {
-    "faster": "faster than the reference",
-    "slower": "slower than the reference",
-    "same": "no difference shown: the interval holds 1",
-    "unproven": "unproven: faster by the ranks' clocks, by too little for the judge's own to confirm",
-}
+from pkb.types.units import time_words
+from pkb.types.verdict import Decision, Roofline, Timing
+from pkb.types.words import DECISIONS
 
 
 def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> RenderableType:
@@ -31,8 +25,8 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
         rates = "" if alg is None or bus is None else f", algBW {alg:.3g} GB/s, busBW {bus:.3g} GB/s"
         table.add_row(name, f"{time_words(median)} (p10 {time_words(low)}, p90 {time_words(high)}){rates}")
     interval = f"{timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}"
-    style = {"faster": "green", "slower": "red"}.get(timing.decision, "")
-    decision = (DECISIONS.get(timing.decision, timing.decision), style) if believed else ("not to be believed", "red")
+    style = {Decision.FASTER: "green", Decision.SLOWER: "red"}.get(timing.decision, "")
+    decision = (DECISIONS[timing.decision], style) if believed else ("not to be believed", "red")
     table.add_row("speedup", Text.assemble(f"{interval}: ", decision))
     if timing.floor_us is None:
         table.add_row("floor", f"not known for {platform}")

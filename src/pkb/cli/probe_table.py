@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from pkb.cli.probe_hardware import is_shared
-from pkb.cli.units import bytes_words
+from pkb.types.units import bytes_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pkb.cli.units import time_words
 from pkb.platforms.registry import traits
 from pkb.types.errors import UserError
+from pkb.types.units import time_words
 
 if TYPE_CHECKING:
     from pkb.problems.registry import Registry

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pkb.cli.units import bytes_words, flops_words, time_words
+from pkb.types.units import bytes_words, flops_words, time_words
 
 COLOURS = {"compute": "magenta", "hbm": "blue", "link": "green", "latency": "yellow"}
 

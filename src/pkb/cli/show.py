@@ -173,7 +173,7 @@ def _print(console: "Console", problem: "Problem", document: dict[str, Any]) -> 
 def _print_case(console: "Console", name: str, case: dict[str, Any], document: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from pkb.cli.units import bytes_words, flops_words
+    from pkb.types.units import bytes_words, flops_words
 
     ranks, dtype, hardware = document["ranks"], document["dtype"], document["hardware"]
     numbers = ", ".join(f"{key}={value}" for key, value in case["size"].items())
@@ -202,7 +202,7 @@ def _print_case(console: "Console", name: str, case: dict[str, Any], document: d
 
 
 def _limit_words(bounds: dict[str, Any] | None, hardware: str) -> str:
-    from pkb.cli.units import time_words
+    from pkb.types.units import time_words
 
     if bounds is None:
         return f"{hardware} does not join so many GPUs: give --hardware"

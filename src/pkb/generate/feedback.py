@@ -5,21 +5,11 @@ that a person is shown is named, never more, and what the judge compared with, w
 What a candidate printed or raised is cut short, so that it cannot flood the conversation.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pkb.platforms.registry import traits
-
-TRACE_LINES = 8
-TEXT_CHARACTERS = 1500
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_DECISIONS = {
-    "faster": "faster than the reference",
-    "slower": "slower than the reference",
-    "same": "no difference shown: the interval holds 1",
-    "unproven": "unproven: faster by the ranks' clocks, by too little for the judge's own to confirm",
-}
+from pkb.types.words import TRACE_LINES, clean, decision_words, share_words, value_words
 
 
 def feedback(document: Mapping[str, Any]) -> str:
@@ -68,16 +58,18 @@ def _mismatch(mismatch: Mapping[str, Any] | None) -> list[str]:
     ]
     if mismatch.get("first_index") is not None:
         index = ", ".join(map(str, mismatch["first_index"]))
-        got, expected = _number(mismatch["first_got"]), _number(mismatch["first_expected"])
+        got, expected = value_words(mismatch["first_got"]), value_words(mismatch["first_expected"])
         lines.append(f"first: [{index}] is {got}, expected {expected}")
     if mismatch.get("differing_fraction") is not None:
-        lines.append(f"{_percent(mismatch['differing_fraction'])} of the elements differ")
+        lines.append(f"{share_words(mismatch['differing_fraction'])} of the elements differ")
     if mismatch.get("error_ratio") is not None:
         lines.append(f"error: {mismatch['error_ratio']:.3g} times what is tolerated")
     if mismatch.get("pattern"):
         lines.append(f"pattern: {_text(mismatch['pattern'])}")
     if mismatch.get("regions"):
-        lines.append("where: " + ", ".join(f"{_text(name)} {_percent(share)}" for name, share in mismatch["regions"]))
+        lines.append(
+            "where: " + ", ".join(f"{_text(name)} {share_words(share)}" for name, share in mismatch["regions"])
+        )
     return lines
 
 
@@ -94,7 +86,7 @@ def _ranks(states: Sequence[Mapping[str, Any]]) -> list[str]:
 def _failure(failure: Mapping[str, Any] | None, *, rule: bool) -> list[str]:
     if failure is None:
         return []
-    head = ("broke the rule " if rule else "") + _text(failure["kind"])
+    head = ("broke the rule " if rule else "") + _text(failure.get("name") or str(failure["kind"]).replace("_", " "))
     head += f" on rank {failure['rank']}" if failure.get("rank") is not None else ""
     lines = [f"{head}: {_text(failure['message'])}"]
     trace = str(failure.get("trace") or "").rstrip().splitlines()
@@ -111,7 +103,7 @@ def _timing(timing: Mapping[str, Any] | None, *, platform: str, believed: bool) 
     lines = [
         f"reference {timing['reference_us']:.4g} us, candidate {timing['candidate_us']:.4g} us a call (medians)",
         f"speedup {timing['speedup']:.2f}x, 95 % interval {timing['speedup_low']:.2f} to {timing['speedup_high']:.2f}: "
-        + _DECISIONS.get(timing["decision"], str(timing["decision"])),
+        + decision_words(str(timing["decision"])),
     ]
     roofline = timing.get("roofline")
     if roofline is not None:
@@ -137,20 +129,9 @@ def _profile(profile: Mapping[str, Any] | None) -> list[str]:
         return [f"{line}; {side['fused_us']:.4g} us in kernels that communicate and compute at once"]
     line += f"; communication {side['communication_us']:.4g} us"
     if side.get("overlap") is not None:
-        line += f", {_percent(side['overlap'])} of it hidden under compute"
+        line += f", {share_words(side['overlap'])} of it hidden under compute"
     return [line]
 
 
 def _text(value: object) -> str:
-    """Text of unknown origin: no control characters, not endless."""
-    clean = _CONTROL.sub("", str(value)).expandtabs(4).rstrip()
-    return clean if len(clean) <= TEXT_CHARACTERS else clean[:TEXT_CHARACTERS] + " ..."
-
-
-def _number(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float | int) else _text(value)
-
-
-def _percent(share: float) -> str:
-    percent = 100 * share
-    return "0 %" if percent == 0 else f"{percent:.3g} %" if percent >= 0.01 else "under 0.01 %"
+    return clean(str(value))

@@ -7,7 +7,6 @@ drawn anew at every call is marked as an example.
 import ast
 import inspect
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 
 from pkb.problems.base import DTYPES, SIZE_NAMES, Problem
-from pkb.problems.compare import TAU, Close, Exact, NormGate, Rule
+from pkb.problems.compare import rule_words
 from pkb.problems.draw import Draw, GroupRef
 from pkb.problems.layouts import groups
 
@@ -82,10 +81,10 @@ def tolerance_in_words(problem: Problem) -> list[str]:
         else "The result is compared with the reference's own result."
     ]
     if isinstance(problem.compare, tuple):
-        numbered = [(f"Output {index}", _rule_in_words(rule)) for index, rule in enumerate(problem.compare)]
+        numbered = [(f"Output {index}", rule_words(rule)) for index, rule in enumerate(problem.compare)]
     else:
-        numbered = [("Every output", _rule_in_words(problem.compare))]
-    numbered += [(f"Argument `{name}` afterwards", _rule_in_words(rule)) for name, rule in problem.mutates.items()]
+        numbered = [("Every output", rule_words(problem.compare))]
+    numbered += [(f"Argument `{name}` afterwards", rule_words(rule)) for name, rule in problem.mutates.items()]
     return sentences + [_joined(list(same)) for _, same in groupby(numbered, key=lambda pair: pair[1])]
 
 
@@ -93,25 +92,7 @@ def _joined(same: list[tuple[str, str]]) -> str:
     """`Output 1` to `Output 8` with one rule are one line."""
     subjects = [subject for subject, _ in same]
     who = subjects[0] if len(subjects) == 1 else f"{subjects[0]} to {subjects[-1][0].lower()}{subjects[-1][1:]}"
-    return f"{who}: {same[0][1]}"
-
-
-def _rule_in_words(rule: Rule) -> str:
-    if isinstance(rule, Exact):
-        return "exactly equal."
-    if isinstance(rule, NormGate):
-        limits = _limits(dict(TAU) | dict(rule.tau))
-        return f"relative error in the Frobenius norm at most {limits}, by dtype of the output, and no single element far off."
-    if isinstance(rule, Close):
-        absolute = f", or within {_limits(rule.atol)}" if rule.atol else ""
-        return f"every element within a relative error of {_limits(rule.rtol)}{absolute}, by dtype of the output."
-    text = inspect.getdoc(rule if inspect.isroutine(rule) else type(rule)) or "compared by a rule of its own"
-    return " ".join(text.partition("\n\n")[0].split())
-
-
-def _limits(limits: Mapping[torch.dtype, float]) -> str:
-    names = {dtype: name for name, dtype in DTYPES.items()}
-    return ", ".join(f"{limit:.2g} ({names.get(dtype, _short(dtype))})" for dtype, limit in limits.items())
+    return f"{who}: {same[0][1].rstrip('.')}."
 
 
 def _groups(layout: str, ranks: int) -> list[dict[str, str]]:

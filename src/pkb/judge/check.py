@@ -8,8 +8,9 @@ from pkb.candidates.machine_code import binary_paths
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import has_solution, read
 from pkb.judge.stages.build import BuildReport, prebuild
+from pkb.judge.stages.prepare import broken_rule, compiler_failure
 from pkb.types.check import CheckReport
-from pkb.types.verdict import Failure, Verdict
+from pkb.types.verdict import Verdict
 
 DISASSEMBLY_LIMIT_S = 30.0
 
@@ -37,7 +38,7 @@ def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] =
         )
     for finding in inspection.findings:
         if finding.severity == "reject":
-            failure = Failure(finding.rule, f"line {finding.line}: {finding.text}")
+            failure = broken_rule(finding)
             return CheckReport(ok=False, verdict=Verdict.REJECTED, detail=finding.message, failure=failure, **common)
     progress("build")
     build = prebuild(path, limit_s=build_limit_s, environment={})
@@ -48,9 +49,8 @@ def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] =
             ok=False, verdict=Verdict.COMPILE_ERROR, detail=f"the build took more than {build_limit_s:.0f} s", **common
         )
     if build.error is not None:
-        first = str(build.error.get("first_error"))
-        failure = Failure(str(build.error.get("kind")), first, trace=str(build.error.get("log", ""))[-8000:])
-        return CheckReport(ok=False, verdict=Verdict.COMPILE_ERROR, detail=first, failure=failure, **common)
+        failure = compiler_failure(build.error)
+        return CheckReport(ok=False, verdict=Verdict.COMPILE_ERROR, detail=failure.message, failure=failure, **common)
     if build.unavailable:
         return CheckReport(ok=False, verdict=Verdict.UNSUPPORTED, detail=build.unavailable, **common)
     progress("machine code")

@@ -1,19 +1,25 @@
 """A verdict reached before the last stage: raised, so that no stage has to hand it through."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from pkb.judge.crew.failure import CrewFailure, CrewFailureKind
-from pkb.types.verdict import Failure, Stage, Verdict
+from pkb.platforms.base import PlatformFacts
+from pkb.types.difference import rank_words
+from pkb.types.failure import Cause
+from pkb.types.verdict import Evidence, Failure, FailureKind, Stage, Verdict
 
-UNSUPPORTED_MARKS = {
-    "inline_asm_elementwise": "inline assembly, which Triton's interpreter cannot run",
-    "no multicast": "in-switch multicast",
-    "Torch not compiled with CUDA enabled": "a CUDA device",
-    "Found no NVIDIA driver": "a CUDA device",
-    "no CUDA-capable device": "a CUDA device",
-    "No CUDA GPUs are available": "a CUDA device",
-    "needs a CUDA device": "a CUDA device",
+
+class Lack(NamedTuple):
+    capability: str
+    words: str
+
+
+LACKS: Mapping[Cause, Lack] = {
+    Cause.LACKS_CUDA: Lack("cuda", "no CUDA device"),
+    Cause.LACKS_MULTICAST: Lack("multicast", "no in-switch multicast"),
+    Cause.LACKS_INLINE_ASSEMBLY: Lack("cuda", "no inline assembly: Triton's interpreter cannot run it"),
 }
 
 
@@ -22,58 +28,86 @@ class Decided(Exception):
     verdict: Verdict
     stage: Stage
     detail: str
-    evidence: dict[str, Any] = field(default_factory=dict)
-    """Further fields of the `Evaluation`."""
+    evidence: Evidence = field(default_factory=Evidence)
 
     def __str__(self) -> str:
         return f"{self.verdict} in {self.stage}: {self.detail}"
 
 
-def from_failure(failure: CrewFailure, stage: Stage, *, on_gpu: bool) -> Decided:
+def from_failure(failure: CrewFailure, stage: Stage, facts: PlatformFacts) -> Decided:
     """What a failing candidate side means.
 
-    Classified from structured state. Text of an exception counts only where torch, Triton or the kit raised it: what a
-    candidate raises itself is its own error, whatever it says.
+    Classified by what the judge saw itself (silence, a process that ended, a limit) and by the cause that the rank gives
+    for an exception, where the platform can have caused that. What an exception says is shown and decides nothing.
     """
-    ranks = tuple(failure.ranks)
-    evidence: dict[str, Any] = {"failing_ranks": ranks, "rank_states": failure.states}
+    evidence = Evidence(failing_ranks=tuple(failure.ranks), rank_states=failure.states)
     if failure.kind is CrewFailureKind.TIMEOUT:
-        stuck = ", ".join(map(str, failure.ranks))
-        who = f"ranks {stuck}" if len(failure.ranks) > 1 else f"rank {stuck}"
+        who = rank_words(tuple(failure.ranks))
         return Decided(Verdict.DEADLOCK, stage, f"{who} did not finish: {failure.detail}", evidence)
     if failure.kind is CrewFailureKind.GONE:
-        evidence["failure"] = Failure("process ended", failure.detail, rank=failure.ranks[0])
-        return Decided(Verdict.CRASH, stage, failure.detail, evidence)
+        found = Failure(FailureKind.PROCESS_ENDED, failure.detail, rank=failure.ranks[0])
+        return Decided(Verdict.CRASH, stage, failure.detail, replace(evidence, failure=found))
     if failure.kind is CrewFailureKind.LIMIT:
-        evidence["failure"] = Failure(f"{failure.limit} limit", failure.detail)
+        kind = FailureKind.MEMORY_LIMIT if failure.limit == "memory" else FailureKind.PROCESS_LIMIT
+        evidence = replace(evidence, failure=Failure(kind, failure.detail))
         return Decided(Verdict.CRASH, stage, f"stopped by the judge: {failure.detail}", evidence)
     if failure.kind is CrewFailureKind.GARBAGE:
-        evidence["failure"] = Failure("malformed report", failure.detail, rank=failure.ranks[0])
-        return Decided(
-            Verdict.REJECTED, stage, f"rank {failure.ranks[0]} sent a malformed report: {failure.detail}", evidence
-        )
-    return _from_exception(failure, stage, evidence, on_gpu=on_gpu)
+        rank = failure.ranks[0]
+        found = Failure(FailureKind.MALFORMED_REPORT, failure.detail, rank=rank)
+        detail = f"rank {rank} sent a malformed report: {failure.detail}"
+        return Decided(Verdict.REJECTED, stage, detail, replace(evidence, failure=found))
+    return _from_exception(failure, stage, evidence, facts)
 
 
-def _from_exception(failure: CrewFailure, stage: Stage, evidence: dict[str, Any], *, on_gpu: bool) -> Decided:
+def bad_output(what: str, stage: Stage) -> Decided:
+    """A result that cannot be compared has not been right."""
+    evidence = Evidence(failure=Failure(FailureKind.BAD_OUTPUT, what))
+    return Decided(Verdict.REJECTED, stage, f"an output is {what}; plain tensors are expected", evidence)
+
+
+def harness_failure(failure: CrewFailure) -> Failure:
+    """Of a side of ours."""
+    return Failure(FailureKind.HARNESS, failure.detail, trace=failure.trace, name=str(failure.kind))
+
+
+def _from_exception(failure: CrewFailure, stage: Stage, evidence: Evidence, facts: PlatformFacts) -> Decided:
     error, rank = failure.error, failure.rank
     assert error is not None
-    kind, message = error.type, error.message
-    evidence["failure"] = Failure(kind, message, rank=rank, trace=error.trace)
-    first_line = message.strip().splitlines()[0] if message.strip() else ""
-    text = f"rank {rank} raised {kind}: {first_line}" if first_line else f"rank {rank} raised {kind}"
-    if error.compiler:
+    cause = _possible(error.cause, facts)
+    kind = KINDS.get(cause, FailureKind.EXCEPTION)
+    evidence = replace(evidence, failure=Failure(kind, error.message, rank, error.trace, error.type))
+    first_line = next(iter(error.message.strip().splitlines()), "")
+    text = f"rank {rank} raised {error.type}: {first_line}" if first_line else f"rank {rank} raised {error.type}"
+    if cause is Cause.COMPILER:
         return Decided(Verdict.COMPILE_ERROR, Stage.BUILD, f"does not compile: {first_line}", evidence)
-    if not on_gpu and error.origin == "library":
-        for mark, missing in UNSUPPORTED_MARKS.items():
-            if mark in message:
-                return Decided(Verdict.UNSUPPORTED, stage, f"the cpu platform has no {missing}", evidence)
+    if cause in LACKS:
+        detail = f"the {facts.name} platform has {LACKS[cause].words}"
+        return Decided(Verdict.UNSUPPORTED, stage, detail, evidence)
     if stage is Stage.START:
-        if kind == "MissingSolution":
+        if cause is Cause.NO_SOLUTION:
             return Decided(Verdict.LOAD_ERROR, stage, "the file defines no function called solution", evidence)
         return Decided(Verdict.LOAD_ERROR, stage, f"importing the candidate failed: {text}", evidence)
-    if kind in ("AcceleratorError", "CudaError") or ("CUDA error: " in message and "illegal" in message):
+    if cause is Cause.DEVICE:
         return Decided(Verdict.CRASH, stage, f"a kernel faulted on the device; {text}", evidence)
-    if kind == "SystemExit":
+    if cause is Cause.EXIT:
         return Decided(Verdict.CRASH, stage, f"rank {rank} called exit in the middle of a call", evidence)
     return Decided(Verdict.RUNTIME_ERROR, stage, text, evidence)
+
+
+KINDS: Mapping[Cause, FailureKind] = {
+    Cause.COMPILER: FailureKind.COMPILER,
+    Cause.DEVICE: FailureKind.DEVICE_FAULT,
+    Cause.EXIT: FailureKind.EXIT,
+    Cause.NO_SOLUTION: FailureKind.NO_SOLUTION,
+    **dict.fromkeys(LACKS, FailureKind.LACKING),
+}
+
+
+def _possible(cause: Cause, facts: PlatformFacts) -> Cause:
+    """The cause that a rank claims, if this platform can have it: one with no GPU has no device that faults, and nothing
+    is missing that the platform offers. Else the candidate's own."""
+    if cause is Cause.DEVICE and "cuda" not in facts.capabilities:
+        return Cause.CANDIDATE
+    if cause in LACKS and LACKS[cause].capability in facts.capabilities:
+        return Cause.CANDIDATE
+    return cause

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pkb.judge.crew.crew import Crew
 from pkb.types.channel import discard
+from pkb.types.difference import Mismatch, Pattern
 from pkb.types.protocol.commands import (
     Compare,
     Draw,
@@ -28,7 +29,6 @@ from pkb.types.protocol.commands import (
     Wake,
 )
 from pkb.types.protocol.replies import BadOutput, BatchReport, Comparison, OutputReply
-from pkb.types.verdict import Mismatch
 
 TRUTH_SHARE = 0.15
 """Of the platform's memory that the truths of several calls may take together."""
@@ -198,20 +198,21 @@ def describe_mismatch(wrong: dict[int, Comparison], world_size: int, case: str) 
     rank = min(wrong)
     difference = wrong[rank].difference
     assert difference is not None
-    pattern = difference.pattern
+    patterns = [difference.pattern] if difference.pattern is not None else []
     if len(wrong) < world_size:
-        who = f"rank {rank} only" if len(wrong) == 1 else f"ranks {', '.join(map(str, sorted(wrong)))} only"
-        pattern = f"{who}; {pattern}" if pattern else who
-    bad = [name for name, share in difference.regions if share > 0]
-    if 0 < len(bad) < len(difference.regions):
-        pattern = f"{pattern + '; ' if pattern else ''}confined to {', '.join(bad)}"
+        patterns.insert(0, Pattern.SOME_RANKS)
+    if 0 < sum(share > 0 for _, share in difference.regions) < len(difference.regions):
+        patterns.append(Pattern.SOME_ROWS)
     return Mismatch(
         case=case,
         ranks=tuple(sorted(wrong)),
         rank=rank,
         output=difference.output,
         what=difference.what,
-        pattern=pattern,
+        difference=difference.kind,
+        patterns=tuple(patterns),
+        amount=difference.amount,
+        argument=difference.argument,
         error_ratio=wrong[rank].ratio,
         first_index=difference.first_index,
         first_got=difference.first_got,

@@ -1,31 +1,42 @@
 """What a person or a model can do about a verdict. Hints follow from the evidence, never from the expected values."""
 
-from typing import Any
+from collections.abc import Mapping
 
 from pkb.platforms.registry import traits
+from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.profile import Profile
-from pkb.types.verdict import Communication, Verdict
+from pkb.types.verdict import Communication, Evidence, FailureKind, RaceKind, Verdict
 
-RACE_HINTS = {
-    "missing_start_barrier": "a peer's data was read before it was written: wait for every peer (release/acquire at system "
-    "scope, or the handle's barrier) between publishing data and reading it",
-    "missing_end_barrier": "a rank returned while a peer was still reading its data: add a barrier before the return, or "
-    "alternate between two buffers",
-    "stale_read": "old contents of a symmetric buffer were taken for new ones: copy the arguments in on every call and let "
-    "flags carry an epoch number",
-    "missing_synchronisation": "two calls in a row disturb each other: a buffer or signal is reused before all ranks are done "
-    "with it, or a result lives in memory that the next call overwrites",
+RACE_HINTS: Mapping[RaceKind, str] = {
+    RaceKind.MISSING_START_BARRIER: "a peer's data was read before it was written: wait for every peer (release/acquire at "
+    "system scope, or the handle's barrier) between publishing data and reading it",
+    RaceKind.MISSING_END_BARRIER: "a rank returned while a peer was still reading its data: add a barrier before the return, "
+    "or alternate between two buffers",
+    RaceKind.STALE_READ: "old contents of a symmetric buffer were taken for new ones: copy the arguments in on every call and "
+    "let flags carry an epoch number",
+    RaceKind.MISSING_SYNCHRONISATION: "two calls in a row disturb each other: a buffer or signal is reused before all ranks "
+    "are done with it, or a result lives in memory that the next call overwrites",
+}
+PATTERN_HINTS: Mapping[Pattern, str] = {
+    Pattern.OWN_INPUT: "the result is this rank's own data: nothing arrived from the peers",
+    Pattern.CONSTANT_FACTOR: "a constant factor often is a sum counted twice, a missing peer, or a mean in place of a sum",
+    Pattern.SOME_ROWS: "only some rows differ: check offsets at shard boundaries and the last partial block",
+    Pattern.NAN: "NaN: uninitialised or poisoned memory was read, or a buffer was too short",
+}
+FAILURE_HINTS: Mapping[FailureKind, str] = {
+    FailureKind.HIDDEN_WORK: "launch on torch's current stream, or make it wait for your side streams before returning",
+    FailureKind.CHANGED_ARGUMENTS: "copy the arguments into buffers of your own before changing them",
+    FailureKind.MEMORY_LIMIT: "the limits are on all ranks together; `pkb eval --memory-limit` raises the one on memory",
+    FailureKind.PROCESS_LIMIT: "the limits are on all ranks together; `pkb eval --memory-limit` raises the one on memory",
 }
 
 
-def hints_for(verdict: Verdict, evidence: dict[str, Any], *, platform: str, backend: str) -> list[str]:
+def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: str) -> list[str]:
     hints: list[str] = []
     where = traits(platform)
-    mismatch = evidence.get("mismatch")
-    pattern = mismatch.pattern if mismatch else ""
-    failure = evidence.get("failure")
-    if verdict is Verdict.RACE:
-        hints.append(RACE_HINTS.get(str(evidence.get("race_kind")), RACE_HINTS["missing_synchronisation"]))
+    mismatch, failure = evidence.mismatch, evidence.failure
+    if verdict is Verdict.RACE and evidence.race_kind is not None:
+        hints.append(RACE_HINTS[evidence.race_kind])
     if verdict is Verdict.DEADLOCK:
         hints.append(
             "every rank must reach the same barriers, signals and collectives the same number of times; look for a branch on "
@@ -42,38 +53,27 @@ def hints_for(verdict: Verdict, evidence: dict[str, Any], *, platform: str, back
                 "a grid that waits for a peer's library kernel can keep that kernel off the GPU (matrix products launch "
                 "clusters of blocks): wait in a launch of one warp, then start the grid"
             )
-    if verdict is Verdict.WRONG:
-        if "own" in pattern and "came back" in pattern:
-            hints.append("the result is this rank's own data: nothing arrived from the peers")
-        if "constant factor" in pattern:
-            hints.append("a constant factor often is a sum counted twice, a missing peer, or a mean in place of a sum")
-        if "confined to" in pattern:
-            hints.append("only some rows differ: check offsets at shard boundaries and the last partial block")
-        if "NaN" in pattern:
-            hints.append("NaN: uninitialised or poisoned memory was read, or a buffer was too short")
-        if "only" in pattern and mismatch is not None and len(mismatch.ranks) == 1:
+    if verdict is Verdict.WRONG and mismatch is not None:
+        hints += [hint for pattern, hint in PATTERN_HINTS.items() if pattern in mismatch.patterns]
+        if Pattern.SOME_RANKS in mismatch.patterns and len(mismatch.ranks) == 1:
             hints.append(
                 "one rank differs: check rank-dependent branches, roots other than rank 0, and the ring's ends"
             )
-        if mismatch is not None and "should be" in mismatch.what:
+        if mismatch.difference is not DifferenceKind.VALUES:
             hints.append("dtype, shape and structure must be those of the reference: `pkb show` prints it")
-    if verdict is Verdict.REJECTED and failure is not None and failure.kind == "hidden_work":
-        hints.append("launch on torch's current stream, or make it wait for your side streams before returning")
-    if verdict is Verdict.REJECTED and "arguments in place" in str(evidence.get("detail", "")):
-        hints.append("copy the arguments into buffers of your own before changing them")
+    if failure is not None and failure.kind in FAILURE_HINTS:
+        hints.append(FAILURE_HINTS[failure.kind])
     if verdict is Verdict.UNSUPPORTED:
         hints.append("run it on a platform that has it: `pkb doctor` lists what this machine offers")
-    if verdict is Verdict.CRASH and failure is not None and "limit" in failure.kind:
-        hints.append("the limits are on all ranks together; `pkb eval --memory-limit` raises the one on memory")
     if verdict is Verdict.CORRECT:
-        match evidence.get("communication"):
+        match evidence.communication:
             case Communication.LIBRARY:
                 hints.append("library collectives moved the data: counted as `library`, apart from custom kernels")
             case Communication.NONE:
                 hints.append(
                     "the data came by a way that the judge does not watch (files, IPC handles of its own, ...)"
                 )
-        hints += _profile_hint(evidence.get("profile"))
+        hints += _profile_hint(evidence.profile)
     return hints
 
 

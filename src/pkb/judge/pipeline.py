@@ -6,7 +6,6 @@ import platform as host
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pkb.candidates.rules import Inspection
 from pkb.candidates.source import Source
@@ -24,7 +23,7 @@ from pkb.roofline.hardware import for_device
 from pkb.roofline.utilisation import utilisation
 from pkb.types.job import Job
 from pkb.types.protocol.commands import DrawSpec
-from pkb.types.verdict import Communication, Stage, Timing
+from pkb.types.verdict import Communication, Evidence, Stage, Timing
 
 Progress = Callable[[str], None]
 
@@ -41,8 +40,7 @@ class Notes:
     stage: Stage = Stage.INSPECT
     seconds: dict[str, float] = field(default_factory=dict)
     checks: list[str] = field(default_factory=list)
-    evidence: dict[str, Any] = field(default_factory=dict)
-    """Further fields of the `Evaluation`."""
+    evidence: Evidence = field(default_factory=Evidence)
     isolation: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=lambda: {"python": host.python_version()})
     output_tail: str = ""
@@ -101,9 +99,10 @@ class OneSize:
                 notes.checks.append(f"races: {', '.join(passed)} ({repeats} x {calls} calls each)")
         if plan.timing_rounds and job.timing:
             with notes.within(Stage.TIMING), self.world.blame(Stage.TIMING):
-                notes.evidence["timing"], seen = self._time(checked.first_call_us, pace.timing())
+                timing, seen = self._time(checked.first_call_us, pace.timing())
+                notes.evidence = replace(notes.evidence, timing=timing)
                 if seen is Communication.LIBRARY:  # whatever it did while it was checked
-                    notes.evidence["communication"] = seen
+                    notes.evidence = replace(notes.evidence, communication=seen)
         else:
             notes.checks.append("not timed")
         self._profile(source, inspection)  # last: nothing after it at this size can be disturbed by the profiler
@@ -120,7 +119,7 @@ class OneSize:
             observe=True,
             argument_bytes=argument_bytes,
         )
-        self.notes.evidence["communication"] = checked.communication
+        self.notes.evidence = replace(self.notes.evidence, communication=checked.communication)
         where = f"{checked.calls} calls at {job.case.size} with {job.case.ranks} ranks"
         self.notes.checks.append(f"{where}, worst error {checked.worst_ratio:.2g} of the tolerance")
         return checked
@@ -182,8 +181,8 @@ class OneSize:
             observed = profile_calls(
                 self.exchange, self.spec, expected=expected_of(source, inspection.paths), progress=self.progress
             )
-        self.notes.evidence["profile"] = observed.profile
+        self.notes.evidence = replace(self.notes.evidence, profile=observed.profile)
         self.notes.checks.append(observed.check)
         if observed.communication is Communication.LIBRARY:
-            self.notes.evidence["communication"] = observed.communication
+            self.notes.evidence = replace(self.notes.evidence, communication=observed.communication)
         self.world.sound = self.world.sound and not observed.broken

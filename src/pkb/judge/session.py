@@ -1,18 +1,18 @@
 """The judge's main line: inspect, build, start, correctness, races, timing, profile, verdict.
 
 Everything that runs a candidate happens in other processes; this one holds the seed, the clock and the decision. What is done
-at one size is in `one_size.py`, the start and the end of ranks in `worlds.py`.
+at one size is in `pipeline.py`, the start and the end of ranks in `worlds.py`.
 """
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from pkb.candidates.rules import Inspection, inspect_source
 from pkb.candidates.source import read
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.leftovers import sweep
-from pkb.judge.decision import Decided
+from pkb.judge.decision import Decided, harness_failure
 from pkb.judge.hints import hints_for
 from pkb.judge.pipeline import Notes, OneSize, Progress
 from pkb.judge.stages import prepare as before_running
@@ -26,7 +26,7 @@ from pkb.problems.base import Problem
 from pkb.problems.registry import default_registry, load_folder
 from pkb.types.job import Job
 from pkb.types.protocol.commands import DrawSpec
-from pkb.types.verdict import Evaluation, Failure, Stage, Verdict
+from pkb.types.verdict import CandidateRef, Evaluation, Evidence, ProblemRef, Stage, Verdict
 
 
 def evaluate(job: Job, *, progress: Progress = lambda text: None) -> Evaluation:
@@ -69,7 +69,7 @@ class _Session:
         self.facts = self.platform.facts()
         self.source = read(job.candidate)
         self.backend = "torch"
-        self.known: dict[str, Any] = {}
+        self.known = Evidence()
         """Evidence from the candidate's text."""
         self.settled: Decided | None = None
         """What has been decided for every size."""
@@ -101,39 +101,45 @@ class _Session:
                 Verdict.HARNESS_ERROR,
                 notes.stage,
                 f"the oracle failed: {failure}",
-                {"failure": Failure(failure.kind, failure.detail, trace=failure.trace)},
+                Evidence(failure=harness_failure(failure)),
             )
         if decided.verdict is not Verdict.CORRECT:
             self._end()  # whatever the candidate has done to its ranks, its device or our oracle, the next size starts anew
         return self._conclude(job, notes, decided)
 
     def _conclude(self, job: Job, notes: Notes, decided: Decided) -> Evaluation:
-        evidence = self.known | notes.evidence | decided.evidence
+        evidence = self.known.plus(notes.evidence).plus(decided.evidence)
         if decided.verdict not in (Verdict.CORRECT, Verdict.REJECTED):
-            evidence.pop("timing", None)  # timed, and then found wrong with another number of ranks
-        hints = hints_for(
-            decided.verdict, evidence | {"detail": decided.detail}, platform=job.case.platform, backend=self.backend
-        )
+            evidence = replace(evidence, timing=None)  # timed, and then found wrong with another number of ranks
+        hints = hints_for(decided.verdict, evidence, platform=job.case.platform, backend=self.backend)
         return Evaluation(
             verdict=decided.verdict,
             stage=decided.stage,
             detail=decided.detail,
-            problem={"id": self.problem.id, "name": self.problem.name, "version": self.problem.version},
-            candidate={"file": job.candidate.name, "sha256": self.source.sha256, "backend": self.backend},
+            problem=ProblemRef(self.problem.id, self.problem.name, self.problem.version),
+            candidate=CandidateRef(job.candidate.name, self.source.sha256, self.backend),
             platform=job.case.platform,
             hardware=self.facts.hardware,
             ranks=job.case.ranks,
             size=job.case.size,
             dtype=job.case.dtype,
             plan=job.plan.name,
-            hints=tuple([*evidence.pop("hints", ()), *hints]),
+            communication=evidence.communication,
+            paths=evidence.paths,
+            failing_ranks=evidence.failing_ranks,
+            mismatch=evidence.mismatch,
+            race_kind=evidence.race_kind,
+            rank_states=evidence.rank_states,
+            failure=evidence.failure,
+            timing=evidence.timing,
+            profile=evidence.profile,
+            hints=(*evidence.hints, *hints),
             checks=tuple(notes.checks),
             stage_seconds={k: round(v, 3) for k, v in notes.seconds.items()},
             isolation=notes.isolation,
             environment=notes.environment,
             output_tail=notes.output_tail,
             started_at=notes.started_at,
-            **evidence,
         )
 
     # -- one size -----------------------------------------------------------------------------------------------------
@@ -191,9 +197,9 @@ class _Session:
         before_running.check_syntax(self.source)
         inspection = inspect_source(self.source)
         self.backend = inspection.backend
-        self.known["paths"] = tuple(dict.fromkeys(use.path for use in inspection.paths))
+        self.known = Evidence(paths=tuple(dict.fromkeys(use.path for use in inspection.paths)))
         before_running.check_rules(self.source, inspection)
-        self.known["hints"] = tuple(f"line {f.line}: {f.message}" for f in inspection.findings)
+        self.known = replace(self.known, hints=tuple(f"line {f.line}: {f.message}" for f in inspection.findings))
         before_running.check_needs(inspection, self.facts)
         return inspection
 

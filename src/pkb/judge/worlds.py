@@ -7,14 +7,14 @@ from pathlib import Path
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.sides import candidate_crew, oracle_crew
-from pkb.judge.decision import Decided, from_failure
+from pkb.judge.decision import Decided, from_failure, harness_failure
 from pkb.judge.exchange import Exchange
 from pkb.platforms.base import Platform
 from pkb.problems.base import Problem
 from pkb.problems.layouts import groups
 from pkb.types.job import Job
 from pkb.types.protocol.commands import Drop, Load, Open
-from pkb.types.verdict import Failure, Stage, Verdict
+from pkb.types.verdict import Evidence, Stage, Verdict
 
 START_LIMIT_S = 180.0
 
@@ -93,14 +93,13 @@ class World:
         On a shared GPU a faulting kernel takes every process on that GPU with it, the oracle included; then the candidate's
         side has failed as well, and is to blame.
         """
-        on_gpu = self.platform.device == "cuda"
         try:
             yield
         except CrewFailure as failure:
             if failure.role == "candidate":
-                raise from_failure(failure, stage, on_gpu=on_gpu) from failure
-            if on_gpu and (fault := self._candidate_fault()):
-                raise from_failure(fault, stage, on_gpu=on_gpu) from failure
+                raise from_failure(failure, stage, self.platform.facts()) from failure
+            if self.platform.device == "cuda" and (fault := self._candidate_fault()):
+                raise from_failure(fault, stage, self.platform.facts()) from failure
             raise
 
     def _candidate_fault(self) -> CrewFailure | None:
@@ -119,9 +118,5 @@ def _harness() -> Iterator[None]:
     try:
         yield
     except CrewFailure as failure:
-        raise Decided(
-            Verdict.HARNESS_ERROR,
-            Stage.START,
-            f"the ranks did not start: {failure}",
-            {"failure": Failure(failure.kind, failure.detail, trace=failure.trace), "rank_states": failure.states},
-        ) from failure
+        evidence = Evidence(failure=harness_failure(failure), rank_states=failure.states)
+        raise Decided(Verdict.HARNESS_ERROR, Stage.START, f"the ranks did not start: {failure}", evidence) from failure

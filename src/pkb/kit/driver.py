@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pkb.types.failure import Cause, NotOnThisPlatform
+
 INVALID_CONTEXT = 201
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DEFAULT_SHARED_BYTES = 48 * 1024
@@ -45,7 +47,8 @@ def _library() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise RuntimeError(f"a CUDA kernel needs a GPU and its driver, and this machine has none ({error})") from None
+        message = f"a CUDA kernel needs a GPU and its driver, and this machine has none ({error})"
+        raise NotOnThisPlatform(Cause.LACKS_CUDA, message) from None
     for name, arguments in _SIGNATURES.items():
         getattr(library, name).argtypes = arguments
     return library
@@ -62,7 +65,8 @@ def library() -> ctypes.CDLL:
     driver = _library()
     status = driver.cuInit(0)
     if status != 0:
-        raise RuntimeError(f"a CUDA kernel needs a GPU, and this process sees none ({DriverError('cuInit', status)})")
+        message = f"a CUDA kernel needs a GPU, and this process sees none ({DriverError('cuInit', status)})"
+        raise NotOnThisPlatform(Cause.LACKS_CUDA, message)
     return driver
 
 

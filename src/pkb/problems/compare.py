@@ -4,6 +4,7 @@ A ratio rather than a yes lets `pkb lint` say how far the nearest null candidate
 computation in another order is from failing.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ class Context:
 
 
 Rule = Callable[[torch.Tensor, torch.Tensor, Context], float]
+"""One that has `describe` says itself what it asks for; of others the docstring does (`rule_words`)."""
 
 PIECE = 1 << 22
 """Elements that a rule looks at together. It widens them to float64 and needs several temporaries of that size, and at
@@ -68,13 +70,16 @@ class Exact:
                 return math.inf
         return 0.0
 
+    def describe(self) -> str:
+        return "every value equal; the sign of a zero and the payload of a NaN do not matter"
+
 
 @dataclass(frozen=True)
 class NormGate:
     """Relative Frobenius error at most tau, and no single element off by more than 4 tau of its size plus the output's rms.
 
     Element-wise relative tolerance alone is wrong for sums of random terms: elements near zero carry the rounding error of
-    their large partial sums. `tau` replaces the default of a dtype where the catalogue argues for another.
+    their large partial sums. `tau` replaces the default of a dtype where the problem says why it needs another.
     """
 
     tau: Mapping[torch.dtype, float] = field(default_factory=dict)
@@ -119,6 +124,13 @@ class NormGate:
         if not (math.isfinite(frobenius) and math.isfinite(worst)):
             return math.inf
         return max(frobenius / tau, worst / (self.element_factor * tau))
+
+    def describe(self) -> str:
+        rms = "its row's or the output's rms, whichever is larger" if self.by_row else "the output's rms"
+        return (
+            f"relative Frobenius error at most tau, and no element off by more than {self.element_factor:g} tau of its "
+            f"size plus {rms}; tau is {_limits(dict(TAU) | dict(self.tau))}"
+        )
 
 
 def _doubles(
@@ -168,6 +180,11 @@ class Close:
             worst = max(worst, float(ratio.nan_to_num(nan=math.inf, posinf=math.inf).max()))
         return worst if math.isfinite(worst) else math.inf
 
+    def describe(self) -> str:
+        absolute = f"; atol is {_limits(self.atol)}" if self.atol else ""
+        within = "atol plus rtol of the truth" if self.atol else "rtol of the truth"
+        return f"every element within {within}; rtol is {_limits(self.rtol)}{absolute}"
+
 
 @dataclass(frozen=True)
 class Upstream:
@@ -177,3 +194,24 @@ class Upstream:
         limit = {torch.float32: 1e-2}
         close = Close(rtol=limit, atol=limit)
         return max(close(want.float(), got.float(), context) for want, got in pieces(truth, output))
+
+    def describe(self) -> str:
+        return "torch.allclose in float32 with rtol = atol = 0.01"
+
+
+def rule_words(rule: Rule) -> str:
+    """A rule as `pkb show` and the prompts tell it."""
+    describe = getattr(rule, "describe", None)
+    if describe is not None:
+        return str(describe())
+    text = inspect.getdoc(rule if inspect.isroutine(rule) else type(rule)) or "compared by a rule of its own"
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+_SHORT = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}
+
+
+def _limits(limits: Mapping[torch.dtype, float]) -> str:
+    return ", ".join(
+        f"{limit:g} ({_SHORT.get(dtype, str(dtype).removeprefix('torch.'))})" for dtype, limit in limits.items()
+    )

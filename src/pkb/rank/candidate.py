@@ -15,6 +15,7 @@ from pkb.rank.execute import aliases as output_aliases
 from pkb.rank.isolation import reach
 from pkb.rank.isolation.lockdown import lock_down
 from pkb.rank.observe import Observer
+from pkb.rank.raised import MissingSolution
 from pkb.rank.server import Rank
 from pkb.rank.symmetric import memory as symmetric
 from pkb.rank.symmetric import watch as symmetric_watch
@@ -34,10 +35,6 @@ from pkb.types.protocol.commands import (
 from pkb.types.protocol.limits import clean
 from pkb.types.protocol.replies import BadOutput, BatchReport, Done, Loaded, Opened, Reply, facts
 from pkb.types.protocol.settings import CandidateOptions
-
-
-class MissingSolution(Exception):
-    """The file has no function called solution."""
 
 
 class CandidateRank(Rank):

@@ -254,7 +254,7 @@ class OracleRank(Rank):
         spec, truth = self.draws[slot], self.truths[slot]
         output, difference = read_output(command.tree, fd, truth.tree, truth.dtypes, device=self.device.torch_device)
         if difference is not None:
-            return Comparison(None, Difference("the result", difference))
+            return Comparison(None, Difference("the result", difference.words, difference.kind))
         context = Context(
             arguments=LazyArguments(lambda: self.draw_arguments(spec, slot)), rank=self.config.rank,
             world_size=self.config.world_size, dtype=DTYPES[spec.dtype],

@@ -6,7 +6,6 @@ import faulthandler
 import mmap
 import os
 import random
-import re
 import signal
 import sys
 import time
@@ -22,6 +21,7 @@ import torch.distributed as dist
 from pkb.rank.devices import CpuDevice, CudaDevice, Device, RankBarrier
 from pkb.rank.execute import Arguments, Batch, run_batch
 from pkb.rank.profile import device_events, pack_records
+from pkb.rank.raised import cause_of
 from pkb.rank.trees import BadTree, pack
 from pkb.types.channel import Channel
 from pkb.types.protocol.codec import encode
@@ -29,8 +29,6 @@ from pkb.types.protocol.commands import COMMAND_BYTES, Command, Run
 from pkb.types.protocol.limits import MAX_NAME, MAX_TEXT, MAX_TRACE, STATUS_BYTES, clean
 from pkb.types.protocol.replies import BatchReport, ErrorReport, OutputReply, Reply
 from pkb.types.protocol.settings import SideSettings
-
-_LIBRARY = re.compile(r"/(torch|triton|pkb/kit|pkb/rank)/")
 
 
 @dataclass(frozen=True)
@@ -215,15 +213,9 @@ def failure(error: BaseException) -> ErrorReport:
         message=clean(str(error), MAX_TEXT),
         trace=clean(trace[-MAX_TRACE:], MAX_TRACE),
         line=shown[-1].lineno if shown else None,
-        origin="library" if frames and _LIBRARY.search(frames[-1].filename) else "candidate",
-        compiler=_raised_by_the_kit(error),
+        cause=cause_of(error),
         at_ns=time.monotonic_ns(),
     )
-
-
-def _raised_by_the_kit(error: BaseException) -> bool:
-    errors = sys.modules.get("pkb.kit.errors")
-    return errors is not None and isinstance(error, errors.CompileError)
 
 
 def prepare_process(config: RankConfig, stack_fd: int) -> None:

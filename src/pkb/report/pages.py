@@ -13,6 +13,7 @@ from typing import Any
 
 from pkb.report import words
 from pkb.types.errors import UserError
+from pkb.types.words import decision_words
 
 MARKER = ".pkb-report"
 """Lies in every site that we made: only such a folder is ever replaced."""
@@ -99,7 +100,7 @@ def _environment() -> Any:
     )  # fmt: skip
     env.filters["script_json"] = lambda value: Markup(script_json(value))
     env.globals.update(
-        VERDICT_MODE=words.VERDICT_MODE, DECISION_WORDS=words.DECISION_WORDS, PATHS=words.PATH_WORDS
+        VERDICT_MODE=words.VERDICT_MODE, decision_words=decision_words, PATHS=words.PATH_WORDS
     )  # fmt: skip
     return env
 

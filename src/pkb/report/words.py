@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pkb.analysis.modes import WORDS, FailureMode
+from pkb.types import units
+from pkb.types.words import MEANINGS
 
 
 class Tone(NamedTuple):
@@ -34,18 +36,8 @@ VERDICT_MODE = {
     "unsupported": "unsupported", "harness_error": "harness_error", "no_answer": "no_answer",
 }  # fmt: skip
 """Which colour a verdict has: that of the mode it mostly is."""
-VERDICT_MEANING = {
-    "correct": "Right on every rank in every trial, and no race was provoked.",
-    "wrong": "An output differs from the truth.",
-    "race": "Right when calls come one by one, wrong under pressure.",
-    "deadlock": "The ranks did not finish in time.",
-    "compile_error": "The build failed.",
-    "load_error": "Built, but it does not load as a solution.",
-    "runtime_error": "A rank raised an exception.",
-    "crash": "A rank died.",
-    "rejected": "A rule was broken.",
-    "unsupported": "Needs something that this platform does not have. Nobody's failure.",
-    "harness_error": "The judge could not say. Nobody's failure.",
+VERDICT_MEANING: dict[str, str] = {
+    **{str(verdict): text for verdict, text in MEANINGS.items()},
     "no_answer": "No candidate came back.",
 }
 PATH_WORDS = {
@@ -57,13 +49,6 @@ PATH_WORDS = {
     "none": "none",
     "unknown": "not read",
 }
-DECISION_WORDS = {
-    "faster": "faster than the reference",
-    "slower": "slower than the reference",
-    "same": "no difference shown: the interval holds 1",
-    "unproven": "unproven: the judge's own clock does not confirm the gain",
-}
-
 
 # Characters that make text read otherwise than it runs, or that no font shows: drawn as their code point.
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
@@ -82,11 +67,7 @@ def plain(word: str) -> str:
 
 
 def time_words(us: float | None) -> str:
-    if us is None:
-        return "–"
-    if us < 9_999.5:
-        return f"{us:.4g} µs"
-    return f"{us / 1e3:.4g} ms" if us < 9_999_500 else f"{us / 1e6:.4g} s"
+    return "–" if us is None else units.time_words(us, micro="µs")
 
 
 def times_words(ratio: float | None) -> str:
@@ -125,13 +106,7 @@ def short_number(value: float | None) -> str:
 
 
 def bytes_words(count: float | None) -> str:
-    if count is None:
-        return "–"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(count) < 1023.5 or unit == "TiB":
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable")
+    return "–" if count is None else units.bytes_words(count)
 
 
 def spark(points: Sequence[tuple[float, float]], *, width: int = 88, height: int = 26, top: float = 1.0) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from pkb.store.database import Database
 from pkb.store.records import Candidate, EvaluationRow, Run, RunSummary, Samples, Step, Task
 from pkb.store.worker import Worker
+from pkb.types.documents import current
 from pkb.types.errors import UserError
 
 _PAGE = 500
@@ -77,9 +78,8 @@ class Reader(Database):
         return [Candidate(**dict(row)) for row in rows]
 
     def document(self, sha: str) -> dict[str, Any]:
-        """A whole verdict, as `pkb eval --json` writes it."""
-        document: dict[str, Any] = json.loads(self.objects.get(sha))
-        return document
+        """A whole verdict, as `pkb eval --json` writes it now, whichever version wrote it."""
+        return current(json.loads(self.objects.get(sha)))
 
     def source(self, sha: str) -> str:
         """A candidate's text. Its bytes as they were are `reader.objects.get(sha)`."""

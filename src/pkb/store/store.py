@@ -134,7 +134,7 @@ def _columns(document: Mapping[str, Any]) -> dict[str, Any]:
         "communication": str(document.get("communication") or "unknown"),
         "paths": dumps(list(document.get("paths") or ())),
         "race_kind": document.get("race_kind"),
-        "failure_kind": failure.get("kind"),
+        "failure_kind": failure.get("name") or failure.get("kind"),
         "failure_message": (failure.get("message") or "")[:_MESSAGE_LENGTH] or None,
         **{name: document[name] for name in ("platform", "hardware", "ranks", "size", "dtype", "plan")},
     }  # fmt: skip

@@ -1,4 +1,12 @@
-"""Numbers as people read them, where the judge says them too."""
+"""Numbers as people read them."""
+
+
+def time_words(time_us: float, *, micro: str = "us") -> str:
+    if time_us < 9_999.5:
+        return f"{time_us:.4g} {micro}"
+    if time_us < 9_999_500:
+        return f"{time_us / 1e3:.4g} ms"
+    return f"{time_us / 1e6:.4g} s"
 
 
 def bytes_words(count: float) -> str:
@@ -10,3 +18,11 @@ def bytes_words(count: float) -> str:
         if abs(count) < 1023.5 or unit == "PiB":
             break
     return f"{count:.{2 if abs(count) < 9.995 else 1 if abs(count) < 99.95 else 0}f} {unit}"
+
+
+def flops_words(count: float) -> str:
+    for unit in ("", "k", "M", "G", "T"):
+        if abs(count) < 999.5 or unit == "T":
+            break
+        count /= 1000
+    return f"{count:.3g} {unit}FLOP"

@@ -1,13 +1,22 @@
 """What the judge says about one candidate: one document, JSON all the way down."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from pkb.types.difference import Mismatch
+from pkb.types.failure import Failure, FailureKind
 from pkb.types.profile import Profile
+from pkb.types.timing import Decision, Roofline, Timing
 
-SCHEMA_VERSION = 1
+__all__ = [
+    "SCHEMA_VERSION", "CandidateRef", "Communication", "Decision", "Evaluation", "Evidence", "Failure", "FailureKind",
+    "Mismatch", "ProblemRef", "RaceKind", "RankState", "Roofline", "Stage", "Timing", "Verdict",
+]  # fmt: skip
+
+SCHEMA_VERSION = 2
+"""Version 1 had no kinds of a difference and of a failure, and an open `candidate` (`documents.py` reads both)."""
 
 
 class Verdict(StrEnum):
@@ -49,28 +58,13 @@ class Communication(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True)
-class Mismatch:
-    """Where and how an output differs, as a person would be told: never the expected values of a whole tensor."""
+class RaceKind(StrEnum):
+    """What is missing, by the way in which the race was provoked."""
 
-    case: str
-    """The case in words: size, ranks, trial."""
-    ranks: tuple[int, ...]
-    rank: int
-    """The rank whose difference is described below."""
-    output: str
-    what: str
-    """One sentence: structure, dtype, shape or values."""
-    pattern: str = ""
-    """What the difference looks like: one rank only, stale data, NaN, a shard boundary, a constant factor."""
-    error_ratio: float | None = None
-    """Error over tolerance; 1 would just pass. None when infinite or not a matter of values."""
-    first_index: tuple[int, ...] | None = None
-    first_got: float | str | None = None
-    first_expected: float | str | None = None
-    differing_fraction: float | None = None
-    regions: tuple[tuple[str, float], ...] = ()
-    """Where along the first axis the differing elements lie: (name of the part, share of it that differs)."""
+    MISSING_SYNCHRONISATION = "missing_synchronisation"
+    MISSING_START_BARRIER = "missing_start_barrier"
+    MISSING_END_BARRIER = "missing_end_barrier"
+    STALE_READ = "stale_read"
 
 
 @dataclass(frozen=True)
@@ -86,82 +80,41 @@ class RankState:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """An error, crash or broken rule."""
-
-    kind: str
-    """Exception type, signal name or name of the rule."""
-    message: str
-    rank: int | None = None
-    trace: str = ""
+class ProblemRef:
+    id: int
+    name: str
+    version: int = 1
 
 
 @dataclass(frozen=True)
-class Roofline:
-    """How near the times are to the hardware's limit. Utilisation is the ideal limit over the time: 1 would be perfect."""
-
-    hardware: str
-    """The machine whose ceilings were taken: `h100x8`, `h200-shared`."""
-    origin: str
-    """Where its figures are from: `datasheet` or `measured`."""
-    binds: str
-    """The resource that sets the limit: `compute`, `hbm`, `link`, or `latency` where that is more than any of them."""
-    ideal_us: float
-    """Perfect overlap at datasheet rates: no kernel is faster."""
-    reachable_us: float
-    """Perfect overlap at the rates that the best kernels reach."""
-    unoverlapped_us: float
-    """Compute, memory and link one after the other, at datasheet rates."""
-    latency_us: float
-    """One launch and the dependent steps between GPUs; no part of the limits above."""
-    reference_utilisation: float | None
-    candidate_utilisation: float | None
+class CandidateRef:
+    file: str
+    """The file's name, without its folder."""
+    sha256: str
+    backend: str
 
 
 @dataclass(frozen=True)
-class Timing:
-    """Times in microseconds; a call's time is the latest end minus the earliest start over all ranks."""
+class Evidence:
+    """What bears a verdict out, collected while a candidate is judged: its text, its run, the decision."""
 
-    reference_us: float
-    candidate_us: float
-    speedup: float
-    speedup_low: float
-    speedup_high: float
-    """Bootstrap interval of the ratio of medians, 95 %."""
-    decision: str
-    """`faster`, `slower`, `same` (the interval holds 1) or `unproven` (faster by the ranks' clocks, by too little for the
-    judge's own to confirm)."""
-    calls: int
-    rounds: int
-    reference_p10_us: float
-    reference_p90_us: float
-    candidate_p10_us: float
-    candidate_p90_us: float
-    floor_us: float | None
-    """No kernel on this hardware can be faster; None where the platform has no known peaks."""
-    reference_wall_us: float
-    candidate_wall_us: float
-    """Per call, of calls queued back to back, on the judge's own clock: host and device together. Undisturbed rounds, less
-    what an empty batch costs (docs/measuring.md)."""
-    clock_agreement: str
-    """What the judge's clock says to the times that the ranks reported."""
-    first_call_us: float | None
-    reference_samples_us: tuple[tuple[float, ...], ...] = ()
-    candidate_samples_us: tuple[tuple[float, ...], ...] = ()
-    reference_walls_us: tuple[float, ...] = ()
-    candidate_walls_us: tuple[float, ...] = ()
-    """By round, what an empty batch costs included; more than `rounds` where rounds were made again or a candidate was
-    measured again."""
-    empty_walls_us: tuple[float, ...] = ()
-    """What an empty batch costs, per call of a full one; several by round."""
-    note: str = ""
-    roofline: Roofline | None = None
-    """None where nothing is known of the hardware, and for times that are not believed."""
-    reference_alg_gbps: float | None = None
-    candidate_alg_gbps: float | None = None
-    reference_bus_gbps: float | None = None
-    candidate_bus_gbps: float | None = None
-    """algBW and busBW as nccl-tests defines them, from the medians; None where no data moves (docs/measuring.md)."""
+    communication: Communication = Communication.UNKNOWN
+    paths: tuple[str, ...] = ()
+    failing_ranks: tuple[int, ...] = ()
+    mismatch: Mismatch | None = None
+    race_kind: RaceKind | None = None
+    rank_states: tuple[RankState, ...] = ()
+    failure: Failure | None = None
+    timing: Timing | None = None
+    profile: Profile | None = None
+    hints: tuple[str, ...] = ()
+
+    def plus(self, later: "Evidence") -> "Evidence":
+        """With everything that the later says; it wins where both do."""
+        said = {
+            member.name: value for member in fields(later) if (value := getattr(later, member.name)) != member.default
+        }
+        return replace(self, **said)
 
 
 @dataclass(frozen=True)
@@ -171,8 +124,8 @@ class Evaluation:
     verdict: Verdict
     stage: Stage
     detail: str
-    problem: dict[str, Any]
-    candidate: dict[str, Any]
+    problem: ProblemRef
+    candidate: CandidateRef
     platform: str
     hardware: str
     ranks: int
@@ -183,7 +136,7 @@ class Evaluation:
     paths: tuple[str, ...] = ()
     failing_ranks: tuple[int, ...] = ()
     mismatch: Mismatch | None = None
-    race_kind: str | None = None
+    race_kind: RaceKind | None = None
     rank_states: tuple[RankState, ...] = ()
     failure: Failure | None = None
     timing: Timing | None = None

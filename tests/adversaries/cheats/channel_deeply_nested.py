@@ -5,7 +5,7 @@ Stopped by catching that as a malformed message.
 # ranks: 2
 # plan: quick
 # expect: rejected
-# rule: malformed report
+# rule: malformed_report
 # platform: cpu
 
 import importlib

@@ -5,7 +5,7 @@ each command has exactly one answer: the second one, the harness's own, is a bre
 # ranks: 2
 # plan: quick
 # expect: rejected
-# rule: malformed report
+# rule: malformed_report
 # platform: cpu
 
 import importlib

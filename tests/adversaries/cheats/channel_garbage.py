@@ -5,7 +5,7 @@ claim: what is no message is the candidate's breach, never the harness's failure
 # ranks: 2
 # plan: quick
 # expect: rejected
-# rule: malformed report
+# rule: malformed_report
 # platform: cpu
 
 import importlib

@@ -5,7 +5,7 @@ the evaluation counts as nobody's fault. Stopped by checking the form of every r
 # ranks: 2
 # plan: quick
 # expect: rejected
-# rule: malformed report
+# rule: malformed_report
 # platform: cpu
 
 import sys

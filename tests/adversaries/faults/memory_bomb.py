@@ -6,7 +6,7 @@ suffers.
 # plan: quick
 # memory_limit_gib: 1
 # expect: crash
-# rule: memory limit
+# rule: memory_limit
 # platform: cpu
 
 import time

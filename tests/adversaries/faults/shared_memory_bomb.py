@@ -6,7 +6,7 @@ may see it.
 # plan: quick
 # memory_limit_gib: 1
 # expect: crash
-# rule: memory limit
+# rule: memory_limit
 # platform: cpu
 
 import mmap

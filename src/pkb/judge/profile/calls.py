@@ -51,7 +51,7 @@ def profile_calls(
     except CrewFailure as failure:
         if failure.role == "candidate" and failure.kind is CrewFailureKind.GARBAGE:
             # Not written by our code: the rank has been tampered with.
-            raise from_failure(failure, Stage.PROFILE, on_gpu=True) from failure
+            raise from_failure(failure, Stage.PROFILE, exchange.candidate.platform.facts()) from failure
         who = "candidate's" if failure.role == "candidate" else "oracle's"
         why = f"the {who} ranks failed under the profiler: {str(failure)[:300]}"
         return Observed(None, Communication.NONE, f"not profiled: {why}", broken=True)

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pkb.judge.budgets import affordable_trials
-from pkb.judge.decision import Decided
+from pkb.judge.decision import Decided, bad_output
 from pkb.judge.exchange import CallBytes, Exchange, Reports
+from pkb.types.difference import rank_words
 from pkb.types.protocol.commands import DrawSpec, Schedule
-from pkb.types.verdict import Communication, Failure, Mismatch, Stage, Verdict
+from pkb.types.verdict import Communication, Evidence, Failure, FailureKind, Mismatch, Stage, Verdict
 
 
 class Checked(NamedTuple):
@@ -52,9 +53,7 @@ def check_calls(
         call_bytes = exchange.know_truth(slots)
         outcome = exchange.compare(slots, words=f"{words}, trial {trial}")
         if outcome.rejected:
-            raise Decided(
-                Verdict.REJECTED, Stage.CORRECTNESS, f"an output is {outcome.rejected}; plain tensors are expected"
-            )
+            raise bad_output(outcome.rejected, Stage.CORRECTNESS)
         if outcome.mismatch:
             raise wrong(outcome.mismatch, Stage.CORRECTNESS)
         worst = max(worst, outcome.worst_ratio)
@@ -67,12 +66,11 @@ def check_calls(
 
 
 def wrong(mismatch: Mismatch, stage: Stage) -> Decided:
-    who = f"rank {mismatch.ranks[0]}" if len(mismatch.ranks) == 1 else f"ranks {', '.join(map(str, mismatch.ranks))}"
     return Decided(
         Verdict.WRONG,
         stage,
-        f"{who}: {mismatch.output}: {mismatch.what} ({mismatch.case})",
-        {"mismatch": mismatch, "failing_ranks": mismatch.ranks},
+        f"{rank_words(mismatch.ranks)}: {mismatch.output}: {mismatch.what} ({mismatch.case})",
+        Evidence(mismatch=mismatch, failing_ranks=mismatch.ranks),
     )
 
 
@@ -84,10 +82,10 @@ def check_conduct(reports: Reports, stage: Stage) -> None:
                 Verdict.REJECTED,
                 stage,
                 f"rank {rank} changed its arguments in place; this problem forbids it",
-                {
-                    "failing_ranks": (rank,),
-                    "failure": Failure("changed_arguments", "an argument has other contents", rank),
-                },
+                Evidence(
+                    failing_ranks=(rank,),
+                    failure=Failure(FailureKind.CHANGED_ARGUMENTS, "an argument has other contents", rank),
+                ),
             )
         shared = [name for names in report.aliases for name in names]
         if shared:
@@ -95,10 +93,10 @@ def check_conduct(reports: Reports, stage: Stage) -> None:
                 Verdict.REJECTED,
                 stage,
                 f"rank {rank} returns memory of its argument {shared[0]}; the result must be a tensor of its own",
-                {
-                    "failing_ranks": (rank,),
-                    "failure": Failure("aliased_output", f"shares memory with {shared[0]}", rank),
-                },
+                Evidence(
+                    failing_ranks=(rank,),
+                    failure=Failure(FailureKind.ALIASED_OUTPUT, f"shares memory with {shared[0]}", rank),
+                ),
             )
 
 

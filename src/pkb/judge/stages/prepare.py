@@ -1,13 +1,15 @@
 """What is decided before anything of the candidate runs: its text, and its build."""
 
-from pkb.candidates.rules import Inspection
+from typing import Any
+
+from pkb.candidates.rules import Finding, Inspection
 from pkb.candidates.source import Source, has_solution
 from pkb.judge.crew.sides import build_environment
 from pkb.judge.decision import Decided
 from pkb.judge.stages.build import BuildReport, prebuild
 from pkb.platforms.base import PlatformFacts
 from pkb.types.job import Job
-from pkb.types.verdict import Failure, Stage, Verdict
+from pkb.types.verdict import Evidence, Failure, FailureKind, Stage, Verdict
 
 
 def check_syntax(source: Source) -> None:
@@ -16,7 +18,7 @@ def check_syntax(source: Source) -> None:
             Verdict.COMPILE_ERROR,
             Stage.INSPECT,
             f"not Python: {source.syntax_error.message}",
-            {"failure": source.syntax_error},
+            Evidence(failure=source.syntax_error),
         )
 
 
@@ -29,7 +31,7 @@ def check_rules(source: Source, inspection: Inspection) -> None:
             Verdict.REJECTED,
             Stage.INSPECT,
             f"line {finding.line}: {finding.message}",
-            {"failure": Failure(finding.rule, f"line {finding.line}: {finding.text}")},
+            Evidence(failure=broken_rule(finding)),
         )
 
 
@@ -43,6 +45,16 @@ def check_needs(inspection: Inspection, facts: PlatformFacts) -> None:
         )
 
 
+def broken_rule(finding: Finding) -> Failure:
+    return Failure(FailureKind.STATIC_RULE, f"line {finding.line}: {finding.text}", name=finding.rule)
+
+
+def compiler_failure(error: dict[str, Any]) -> Failure:
+    """What a build has reported."""
+    trace = str(error.get("log", ""))[-8000:]
+    return Failure(FailureKind.COMPILER, str(error.get("first_error")), trace=trace, name=str(error.get("kind")))
+
+
 def build(job: Job, inspection: Inspection, facts: PlatformFacts) -> BuildReport:
     """Compile what can be compiled before ranks wait for it."""
     report = prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(facts.hardware))
@@ -51,17 +63,11 @@ def build(job: Job, inspection: Inspection, facts: PlatformFacts) -> BuildReport
             Verdict.COMPILE_ERROR,
             Stage.BUILD,
             f"the build took more than {job.build_limit_s:.0f} s",
-            {"failure": Failure("build limit", f"{job.build_limit_s:.0f} s")},
+            Evidence(failure=Failure(FailureKind.BUILD_LIMIT, f"{job.build_limit_s:.0f} s")),
         )
     if report.error is not None:
-        first = str(report.error.get("first_error"))
-        trace = str(report.error.get("log", ""))[-8000:]
-        raise Decided(
-            Verdict.COMPILE_ERROR,
-            Stage.BUILD,
-            first,
-            {"failure": Failure(str(report.error.get("kind")), first, trace=trace)},
-        )
+        failure = compiler_failure(report.error)
+        raise Decided(Verdict.COMPILE_ERROR, Stage.BUILD, failure.message, Evidence(failure=failure))
     if report.unavailable and "cuda" in inspection.needs:
         raise Decided(Verdict.UNSUPPORTED, Stage.BUILD, report.unavailable)
     return report

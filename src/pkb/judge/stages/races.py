@@ -8,16 +8,17 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pkb.judge.decision import Decided
+from pkb.judge.decision import Decided, bad_output
 from pkb.judge.exchange import Exchange
+from pkb.types.difference import Mismatch, Pattern, rank_words
 from pkb.types.protocol.commands import DrawSpec, Poison, Schedule
-from pkb.types.verdict import Mismatch, Stage, Verdict
+from pkb.types.verdict import Evidence, RaceKind, Stage, Verdict
 
 
 @dataclass(frozen=True)
 class Scenario:
     name: str
-    kind: str
+    kind: RaceKind
     """What a failure means, unless the pattern of the difference says better."""
     words: str
     late_host_us: tuple[float, float] = (0.0, 0.0)
@@ -28,21 +29,25 @@ class Scenario:
 
 
 SCENARIOS = (
-    Scenario("queued", "missing_synchronisation", "calls are queued back to back on changing data"),
-    Scenario("late_host", "missing_start_barrier", "one rank comes late", late_host_us=(2_000, 20_000)),
+    Scenario("queued", RaceKind.MISSING_SYNCHRONISATION, "calls are queued back to back on changing data"),
+    Scenario("late_host", RaceKind.MISSING_START_BARRIER, "one rank comes late", late_host_us=(2_000, 20_000)),
     Scenario(
-        "late_device", "missing_start_barrier", "one rank's device is busy", late_device_us=(100, 2_000), gpu_only=True
+        "late_device",
+        RaceKind.MISSING_START_BARRIER,
+        "one rank's device is busy",
+        late_device_us=(100, 2_000),
+        gpu_only=True,
     ),
     Scenario(
         "overwrite",
-        "missing_end_barrier",
+        RaceKind.MISSING_END_BARRIER,
         "arguments are overwritten straight after the return, one rank late",
         late_host_us=(1_000, 10_000),
         overwrite=True,
     ),
     Scenario(
         "poison",
-        "stale_read",
+        RaceKind.STALE_READ,
         "symmetric memory is poisoned before the calls, one rank late",
         late_host_us=(1_000, 10_000),
         poison=True,
@@ -90,29 +95,29 @@ def _run(
     }
     exchange.run_candidate(common, late=late)
     outcome = exchange.check(slots, words=scenario.words)
-    if outcome.rejected:  # a result that cannot be compared has not been right
-        raise Decided(Verdict.REJECTED, Stage.RACES, f"an output is {outcome.rejected}; plain tensors are expected")
+    if outcome.rejected:
+        raise bad_output(outcome.rejected, Stage.RACES)
     if outcome.mismatch:
         raise Decided(
             Verdict.RACE,
             Stage.RACES,
-            f"right in isolation, wrong when {scenario.words}: {outcome.mismatch.output} on rank "
-            f"{', '.join(map(str, outcome.mismatch.ranks))} ({outcome.mismatch.pattern or outcome.mismatch.what})",
-            {
-                "race_kind": kind_of(scenario, outcome.mismatch),
-                "mismatch": outcome.mismatch,
-                "failing_ranks": outcome.mismatch.ranks,
-            },
+            f"right in isolation, wrong when {scenario.words}: {outcome.mismatch.output} on "
+            f"{rank_words(outcome.mismatch.ranks)} ({outcome.mismatch.pattern or outcome.mismatch.what})",
+            Evidence(
+                race_kind=kind_of(scenario, outcome.mismatch),
+                mismatch=outcome.mismatch,
+                failing_ranks=outcome.mismatch.ranks,
+            ),
         )
     exchange.drop()
 
 
-def kind_of(scenario: Scenario, mismatch: Mismatch) -> str:
+def kind_of(scenario: Scenario, mismatch: Mismatch) -> RaceKind:
     """The scenario's kind, sharpened by what the wrong values look like."""
-    if "stale data" in mismatch.pattern:
-        return "stale_read"
-    if scenario.overwrite and "NaN" in mismatch.pattern:
-        return "missing_end_barrier"
-    if scenario.poison and "NaN" in mismatch.pattern:
-        return "stale_read"
+    if Pattern.STALE in mismatch.patterns:
+        return RaceKind.STALE_READ
+    if scenario.overwrite and Pattern.NAN in mismatch.patterns:
+        return RaceKind.MISSING_END_BARRIER
+    if scenario.poison and Pattern.NAN in mismatch.patterns:
+        return RaceKind.STALE_READ
     return scenario.kind

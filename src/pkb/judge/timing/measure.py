@@ -21,7 +21,7 @@ from pkb.judge.timing.statistics import Claim, ClockCheck, Rounds, check_clock, 
 from pkb.types.plan import Plan
 from pkb.types.protocol.commands import DrawSpec, Schedule
 from pkb.types.protocol.replies import BatchReport, Stamps
-from pkb.types.verdict import Communication, Failure, Stage, Timing, Verdict
+from pkb.types.verdict import Communication, Decision, Evidence, Failure, FailureKind, Stage, Timing, Verdict
 
 MAX_COVER_US = 5_000.0
 EMPTY_BATCHES = 3
@@ -182,7 +182,7 @@ def _timed(run: Callable[[], Reports], side: Side, calls: int, *, judged: bool) 
             Verdict.REJECTED if judged else Verdict.HARNESS_ERROR,
             Stage.TIMING,
             f"the {'candidate' if judged else 'reference'}'s ranks report more time than has passed",
-            {"failure": Failure("clock", f"{sum(times):.0f} us in calls within {wall_us:.0f} us")},
+            Evidence(failure=Failure(FailureKind.CLOCK, f"{sum(times):.0f} us in calls within {wall_us:.0f} us")),
         )
     side.calls_us.append(times)
     side.settled_us.append(settled)
@@ -202,10 +202,10 @@ def _stamps(rank: int, report: BatchReport, *, judged: bool) -> tuple[Stamps, ..
             Verdict.REJECTED if judged else Verdict.HARNESS_ERROR,
             Stage.TIMING,
             f"rank {rank} of the {'candidate' if judged else 'reference'} reported impossible times",
-            {
-                "failing_ranks": (rank,) if judged else (),
-                "failure": Failure("clock", "times out of order", rank),
-            },
+            Evidence(
+                failing_ranks=(rank,) if judged else (),
+                failure=Failure(FailureKind.CLOCK, "times out of order", rank),
+            ),
         )
     return report.calls
 
@@ -223,7 +223,7 @@ def _verify(exchange: Exchange, slots: tuple[int, ...], reports: Reports, share:
                 Verdict.REJECTED,
                 Stage.TIMING,
                 f"rank {rank} changed an output after its call was over",
-                {"failing_ranks": (rank,), "failure": Failure("late_output", "fingerprint differs", rank)},
+                Evidence(failing_ranks=(rank,), failure=Failure(FailureKind.LATE_OUTPUT, "fingerprint differs", rank)),
             )
 
 
@@ -246,11 +246,11 @@ def _wrong_when_timed(outcome: Outcome) -> Decided:
         Verdict.REJECTED,
         Stage.TIMING,
         f"right when checked, wrong when timed: {what or 'values differ'}",
-        {
-            "mismatch": outcome.mismatch,
-            "failure": Failure("timed_output", "a timed call returned a wrong result"),
-            "failing_ranks": outcome.mismatch.ranks if outcome.mismatch else (),
-        },
+        Evidence(
+            mismatch=outcome.mismatch,
+            failure=Failure(FailureKind.TIMED_OUTPUT, "a timed call returned a wrong result"),
+            failing_ranks=outcome.mismatch.ranks if outcome.mismatch else (),
+        ),
     )
 
 
@@ -271,7 +271,7 @@ def _conclude(
         speedup=ratio.value,
         speedup_low=ratio.low,
         speedup_high=ratio.high,
-        decision="unproven" if ratio.decision == "faster" and not clock.confirms else ratio.decision,
+        decision=Decision.UNPROVEN if ratio.decision is Decision.FASTER and not clock.confirms else ratio.decision,
         calls=calls * len(reference.calls_us),
         rounds=len(reference.calls_us),
         reference_p10_us=quantile(reference.calls_us, 0.1),
@@ -295,7 +295,7 @@ def _conclude(
             Verdict.REJECTED,
             Stage.TIMING,
             f"the reported times do not account for the time that passed: {clock.words}",
-            {"timing": timing, "failure": Failure("clock", clock.words)},
+            Evidence(timing=timing, failure=Failure(FailureKind.CLOCK, clock.words)),
         )
     late, usual = median(candidate.settled_us), median(reference.settled_us)
     if late > usual + max(20.0, 0.25 * timing.candidate_us) and late > 3 * usual:
@@ -304,9 +304,10 @@ def _conclude(
             Verdict.REJECTED,
             Stage.TIMING,
             f"work outside the timed stream: {text}",
-            {"timing": timing, "failure": Failure("hidden_work", text)},
+            Evidence(timing=timing, failure=Failure(FailureKind.HIDDEN_WORK, text)),
         )
     if floor_us is not None and timing.candidate_us < floor_us:
         text = f"{timing.candidate_us:.2f} us is below the physical floor of {floor_us:.2f} us"
-        raise Decided(Verdict.REJECTED, Stage.TIMING, text, {"timing": timing, "failure": Failure("floor", text)})
+        evidence = Evidence(timing=timing, failure=Failure(FailureKind.FLOOR, text))
+        raise Decided(Verdict.REJECTED, Stage.TIMING, text, evidence)
     return timing

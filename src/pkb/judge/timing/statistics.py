@@ -4,6 +4,8 @@ import random
 import statistics
 from typing import NamedTuple
 
+from pkb.types.timing import Decision
+
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 
@@ -19,11 +21,11 @@ class Ratio(NamedTuple):
     high: float
 
     @property
-    def decision(self) -> str:
+    def decision(self) -> Decision:
         """Near-ties are called ties: unchanged code wins half of all strict comparisons."""
         if self.low > 1:
-            return "faster"
-        return "slower" if self.high < 1 else "same"
+            return Decision.FASTER
+        return Decision.SLOWER if self.high < 1 else Decision.SAME
 
 
 def median(rounds: Rounds) -> float:

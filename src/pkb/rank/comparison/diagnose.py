@@ -6,12 +6,13 @@ must get its diagnosis, not an oracle that runs out of memory.
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from pkb.problems.compare import Context, pieces
 from pkb.rank.trees import describe
+from pkb.types.difference import Pattern
 
 NEAR = 5e-2
 SAMPLE = 1 << 22
@@ -21,15 +22,19 @@ SAMPLE = 1 << 22
 def diagnose(
     want: torch.Tensor, have: torch.Tensor, *, context: Context, others: dict[int, torch.Tensor]
 ) -> dict[str, Any]:
-    """Pattern, first differing element, share of differing elements, and where along the first axis they lie."""
+    """Pattern and what belongs to it, first differing element, share of differing elements, and where along the first axis
+    they lie."""
     want, have = _real(want), _real(have)
     differing = _differing(want, have)
     if not bool(differing.any()):  # many small errors that add up: show the largest
         largest = max(float(_error(w, h).max()) for w, h in _doubles(want, have))
         differing = torch.cat([_error(w, h) == largest for w, h in _doubles(want, have)]).reshape(want.shape)
     index = _unravel(int(differing.reshape(-1).to(torch.uint8).argmax()), want.shape)
+    seen = _look(want, have, differing, context, others)
     return {
-        "pattern": _pattern(want, have, differing, context, others),
+        "pattern": seen.pattern,
+        "amount": seen.amount,
+        "argument": seen.argument,
         "first_index": list(index),
         "first_got": _number(have[index]),
         "first_expected": _number(want[index]),
@@ -82,39 +87,48 @@ def _alike(a: torch.Tensor, b: torch.Tensor, mask: torch.Tensor | None = None) -
     return True
 
 
-def _pattern(
+class _Look(NamedTuple):
+    """A pattern with its amount or argument, as `pkb.types.difference.Mismatch` holds them."""
+
+    pattern: Pattern | None = None
+    amount: float | None = None
+    argument: str = ""
+
+
+def _look(
     want: torch.Tensor, have: torch.Tensor, differing: torch.Tensor, context: Context, others: dict[int, torch.Tensor]
-) -> str:
+) -> _Look:
     nan = sum(int((h.isnan() & ~w.isnan()).sum()) for w, h in _doubles(want, have))
     if nan:
-        return f"NaN in {nan / have.numel():.1%} of the elements"
+        return _Look(Pattern.NAN, nan / have.numel())
     if not any(bool(h.any()) for (h,) in _doubles(have)):
-        return "all zeros"
+        return _Look(Pattern.ZEROS)
     for slot, other in others.items():
         if bool(differing.any()) and _alike(_real(other), have, differing):
-            return f"stale data: the differing elements are those of another call (number {slot})"
+            return _Look(Pattern.STALE, slot)
     for name, value in context.arguments.items():
         for tensor in map(_real, describe(value)[1]):
             if tensor.numel() == have.numel() and _alike(tensor.to(have.device).reshape(have.shape), have):
-                return f"this rank's own {name} came back"
-    return _constant_difference(want, have) or ("a few elements only" if _share(differing) < 0.02 else "")
+                return _Look(Pattern.OWN_INPUT, argument=name)
+    few = _Look(Pattern.FEW_ELEMENTS) if _share(differing) < 0.02 else _Look()
+    return _constant_difference(want, have) or few
 
 
-def _constant_difference(want: torch.Tensor, have: torch.Tensor) -> str:
+def _constant_difference(want: torch.Tensor, have: torch.Tensor) -> _Look | None:
     step = max(1, math.ceil(want.numel() / SAMPLE))
     samples = [(w[::step].double(), h[::step].double()) for w, h in pieces(want, have)]
     some_want, some_have = (torch.cat(column) for column in zip(*samples, strict=True))
     usable = (some_want != 0) & torch.isfinite(some_want) & torch.isfinite(some_have)
     if not bool(usable.any()):
-        return ""
+        return None
     some_want, some_have = some_want[usable], some_have[usable]
     low, middle, high = _quantiles(some_have / some_want)
     if middle and abs(high - low) <= NEAR * abs(middle) and abs(middle - 1) > NEAR:
-        return f"a constant factor: about {middle:.4g} times the expected values"
+        return _Look(Pattern.CONSTANT_FACTOR, middle)
     low, middle, high = _quantiles(some_have - some_want)
     if abs(middle) > 0 and abs(high - low) <= NEAR * abs(middle):
-        return f"off by a constant: about {middle:.4g}"
-    return ""
+        return _Look(Pattern.CONSTANT_OFFSET, middle)
+    return None
 
 
 def _quantiles(values: torch.Tensor) -> tuple[float, float, float]:

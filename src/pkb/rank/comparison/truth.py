@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -12,7 +12,8 @@ from pkb.problems.base import Problem
 from pkb.problems.compare import Context, Rule, Upstream
 from pkb.rank.comparison.diagnose import diagnose
 from pkb.rank.trees import BadTree, describe, unpack
-from pkb.types.protocol.limits import clean
+from pkb.types.difference import DifferenceKind
+from pkb.types.protocol.limits import MAX_NAME, clean
 from pkb.types.protocol.replies import Comparison, Difference
 from pkb.types.protocol.trees import (
     DictNode,
@@ -63,22 +64,31 @@ def rules_for(problem: Problem, truth: Any, *, upstream: bool) -> list[Rule]:
     return [Upstream()] * len(rules) if upstream else rules
 
 
-def structure_difference(expected: Node, got: Node, *, where: str) -> str | None:
+class Unlike(NamedTuple):
+    """What is not as expected before any value is looked at."""
+
+    kind: DifferenceKind
+    words: str
+
+
+def structure_difference(expected: Node, got: Node, *, where: str) -> Unlike | None:
     """The first way in which the structure of an output is not the expected one, or None."""
     kind = KINDS.get(type(got))
     if kind is None:
-        return f"{where} is not a tensor or a list of tensors"
+        return Unlike(DifferenceKind.STRUCTURE, f"{where} is not a tensor or a list of tensors")
     if KINDS[type(expected)] != kind:
-        return f"{where} should be a {KINDS[type(expected)]} and is a {kind}"
+        return Unlike(DifferenceKind.STRUCTURE, f"{where} should be a {KINDS[type(expected)]} and is a {kind}")
     match expected, got:
         case TensorNode(), TensorNode():
             if got.shape != expected.shape:
-                return f"{where} should have shape {expected.shape} and has {list(got.shape)}"
+                words = f"{where} should have shape {expected.shape} and has {list(got.shape)}"
+                return Unlike(DifferenceKind.SHAPE, words)
             if got.dtype != expected.dtype:
-                return f"{where} should be {expected.dtype} and is {got.dtype}"
+                return Unlike(DifferenceKind.DTYPE, f"{where} should be {expected.dtype} and is {got.dtype}")
         case (ValueNode() | NonFiniteNode(), ValueNode() | NonFiniteNode()):
             if expected.value != got.value:
-                return f"{where} should be {expected.value!r} and is {got.value!r}"
+                words = f"{where} should be {expected.value!r} and is {got.value!r}"
+                return Unlike(DifferenceKind.STRUCTURE, words)
         case (ListNode() | TupleNode() | DictNode(), ListNode() | TupleNode() | DictNode()):
             return _items_difference(expected, got, where=where)
     return None
@@ -87,14 +97,14 @@ def structure_difference(expected: Node, got: Node, *, where: str) -> str | None
 Items = ListNode | TupleNode | DictNode
 
 
-def _items_difference(expected: Items, got: Items, *, where: str) -> str | None:
+def _items_difference(expected: Items, got: Items, *, where: str) -> Unlike | None:
     mine, theirs = expected.items, got.items
     names: tuple[str, ...] = tuple(map(str, range(len(mine))))
     same_keys = True
     if isinstance(expected, DictNode) and isinstance(got, DictNode):
         names, same_keys = expected.keys, expected.keys == got.keys
     if len(mine) != len(theirs) or not same_keys:
-        return f"{where} should have {len(mine)} items and has {len(theirs)}"
+        return Unlike(DifferenceKind.STRUCTURE, f"{where} should have {len(mine)} items and has {len(theirs)}")
     for name, one, other in zip(names, mine, theirs, strict=True):
         inner = f"{where}[{name}]" if where else name
         if difference := structure_difference(one, other, where=inner):
@@ -119,7 +129,8 @@ def compare_trees(
         zip(rules_for(problem, truth, upstream=upstream), expected, got, strict=True)
     ):
         if want.shape != have.shape or have.dtype != native_truth_dtypes[index]:
-            return Comparison(None, Difference(str(index), f"output {index} has the wrong shape or dtype"))
+            kind = DifferenceKind.SHAPE if want.shape != have.shape else DifferenceKind.DTYPE
+            return Comparison(None, Difference(str(index), f"output {index} has the wrong {kind}", kind))
         # Some problems return host tensors; what a candidate returned was read to the device.
         want = want.to(have.device)
         ratio = rule(want, have, context)
@@ -131,7 +142,10 @@ def compare_trees(
         difference = Difference(
             output=_name(index, truth),
             what="values differ",
-            pattern=clean(found["pattern"], 300),
+            kind=DifferenceKind.VALUES,
+            pattern=found["pattern"],
+            amount=found["amount"],
+            argument=clean(found["argument"], MAX_NAME),
             first_index=tuple(found["first_index"]),
             first_got=found["first_got"],
             first_expected=found["first_expected"],
@@ -151,17 +165,18 @@ def _name(index: int, truth: Any) -> str:
 
 def read_output(
     description: Node, fd: int, truth: Any, native_dtypes: list[torch.dtype], *, device: torch.device
-) -> tuple[Any, str | None]:
+) -> tuple[Any, Unlike | None]:
     """The candidate's output, read only if its structure is the expected one; otherwise why not."""
     names = [str(dtype).removeprefix("torch.") for dtype in native_dtypes]
     expected = _narrowed(describe(truth)[0], iter(names))
     difference = structure_difference(expected, description, where="")
     if difference:
-        return None, clean(difference.removeprefix("[").replace("returned", "the result", 1), 500)
+        words = difference.words.removeprefix("[").replace("returned", "the result", 1)
+        return None, Unlike(difference.kind, clean(words, 500))
     try:
         return unpack(description, fd, device=device), None
     except BadTree as error:
-        return None, clean(f"unreadable: {error}", 500)
+        return None, Unlike(DifferenceKind.STRUCTURE, clean(f"unreadable: {error}", 500))
 
 
 def _narrowed(node: Node, dtypes: Iterator[str]) -> Node:

@@ -6,10 +6,16 @@ that tell facts about a GPU are left alone: they say that there is none.
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
+
+from pkb.types.failure import Cause, NotOnThisPlatform
+
+
+class NoCudaDevice(NotOnThisPlatform, AssertionError):
+    """torch raises the one or the other, by how it was built."""
 
 
 class Event:
@@ -130,6 +136,18 @@ def _stream(stream: Any) -> Iterator[None]:
         _state.stream = before
 
 
+def _no_device(initialise: Callable[[], None]) -> Callable[[], None]:
+    """Everything that needs a real device, in Python or in C++, initialises CUDA first."""
+
+    def refuse() -> None:
+        try:
+            initialise()
+        except (AssertionError, RuntimeError) as error:
+            raise NoCudaDevice(Cause.LACKS_CUDA, str(error)) from error
+
+    return refuse
+
+
 def install_stand_ins(rank: int) -> None:
     """`current_device()` is the rank, as it is on a node where the harness has set it."""
     default = Stream()
@@ -142,5 +160,6 @@ def install_stand_ins(rank: int) -> None:
     cuda.current_stream, cuda.default_stream = lambda device=None: _state.stream, lambda device=None: default
     cuda.stream, cuda.set_stream = _stream, _set_stream
     cuda.is_current_stream_capturing = lambda: False
+    cuda._lazy_init = _no_device(cuda._lazy_init)
     # Here and not in a mode: the real one rejects our streams before any mode is asked.
     cast(Any, torch.Tensor).record_stream = lambda self, stream: None

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from pkb.types.failure import Cause, NotOnThisPlatform
+
 _ROUNDED = (
     "create_fadd", "create_fsub", "create_fmul", "create_fdiv", "create_frem", "create_fneg", "create_precise_divf",
     "create_approx_divf", "create_minimumf", "create_minnumf", "create_maximumf", "create_maxnumf", "create_clampf",
@@ -24,8 +26,8 @@ _COMPARISONS = tuple(f"create_fcmp{kind}{word}" for kind in "OU" for word in ("L
 
 
 def mend_bfloat16() -> None:
-    """Wraps the interpreter's operations in place; done once, before any candidate is loaded. A Triton whose interpreter
-    lacks one of the names keeps its own behaviour there."""
+    """Wraps the interpreter's operations in place, and refuses inline assembly as a thing that this platform lacks; done once,
+    before any candidate is loaded. A Triton whose interpreter lacks one of the names keeps its own behaviour there."""
     interpreter = importlib.import_module("triton.runtime.interpreter")
     language = importlib.import_module("triton.language")
     builder = interpreter.InterpreterBuilder
@@ -36,6 +38,12 @@ def mend_bfloat16() -> None:
         if operation is not None and not hasattr(operation, "__wrapped__"):
             rounded = name in _ROUNDED
             setattr(builder, name, _in_float32(operation, interpreter.TensorHandle, language, rounded=rounded))
+    builder.create_inline_asm = _refuse_assembly
+
+
+def _refuse_assembly(*_arguments: Any) -> Any:
+    message = "Triton's interpreter cannot run inline assembly"
+    raise NotOnThisPlatform(Cause.LACKS_INLINE_ASSEMBLY, message)
 
 
 def _rounding(cast: Callable[..., Any], handle: type, language: Any) -> Callable[..., Any]:

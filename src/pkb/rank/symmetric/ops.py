@@ -10,6 +10,7 @@ import torch
 
 from pkb.rank.symmetric.activity import ACTIVITY
 from pkb.rank.symmetric.handle import Handle
+from pkb.types.failure import Cause, NotOnThisPlatform
 
 Rendezvous = Callable[[torch.Tensor, str], Handle | None]
 
@@ -37,7 +38,7 @@ def register(rendezvous: Rendezvous) -> None:
 
 def _refuse(name: str) -> Callable[..., Any]:
     def kernel(*_arguments: Any) -> Any:
-        raise RuntimeError(f"symm_mem::{name}: no multicast on this platform")
+        raise NotOnThisPlatform(Cause.LACKS_MULTICAST, f"symm_mem::{name}: no multicast on this platform")
 
     return kernel
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from pkb.types.difference import DifferenceKind, Pattern
+from pkb.types.failure import Cause
 from pkb.types.protocol.codec import AtMost, Between
 from pkb.types.protocol.limits import (
     KIB,
@@ -66,10 +68,7 @@ class ErrorReport(Reply):
     trace: Annotated[str, AtMost(MAX_TRACE)]
     """From the first frame that is not the harness's."""
     line: Annotated[int, Between(0, 1 << 31)] | None
-    origin: Literal["library", "candidate"]
-    """Who raised it: torch, Triton, the kit or the harness; or the candidate's own code."""
-    compiler: bool
-    """The kit says that the candidate does not compile."""
+    cause: Cause
     at_ns: Nanoseconds
     """When, on the clock that all processes share."""
 
@@ -216,7 +215,11 @@ class Difference:
 
     output: Sentence
     what: Sentence
-    pattern: Sentence = ""
+    kind: DifferenceKind
+    pattern: Pattern | None = None
+    amount: float | None = None
+    """Of the pattern, as `Mismatch` has it."""
+    argument: Name = ""
     first_index: Annotated[tuple[Annotated[int, Between(0, MAX_ELEMENTS)], ...], AtMost(MAX_DIMENSIONS + 1)] | None = (
         None
     )
