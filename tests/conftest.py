@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from world import World
 
 OPT_IN = {"gpu": "needs an NVIDIA GPU", "slow": "takes minutes"}

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from harness import Worlds, all_arguments
+from on_ranks import Worlds, all_arguments
 
 from pkb.problems import get
 from pkb.problems.compare import Exact

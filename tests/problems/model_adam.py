@@ -3,7 +3,8 @@
 from typing import Any
 
 import torch
-from harness import Arguments, Outputs, Spec
+from harness import Spec
+from on_ranks import Arguments, Outputs
 
 PARAMETERS = ("W1", "b1", "W2", "b2")
 

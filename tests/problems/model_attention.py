@@ -5,7 +5,7 @@ import sys
 from unittest import mock
 
 import torch
-from harness import Worlds, all_arguments, ready_arguments
+from on_ranks import Worlds, all_arguments, ready_arguments
 
 from pkb.problems import get
 

@@ -1,7 +1,7 @@
 """FP8 with delayed scaling: codes worked out by hand, and histories that may drop their largest entry."""
 
 import torch
-from harness import all_arguments
+from on_ranks import all_arguments
 
 
 def e4m3(value: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Products whose operands are sharded along the contraction, put together and multiplied once."""
 
 import numpy as np
-from harness import Arguments, Array, arrays
+from on_ranks import Arguments, Array, arrays
 
 
 def gemm_allreduce(ranks: list[Arguments]) -> list[Array]:

@@ -4,7 +4,8 @@ import copy
 from collections.abc import Callable
 
 import torch
-from harness import SECRET, Arguments, Outputs, Spec, wide
+from harness import Spec
+from on_ranks import SECRET, Arguments, Outputs, wide
 from torch.nn import functional as F
 
 from pkb.problems import get

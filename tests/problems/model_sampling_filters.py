@@ -3,7 +3,7 @@
 import math
 
 import torch
-from harness import SECRET, Arguments, joined
+from on_ranks import SECRET, Arguments, joined
 
 from pkb.problems.base import DTYPES
 from pkb.problems.draw import Draw

@@ -1,7 +1,7 @@
 """Sequences that are cut back to their length after ranks of equal parts were joined."""
 
 import torch
-from harness import all_arguments
+from on_ranks import all_arguments
 
 
 def unpad(tensor: torch.Tensor, dim: int, length: int | None, ranks: int) -> torch.Tensor:

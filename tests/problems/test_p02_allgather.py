@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 from collective_checks import check_exact, check_views, numbered, solve
-from harness import Arguments, Array, ModelTests, Spec, Worlds, arrays
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array, Worlds, arrays
 
 
 def allgather(ranks: list[Arguments]) -> list[Array]:

@@ -1,7 +1,8 @@
 """Problem 3, broadcast: the source's tensor everywhere."""
 
 from collective_checks import check_exact, check_root_varies, check_views
-from harness import Arguments, Array, ModelTests, Spec, Worlds, arrays
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array, Worlds, arrays
 
 
 def broadcast(ranks: list[Arguments]) -> list[Array]:

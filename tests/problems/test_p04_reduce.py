@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 from collective_checks import check_exact, check_root_varies, check_views, numbered, solve
-from harness import Arguments, Array, ModelTests, Spec, Worlds, arrays, ratio_of
+from harness import ModelTests, Spec, ratio_of
+from on_ranks import Arguments, Array, Worlds, arrays
 
 from pkb.problems import get
 

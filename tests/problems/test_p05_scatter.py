@@ -3,7 +3,8 @@
 import pytest
 import torch
 from collective_checks import check_exact, check_root_varies, numbered, solve
-from harness import Arguments, Array, ModelTests, Spec, Worlds, arrays
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array, Worlds, arrays
 
 from world import RankError
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 from collective_checks import check_exact, check_root_varies, check_views
-from harness import Arguments, Array, ModelTests, Spec, Worlds, all_arguments, arrays, run_reference
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array, Worlds, all_arguments, arrays, run_reference
 
 
 def gather(ranks: list[Arguments]) -> list[Array]:

@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 from collective_checks import check_exact, check_views, numbered, solve
-from harness import Arguments, Array, ModelTests, Spec, Worlds, arrays
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array, Worlds, arrays
 
 
 def alltoall(ranks: list[Arguments]) -> list[Array]:

@@ -1,7 +1,8 @@
 """Problem 9, LayerNorm backward: gradients of the parameters over all rows at once."""
 
 import numpy as np
-from harness import Arguments, Array, ModelTests, Spec, arrays
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array, arrays
 
 
 def layernorm_backward(ranks: list[Arguments]) -> list[list[Array]]:

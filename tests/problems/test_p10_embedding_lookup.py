@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 import torch.distributed as dist
-from harness import Arguments, Array, ModelTests, Spec, all_arguments, arrays, draw_for
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array, all_arguments, arrays, draw_for
 
 from pkb.problems.p10_embedding_lookup import lookup_counts
 

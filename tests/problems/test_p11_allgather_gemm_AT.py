@@ -1,8 +1,9 @@
 """Problem 11, all-gather and GEMM on transposed operands."""
 
 import torch
-from harness import ModelTests, Spec, all_arguments
+from harness import ModelTests, Spec
 from model_gemm import allgather_gemm
+from on_ranks import all_arguments
 
 
 class TestModel(ModelTests):

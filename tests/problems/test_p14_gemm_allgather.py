@@ -2,7 +2,8 @@
 
 import numpy as np
 import torch
-from harness import Arguments, Array, ModelTests, Spec, all_arguments, arrays
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array, all_arguments, arrays
 
 
 def gemm_allgather(ranks: list[Arguments]) -> list[list[Array]]:

@@ -2,8 +2,9 @@
 
 import torch
 from collective_checks import check_exact
-from harness import Arguments, Array, ModelTests, Spec
+from harness import ModelTests, Spec
 from model_gemm import gemm_allreduce
+from on_ranks import Arguments, Array
 
 
 def gemm_reducescatter(ranks: list[Arguments]) -> list[Array]:

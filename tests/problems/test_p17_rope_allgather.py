@@ -2,7 +2,8 @@
 
 import numpy as np
 import torch
-from harness import Arguments, Array, ModelTests, Outputs, Spec, arrays
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array, Outputs, arrays
 
 
 def rotated(x: Array, cos: Array, sin: Array) -> Array:

@@ -1,7 +1,8 @@
 """Problem 18, tensor-parallel RMSNorm: whole rows."""
 
 import numpy as np
-from harness import Arguments, Array, ModelTests, Spec, arrays
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array, arrays
 
 
 def tp_rms_norm(ranks: list[Arguments], *, epsilon: float = 1e-5) -> list[list[Array]]:

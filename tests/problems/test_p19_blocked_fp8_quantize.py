@@ -2,7 +2,8 @@
 
 import numpy as np
 import torch
-from harness import Arguments, Array, ModelTests, Outputs, Spec, arrays
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array, Outputs, arrays
 
 from pkb.problems.compare import Context
 from pkb.problems.p19_blocked_fp8_quantize import Codes

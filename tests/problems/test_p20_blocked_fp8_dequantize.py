@@ -2,7 +2,8 @@
 
 import numpy as np
 import torch
-from harness import Arguments, Array, ModelTests, Spec
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array
 
 
 def blocked_fp8_dequantize(ranks: list[Arguments]) -> list[list[Array]]:

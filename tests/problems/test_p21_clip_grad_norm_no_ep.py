@@ -1,7 +1,8 @@
 """Problem 21, gradient clipping by the norm over all ranks."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, all_arguments
 
 
 def clip_grad_norm(ranks: list[Arguments]) -> list[Outputs]:

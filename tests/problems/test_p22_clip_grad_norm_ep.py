@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, Worlds, all_arguments, own_groups
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, Worlds, all_arguments, own_groups
 
 from pkb.problems import get
 

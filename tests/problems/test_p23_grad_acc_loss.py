@@ -3,7 +3,8 @@
 import math
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, all_arguments
 
 from pkb.problems import get
 

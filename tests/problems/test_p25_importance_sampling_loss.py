@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, all_arguments
 
 
 def importance_sampling_loss(ranks: list[Arguments]) -> list[Outputs]:

@@ -2,8 +2,9 @@
 
 import numpy as np
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
 from model_moe import choices
+from on_ranks import Arguments, Outputs
 
 from pkb.problems import get
 

@@ -1,7 +1,8 @@
 """Problem 27, expert-parallel all-to-all: rows picked by the senders' splits."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, all_arguments
 
 
 def all_to_all(ranks: list[Arguments]) -> list[Outputs]:

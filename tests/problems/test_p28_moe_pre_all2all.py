@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
 from model_moe import choices, least_rows_cost
+from on_ranks import Arguments, Outputs
 
 from pkb.problems import get
 

@@ -1,7 +1,8 @@
 """Problem 30, gradients of shared LoRA matrices: three sums, in place."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, Worlds, ready_arguments
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, Worlds, ready_arguments
 
 from pkb.problems import get
 

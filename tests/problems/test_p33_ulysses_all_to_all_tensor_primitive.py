@@ -2,7 +2,8 @@
 
 import numpy as np
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, all_arguments
 
 
 def ulysses_all_to_all(ranks: list[Arguments]) -> list[Outputs]:

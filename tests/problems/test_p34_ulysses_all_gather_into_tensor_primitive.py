@@ -1,7 +1,8 @@
 """Problem 34, Ulysses all-gather into one tensor."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, joined
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, joined
 
 
 def gather_rows(ranks: list[Arguments]) -> list[Outputs]:

@@ -2,7 +2,8 @@
 
 import torch
 import torch.distributed as dist
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments, joined
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, all_arguments, joined
 
 
 def gather_variable(ranks: list[Arguments]) -> list[Outputs]:

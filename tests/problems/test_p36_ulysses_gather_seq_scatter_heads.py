@@ -1,8 +1,9 @@
 """Problem 36, Ulysses layout switch before attention: positions joined, heads shared out."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, Worlds, joined
+from harness import ModelTests, Spec
 from model_ulysses import check_axes, check_lengths, unpad
+from on_ranks import Arguments, Outputs, Worlds, joined
 
 from pkb.problems import get
 

@@ -3,8 +3,9 @@
 import math
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments, joined
+from harness import ModelTests, Spec
 from model_ulysses import check_axes
+from on_ranks import Arguments, Outputs, all_arguments, joined
 
 
 def to_positions(ranks: list[Arguments]) -> list[Outputs]:

@@ -1,8 +1,9 @@
 """Problem 38, Ulysses layout switch of a fused QKV projection."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments, joined
+from harness import ModelTests, Spec
 from model_ulysses import check_lengths, unpad
+from on_ranks import Arguments, Outputs, all_arguments, joined
 
 
 def qkv_to_heads(ranks: list[Arguments]) -> list[Outputs]:

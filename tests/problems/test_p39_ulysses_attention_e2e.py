@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments, joined
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, all_arguments, joined
 
 
 def attention_layer(ranks: list[Arguments], *, over: str = "positions", mask: bool = True) -> list[Outputs]:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments
+from harness import ModelTests, Spec
 from model_adam import PARAMETERS, adam, check_honest_rounding, gradients
+from on_ranks import Arguments, Outputs, all_arguments
 
 
 def ddp(ranks: list[Arguments], *, own: str = "", mean: bool = True, **changed: Any) -> list[Outputs]:

@@ -3,8 +3,9 @@
 from typing import Any
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
 from model_adam import adam, check_honest_rounding
+from on_ranks import Arguments, Outputs
 
 
 def adam_gather(ranks: list[Arguments], *, without: str = "", **changed: Any) -> list[Outputs]:

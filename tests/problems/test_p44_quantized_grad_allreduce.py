@@ -2,7 +2,8 @@
 
 import numpy as np
 import torch
-from harness import Arguments, Array, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Array, Outputs
 
 from pkb.problems.p44_quantized_grad_allreduce import CLEARANCE
 

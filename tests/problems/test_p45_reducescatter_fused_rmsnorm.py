@@ -2,7 +2,8 @@
 
 import numpy as np
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs
 
 
 def mean_rmsnorm(ranks: list[Arguments], *, divide: bool = True, eps: bool = True) -> list[Outputs]:

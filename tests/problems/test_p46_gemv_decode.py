@@ -1,7 +1,8 @@
 """Problem 46, GEMV for decoding: one product with all columns, and its bias."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, joined, wide
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, joined, wide
 
 
 def gemv_decode(ranks: list[Arguments], mistake: str = "") -> list[Outputs]:

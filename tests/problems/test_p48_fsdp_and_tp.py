@@ -1,7 +1,8 @@
 """Problem 48, feed-forward layer on a grid of FSDP and tensor parallelism: matrices put together."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, wide
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, wide
 from torch.nn import functional as F
 
 

@@ -1,8 +1,9 @@
 """Problem 49, MoE layer, one expert a rank, token by token."""
 
 import torch
-from harness import ModelTests, Spec, all_arguments
+from harness import ModelTests, Spec
 from model_moe import moe
+from on_ranks import all_arguments
 
 
 class TestModel(ModelTests):

@@ -1,8 +1,9 @@
 """Problem 51, MoE layer in blocks of ranks with the same experts, token by token."""
 
 import torch
-from harness import ModelTests, Spec, all_arguments
+from harness import ModelTests, Spec
 from model_moe import moe
+from on_ranks import all_arguments
 
 from pkb.problems import get
 

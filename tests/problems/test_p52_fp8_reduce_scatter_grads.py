@@ -1,8 +1,9 @@
 """Problem 52, gradients through FP8, then reduce-scatter."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
 from model_fp8 import check_maxima, through_fp8
+from on_ranks import Arguments, Outputs
 
 
 def fp8_reduce_scatter(ranks: list[Arguments], mistake: str = "") -> list[Outputs]:

@@ -1,8 +1,9 @@
 """Problem 53, parameters through FP8, then all-gather."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments
+from harness import ModelTests, Spec
 from model_fp8 import check_maxima, through_fp8
+from on_ranks import Arguments, Outputs, all_arguments
 
 
 def fp8_allgather(ranks: list[Arguments], mistake: str = "") -> list[Outputs]:

@@ -1,8 +1,9 @@
 """Problem 54, ring attention: one attention over the whole sequence."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, Worlds
+from harness import ModelTests, Spec
 from model_attention import attention, check_by_heads, check_masks
+from on_ranks import Arguments, Outputs, Worlds
 
 from pkb.problems import get
 

@@ -1,8 +1,9 @@
 """Problem 55, ring attention with tensor parallelism: one layer with all heads and all positions."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
 from model_attention import attention, check_masks
+from on_ranks import Arguments, Outputs
 
 from pkb.problems import get
 

@@ -1,8 +1,9 @@
 """Problem 56, ring attention in pipeline stages: the layers one after the other, undivided."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, Worlds, joined, wide
+from harness import ModelTests, Spec
 from model_attention import attention, check_by_heads
+from on_ranks import Arguments, Outputs, Worlds, joined, wide
 
 from pkb.problems import get
 

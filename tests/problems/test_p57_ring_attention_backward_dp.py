@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments, joined
+from harness import ModelTests, Spec
 from model_attention import attention
+from on_ranks import Arguments, Outputs, all_arguments, joined
 
 
 def ring_attention_backward(ranks: list[Arguments], mistake: str = "") -> list[Outputs]:

@@ -1,7 +1,8 @@
 """Problem 58, SigLIP loss: one matrix of logits with all texts."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, joined, wide
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, joined, wide
 from torch.nn import functional as F
 
 from pkb.problems import get

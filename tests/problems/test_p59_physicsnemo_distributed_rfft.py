@@ -1,7 +1,8 @@
 """Problem 59, distributed rfft2: one transform of the whole field."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, joined
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, joined
 
 
 def rfft(ranks: list[Arguments], mistake: str = "") -> list[Outputs]:

@@ -1,7 +1,8 @@
 """Problem 60, distributed irfft2: one transform of the whole spectrum."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, joined
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, joined
 
 
 def irfft(ranks: list[Arguments], mistake: str = "") -> list[Outputs]:

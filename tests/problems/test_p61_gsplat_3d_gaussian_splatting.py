@@ -4,7 +4,8 @@ import math
 from functools import partial
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs
 
 from pkb.problems import get
 

@@ -3,7 +3,8 @@
 from functools import partial
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, all_arguments
 
 
 def kalman_filter(ranks: list[Arguments], mistake: bool = False) -> list[Outputs]:

@@ -4,8 +4,9 @@ import random
 from functools import partial
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
 from model_chunks import pieces
+from on_ranks import Arguments, Outputs
 
 from pkb.problems.graph_chunks import chunk_matrix
 

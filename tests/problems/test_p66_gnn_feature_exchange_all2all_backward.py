@@ -3,8 +3,9 @@
 from functools import partial
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
 from model_chunks import pieces
+from on_ranks import Arguments, Outputs
 
 
 def feature_exchange_backward(ranks: list[Arguments], mistake: bool = False) -> list[Outputs]:

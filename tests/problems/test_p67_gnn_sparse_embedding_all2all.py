@@ -3,7 +3,8 @@
 from functools import partial
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs
 
 
 def sparse_push(ranks: list[Arguments], mistake: bool = False) -> list[Outputs]:

@@ -4,7 +4,8 @@ from functools import partial
 
 import pytest
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, all_arguments
 
 
 def negative_scoring(ranks: list[Arguments], mistake: bool = False) -> list[Outputs]:

@@ -3,8 +3,9 @@
 from functools import partial
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
 from model_zigzag import in_order, zigzag
+from on_ranks import Arguments, Outputs
 
 
 def causal_convolution(ranks: list[Arguments], mistake: bool = False) -> list[Outputs]:

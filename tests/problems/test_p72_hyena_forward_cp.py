@@ -3,8 +3,9 @@
 from functools import partial
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments
+from harness import ModelTests, Spec
 from model_zigzag import in_order, zigzag
+from on_ranks import Arguments, Outputs, all_arguments
 
 from pkb.problems import get
 

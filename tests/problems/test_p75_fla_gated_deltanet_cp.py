@@ -3,8 +3,9 @@
 import math
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, joined
+from harness import ModelTests, Spec
 from model_recurrence import check_memory, delta_rule, unit
+from on_ranks import Arguments, Outputs, joined
 
 
 def gated_deltanet(ranks: list[Arguments]) -> list[Outputs]:

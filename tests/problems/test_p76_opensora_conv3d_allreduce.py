@@ -1,8 +1,9 @@
 """Problem 76, Conv3d with sharded channels: a sum over kernel offsets and ranks."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
 from model_convolution import convolve
+from on_ranks import Arguments, Outputs
 
 
 def triple(value: int | tuple[int, int, int]) -> tuple[int, int, int]:

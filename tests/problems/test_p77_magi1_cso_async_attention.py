@@ -3,7 +3,8 @@
 import math
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs
 
 
 def range_attention(ranks: list[Arguments]) -> list[Outputs]:

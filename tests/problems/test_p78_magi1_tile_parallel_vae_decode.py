@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs
 
 
 def upsampling(length: int, factor: int) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """Problem 79, distributed k-NN: one sort over all training samples."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, joined
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, joined
 
 
 def nearest(ranks: list[Arguments]) -> list[Outputs]:

@@ -1,7 +1,8 @@
 """Problem 80, Sinkhorn-Knopp: rows and columns scaled in turn over the whole matrix."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, Worlds, all_arguments, joined, ready_arguments
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, Worlds, all_arguments, joined, ready_arguments
 
 from pkb.problems import get
 

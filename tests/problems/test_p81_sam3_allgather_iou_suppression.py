@@ -1,7 +1,8 @@
 """Problem 81, suppression of overlapping masks, pair by pair."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments, joined
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, all_arguments, joined
 
 
 def suppression(ranks: list[Arguments]) -> list[Outputs]:

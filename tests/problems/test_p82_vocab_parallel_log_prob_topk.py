@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from harness import SECRET, Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
+from on_ranks import SECRET, Arguments, Outputs
 
 from pkb.problems import get
 from pkb.problems.base import DTYPES

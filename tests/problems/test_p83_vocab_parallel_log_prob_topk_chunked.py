@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
 from model_sampling_filters import check_no_doubt, filtered_rows
+from on_ranks import Arguments, Outputs
 
 
 def log_prob(ranks: list[Arguments]) -> list[Outputs]:

@@ -3,8 +3,9 @@
 import math
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
 from model_sampling_filters import filtered_rows
+from on_ranks import Arguments, Outputs
 
 
 def log_prob_backward(ranks: list[Arguments]) -> list[Outputs]:

@@ -1,7 +1,8 @@
 """Problem 85, sample sort: one sort of all keys."""
 
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs
 
 
 def sample_sort(ranks: list[Arguments]) -> list[Outputs]:

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, Worlds, all_arguments, joined, ready_arguments
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, Worlds, all_arguments, joined, ready_arguments
 
 from pkb.problems import get
 

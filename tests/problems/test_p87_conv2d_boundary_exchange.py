@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from harness import Arguments, ModelTests, Outputs, Spec, all_arguments, joined
+from harness import ModelTests, Spec
 from model_convolution import convolve
+from on_ranks import Arguments, Outputs, all_arguments, joined
 
 
 def halo_convolution(ranks: list[Arguments]) -> list[Outputs]:
