@@ -1,13 +1,16 @@
-"""Options for the tests that need a GPU or minutes; without them these tests are skipped, not failed."""
+"""Options for the tests that need a GPU or minutes (without them these are skipped, not failed), and ranks on the CPU."""
 
 import signal
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from world import World
+
 if TYPE_CHECKING:  # mypy reads them here, under names that differ; pytest finds them by itself
-    import tests.cpu.conftest
     import tests.emulator.conftest
+    import tests.problems.conftest
     import tests.site.conftest  # noqa: F401
 
 OPT_IN = {"gpu": "needs an NVIDIA GPU", "slow": "takes minutes"}
@@ -30,3 +33,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if item.get_closest_marker(marker):
                     item.add_marker(pytest.mark.skip(reason=f"{why}; run with --{marker}"))
+
+
+@pytest.fixture(scope="session")
+def world() -> Iterator[Callable[[int], World]]:
+    """`world(4)`: a running group of four ranks, started at its first use and shared by all tests of the session."""
+    pools: dict[int, World] = {}
+
+    def of_size(size: int) -> World:
+        if size not in pools:
+            pools[size] = World(size)
+        return pools[size]
+
+    yield of_size
+    for pool in pools.values():
+        pool.close()

@@ -1,0 +1,44 @@
+"""Problem 25, importance-sampling policy loss, token by token."""
+
+import math
+
+import numpy as np
+import torch
+from harness import ModelTests, Spec
+from on_ranks import Arguments, Outputs, all_arguments
+
+
+def importance_sampling_loss(ranks: list[Arguments]) -> list[Outputs]:
+    token_outputs, valid_tokens = [], []
+    for a in ranks:
+        logits = a["hidden_states"].double() @ a["weight"].double().T
+        logprob, loss = torch.zeros(len(logits)).double(), torch.zeros(len(logits)).double()
+        for t, label in enumerate(a["labels"].tolist()):
+            if label == a["ignore_index"]:
+                continue
+            logprob[t] = logits[t, label] - logits[t].logsumexp(0)
+            d = max(-20.0, min(20.0, float(logprob[t]) - float(a["old_logprobs"][t])))
+            loss[t] = -math.exp(d) * float(a["advantages"][t])
+            valid_tokens.append((math.exp(d), math.exp(d) - d - 1, -float(logprob[t]), float(loss[t])))
+        token_outputs.append([logprob, loss])
+    ratio, kl, nll, losses = np.array(valid_tokens).T
+    metrics = torch.tensor([ratio.mean(), ratio.min(), ratio.max(), kl.mean(), nll.mean()])
+    return [[torch.tensor(losses.mean()), *own, metrics] for own in token_outputs]
+
+
+class TestModel(ModelTests):
+    spec = Spec(
+        25,
+        importance_sampling_loss,
+        results=(torch.float32, None, None, torch.float32),
+        spoilt_offset=0.25,
+        refused=[("do not fit labels", lambda _: {"labels": torch.zeros(3, dtype=torch.int64)})],
+    )
+
+
+def test_some_ranks_have_no_tokens_and_some_ratios_are_clamped() -> None:
+    ranks = [all_arguments(25, 4, "tiny", "fp32", call) for call in range(40)]
+    idle = [a for call in ranks for a in call if bool((a["labels"] == -100).all())]
+    assert 3 <= len(idle) <= 20
+    lowest = [float(importance_sampling_loss(a)[0][3][1]) for a in ranks[:20]]
+    assert 3 <= sum(ratio == math.exp(-20) for ratio in lowest) <= 17

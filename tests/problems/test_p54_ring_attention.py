@@ -1,0 +1,36 @@
+"""Problem 54, ring attention: one attention over the whole sequence."""
+
+import torch
+from harness import ModelTests, Spec
+from model_attention import attention, check_by_heads, check_masks
+from on_ranks import Arguments, Outputs, Worlds
+
+from pkb.problems import get
+
+
+def ring_attention(ranks: list[Arguments]) -> list[Outputs]:
+    q, k, v = (torch.cat([arguments[name].double() for arguments in ranks], dim=1) for name in "qkv")
+    return [[block] for block in attention(q, k, v, causal=ranks[0]["causal"]).chunk(len(ranks), dim=1)]
+
+
+class TestModel(ModelTests):
+    spec = Spec(
+        54,
+        ring_attention,
+        calls=(0, 1, 2, 5),
+        exactness=1e-12,
+    )
+
+
+def test_attention_by_heads_is_the_same(world: Worlds) -> None:
+    check_by_heads(world, 54)
+
+
+def test_calls_come_with_and_without_the_mask() -> None:
+    check_masks(54)
+
+
+def test_what_cannot_run_says_why() -> None:
+    assert "33 ranks" in (get(54).why_not("tiny", 33, "bf16") or "")
+    assert "too few for 4 ranks" in (get(54).requires({"tokens": 3}, 4) or "")
+    assert get(54).why_not("real", 2, "bf16") is None

@@ -1,0 +1,36 @@
+"""Problem 83, log-probabilities after top-k and top-p, in chunks: rows filtered by hand."""
+
+import math
+
+import pytest
+import torch
+from harness import ModelTests, Spec
+from model_sampling_filters import check_no_doubt, filtered_rows
+from on_ranks import Arguments, Outputs
+
+
+def log_prob(ranks: list[Arguments]) -> list[Outputs]:
+    values = []
+    for row, target, kept in zip(*filtered_rows(ranks), strict=True):
+        total = math.log(math.fsum(math.exp(row[i]) for i in kept))
+        values.append(row[target] - total if target in kept else -math.inf)
+    return [[torch.tensor(values, dtype=torch.float64).view_as(ranks[0]["target"])] for _ in ranks]
+
+
+class TestModel(ModelTests):
+    spec = Spec(
+        83,
+        log_prob,
+        results=(torch.float32,),
+        honest=0.85,
+        spoilt=1.2,
+        calls=(0, 1),
+        widened_sizes=("odd",),
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize(("top_k", "percent"), [(5, 90), (13, 85), (50, 95)])
+def test_inputs_leave_no_doubt(dtype: str, top_k: int, percent: int) -> None:
+    """Of this problem and of 84, which has the same."""
+    check_no_doubt(dtype, top_k, percent)
