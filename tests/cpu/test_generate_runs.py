@@ -21,6 +21,7 @@ from pkb.cli.panel import render
 from pkb.generate.session import Outcome, open_run, work_on
 from pkb.generate.settings import Settings
 from pkb.store import Run, Store
+from pkb.types.case import Case
 from pkb.types.verdict import Communication, Evaluation, Failure, Mismatch, Stage, Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +49,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Mo
 
 def begin(store: Store, kind: str, problems: str, **fields: object) -> tuple[Run, Settings]:
     settings = Settings(
-        model=MODEL, backend="triton", platform="cpu", ranks=2, plan="quick", **fields,  # type: ignore[arg-type]
+        model=MODEL, backend="triton", case=Case("", "cpu", 2, plan="quick"), **fields,  # type: ignore[arg-type]
     )  # fmt: skip
     tasks = settings.tasks(settings.registry().select(problems), samples=1)
     return store.create_run(kind, config=settings.to_dict(), tasks=tasks), settings  # type: ignore[arg-type]

@@ -15,6 +15,8 @@ from typing import Any
 
 from pkb.store import CandidateFile, Reader, Store, TaskSpec, Worker
 from pkb.store.check import check
+from pkb.types.case import Case
+from pkb.types.document import VerdictDocument
 
 KILLS = 25
 NOISE = 30_000
@@ -22,7 +24,7 @@ STARTS = 10
 
 
 def spec(number: int, collection: str = "mine") -> TaskSpec:
-    return TaskSpec(collection=collection, problem="13_gemm_allreduce", backend="cuda", sample=number)
+    return TaskSpec(collection=collection, case=Case("13_gemm_allreduce"), backend="cuda", sample=number)
 
 
 def document(number: int, *, bytes_of_noise: int = 0) -> dict[str, Any]:
@@ -223,8 +225,8 @@ def test_a_forked_child_writes_through_its_own_connection(tmp_path: Path) -> Non
         child = os.fork()
         if child == 0:
             own = store.connection is not ours
-            os._exit(0 if own and store.record_evaluation(run.id, spec(0).key, document(0)) else 1)
-        assert store.record_evaluation(run.id, spec(1).key, document(1))
+            os._exit(0 if own and store.record_evaluation(run.id, spec(0).key, VerdictDocument(document(0))) else 1)
+        assert store.record_evaluation(run.id, spec(1).key, VerdictDocument(document(1)))
         assert os.waitpid(child, 0)[1] == 0
         assert {row.sample for row in store.evaluations([run.id])} == {0, 1}
     assert_unharmed(tmp_path)
@@ -254,7 +256,7 @@ def test_a_dead_workers_task_goes_to_another(tmp_path: Path) -> None:
 def write(root: Path, run_id: str) -> None:
     store, worker = Store(root), Worker.here()
     while task := store.claim(run_id, worker):
-        verdict = document(task.sample, bytes_of_noise=NOISE)
+        verdict = VerdictDocument(document(task.sample, bytes_of_noise=NOISE))
         assert store.record_evaluation(run_id, task.key, verdict, candidate=source(task.sample))
         print(task.key, flush=True)
 
@@ -278,7 +280,9 @@ def offer(root: Path, run_id: str, count: int) -> None:
     for number in order:
         if number % 6 == 0:
             store.objects.put(os.urandom(100))
-        if store.record_evaluation(run_id, spec(number).key, document(number), candidate=source(number)):
+        if store.record_evaluation(
+            run_id, spec(number).key, VerdictDocument(document(number)), candidate=source(number)
+        ):
             print(number, flush=True)
 
 
