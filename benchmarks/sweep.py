@@ -20,7 +20,8 @@ from pkb.cluster.planning import plan_candidates
 from pkb.cluster.settings import Settings
 from pkb.cluster.sweep import Sweep
 from pkb.cluster.tally import tally
-from pkb.store import Store, Task, TaskSpec
+from pkb.store import Store, Task
+from pkb.types.case import Case
 
 CANDIDATE = Path(__file__).resolve().parents[1] / "examples" / "1_allreduce_symmetric.py"
 
@@ -38,9 +39,7 @@ class Lines:
 
 def rate(folder: Path, root: Path, *, workers: int, ranks: int) -> float:
     """Evaluations per minute of one sweep."""
-    like = TaskSpec(
-        collection="", problem="0_", backend="", platform="cpu", ranks=ranks, size="tiny", dtype="bf16", plan="quick"
-    )
+    like = Case("", "cpu", ranks, "tiny", "bf16", "quick")
     plan = plan_candidates([folder], problems={"allreduce": 1}, like=like)
     with Store(root) as store:
         run = store.create_run("sweep", tasks=plan.tasks, candidates=plan.candidates)

@@ -18,10 +18,11 @@ import typer
 
 from pkb.cli.run_sweep import Work, carry_on
 from pkb.cluster.settings import Settings
-from pkb.platforms.registry import resolve
+from pkb.platforms.registry import resolve, traits
 from pkb.problems.registry import default_registry
 from pkb.store import CandidateFile, Run, Store, TaskSpec
 from pkb.store.importing import read_name
+from pkb.types.case import AUTO, Case
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "own-suite"
@@ -34,12 +35,8 @@ NEEDS_MORE = ("slow", "memory_limit_gib")
 class Own(NamedTuple):
     path: Path
     collection: str
-    problem: str
     backend: str
-    platform: str
-    ranks: int = RANKS
-    size: str = "tiny"
-    dtype: str = ""
+    case: Case
 
 
 def adversaries(platform: str) -> Iterator[Own]:
@@ -53,9 +50,14 @@ def adversaries(platform: str) -> Iterator[Own]:
                 continue  # a cheat against the clock, judged without one, would only look as if it had got through
             if (where == "cpu") == (said["platform"] == "cpu"):
                 backend = "triton" if "triton" in path.stem else "torch" if where == "cpu" else "cuda"
+                stem, size, dtype = (
+                    registry.get(said["problem"]).stem,
+                    said.get("size", "tiny"),
+                    said.get("dtype", AUTO),
+                )
                 yield Own(
-                    path, f"adversaries, {folder}", registry.get(said["problem"]).stem, backend, where,
-                    ranks=int(said["ranks"]), size=said.get("size", "tiny"), dtype=said.get("dtype", ""),
+                    path, f"adversaries, {folder}", backend,
+                    Case(stem, where, int(said["ranks"]), size, dtype, plan="quick"),
                 )  # fmt: skip
 
 
@@ -64,7 +66,7 @@ def kernels(platform: str) -> Iterator[Own]:
     names = {registry.get(number).name: number for number in registry.ids()}
     for path in sorted((ROOT / "solutions").glob("*.py")):
         named = read_name(path.stem, problems=names)
-        yield Own(path, "solutions", named.stem, named.backend, platform)
+        yield Own(path, "solutions", named.backend, Case(named.stem, platform, RANKS, "tiny", plan="quick"))
 
 
 def plan(platform: str) -> tuple[list[TaskSpec], dict[str, CandidateFile]]:
@@ -72,14 +74,12 @@ def plan(platform: str) -> tuple[list[TaskSpec], dict[str, CandidateFile]]:
     tries: Counter[tuple[str, str]] = Counter()
     tasks, files = [], {}
     for own in [*kernels(platform), *adversaries(platform)]:
-        problem = registry.get(own.problem)
-        sample = tries[own.collection, own.problem]
-        tries[own.collection, own.problem] += 1
-        task = TaskSpec(
-            collection=own.collection, problem=own.problem, backend=own.backend, sample=sample, platform=own.platform,
-            ranks=own.ranks, size=own.size, dtype=own.dtype or problem.default_dtype, plan="quick",
-        )  # fmt: skip
-        if problem.why_not(task.size, task.ranks, task.dtype) is None:
+        case, problem = own.case, registry.get(own.case.problem)
+        sample = tries[own.collection, case.problem]
+        tries[own.collection, case.problem] += 1
+        case = case.resolve(problem=problem.stem, platform=case.platform, size="tiny", dtype=problem.default_dtype)
+        task = TaskSpec(collection=own.collection, case=case, backend=own.backend, sample=sample)
+        if problem.why_not(case.size, case.ranks, case.dtype) is None:
             tasks.append(task)
             origin = str(own.path.relative_to(ROOT))
             files[task.key] = CandidateFile(source=own.path.read_bytes(), filename=own.path.name, origin=origin)
@@ -111,7 +111,7 @@ def main() -> int:
     with Store(asked.store) as store:
         run = open_run(store, platform)
     # Ranks are processes; several evaluations at a time suit a CPU, a GPU does one.
-    workers = asked.workers if platform == "cpu" else 1
+    workers = asked.workers if traits(platform).device == "cpu" else 1
     tally = carry_on(run.id, store=asked.store, work=Work(workers=workers, builders=1))
     print(f"{sum(tally.verdicts.values())} verdicts: {dict(tally.verdicts)}", file=sys.stderr)
     print(run.id)

@@ -16,7 +16,7 @@ from typing import Any
 
 from pkb.judge.session import evaluate
 from pkb.types.case import Case
-from pkb.types.documents import read_evaluation
+from pkb.types.document_versions import read_evaluation
 from pkb.types.job import Job
 from pkb.types.plan import PLANS, Plan
 from pkb.types.verdict import Evaluation, Verdict

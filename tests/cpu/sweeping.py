@@ -12,14 +12,13 @@ from pathlib import Path
 import psutil
 
 from pkb.cluster.planning import plan_candidates
-from pkb.store import Run, Store, Task, TaskSpec
+from pkb.store import Run, Store, Task
+from pkb.types.case import Case
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBLEMS = {"allreduce": 1, "allgather": 2, "broadcast": 3, "reduce": 4, "scatter": 5, "gather": 6, "alltoall": 8}
 REAL = (ROOT / "examples" / "1_allreduce_symmetric.py").read_text()
-LIKE = TaskSpec(
-    collection="", problem="0_", backend="", platform="cpu", ranks=2, size="tiny", dtype="bf16", plan="quick"
-)
+LIKE = Case("", "cpu", 2, "tiny", "bf16", "quick")
 # None of these starts a rank, so each verdict takes a fraction of a second.
 CHEAP = {
     "compile_error": "def solution(:\n",

@@ -21,7 +21,8 @@ from pkb.cli.panel import render
 from pkb.generate.session import Outcome, open_run, work_on
 from pkb.generate.settings import Settings
 from pkb.store import Run, Store
-from pkb.types.documents import read_evaluation
+from pkb.types.case import Case
+from pkb.types.document_versions import read_evaluation
 
 ROOT = Path(__file__).parents[2]
 GOOD = (ROOT / "examples" / "1_allreduce_symmetric.py").read_text()
@@ -48,7 +49,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Mo
 
 def begin(store: Store, kind: str, problems: str, **fields: object) -> tuple[Run, Settings]:
     settings = Settings(
-        model=MODEL, backend="triton", platform="cpu", ranks=2, plan="quick", **fields,  # type: ignore[arg-type]
+        model=MODEL, backend="triton", case=Case("", "cpu", 2, plan="quick"), **fields,  # type: ignore[arg-type]
     )  # fmt: skip
     tasks = settings.tasks(settings.registry().select(problems), samples=1)
     return store.create_run(kind, config=settings.to_dict(), tasks=tasks), settings  # type: ignore[arg-type]

@@ -129,7 +129,7 @@ def judged(
     ],
 )
 def test_the_best_kernel_is_kept(steps: list[Judged], best: int | None) -> None:
-    attempt = an_attempt(Settings(model="x/y", platform="cpu", ranks=2))
+    attempt = an_attempt(Settings(model="x/y", case=Case("", "cpu", 2)))
     for one in steps:
         attempt._count(one)
     assert (attempt.best and attempt.best.step) == best
@@ -150,7 +150,7 @@ def test_budgets_end_an_attempt() -> None:
         ("steps", 2, "answers"),
     ):  # fmt: skip
         attempt = an_attempt(
-            Settings(model="x/y", platform="cpu", ranks=2, price=Price(1, 1), **{field: limit})  # type: ignore[arg-type]
+            Settings(model="x/y", case=Case("", "cpu", 2), price=Price(1, 1), **{field: limit})  # type: ignore[arg-type]
         )
         for _ in range(2):
             assert attempt.why_stop() == ""

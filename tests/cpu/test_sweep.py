@@ -71,7 +71,7 @@ def test_command_judges_a_folder_and_files(tmp_path: Path) -> None:
         assert {k: v for k, v in verdicts(store, run).items() if k != tmp_path.name} == {
             name: [verdict] for name, verdict in expected.items()
         }
-        assert next(store.evaluations([run.id])).size == "tiny"
+        assert next(store.evaluations([run.id])).case.size == "tiny"
 
 
 def test_limit_then_resume(tmp_path: Path, store: Store) -> None:

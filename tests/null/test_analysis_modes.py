@@ -15,7 +15,7 @@ from verdict_examples import example
 
 from pkb.analysis.modes import BY_VERDICT, RULES, WORDS, FailureMode, failure_mode, mode_of_exception
 from pkb.types.difference import DifferenceKind
-from pkb.types.documents import current
+from pkb.types.document_versions import current
 from pkb.types.verdict import Failure, FailureKind, Mismatch, Stage, Verdict
 
 ADVERSARIES = Path(__file__).parents[1] / "adversaries"

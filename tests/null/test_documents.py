@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from verdict_examples import example
 
-from pkb.types.documents import current, read_evaluation
+from pkb.types.document_versions import current, read_evaluation
 from pkb.types.verdict import SCHEMA_VERSION, Verdict
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -14,10 +14,13 @@ from pkb.store import CandidateFile, ObjectLost, Reader, Run, Store, TaskSpec, W
 from pkb.store.check import check
 from pkb.store.objects import sha_of
 from pkb.store.secret_check import refuse_secrets, remove_secrets
+from pkb.types.case import Case
 from pkb.types.errors import UserError
 from pkb.types.verdict import CandidateRef, Evaluation, ProblemRef, Verdict
 
-SPEC = TaskSpec(collection="openai/gpt", problem="13_gemm_allreduce", backend="cuda", platform="virtual", size="paper")
+SPEC = TaskSpec(
+    collection="openai/gpt", case=Case("13_gemm_allreduce", platform="virtual", size="paper"), backend="cuda"
+)
 SOURCE = b"def solution(A_local, B_local):\n    return A_local @ B_local  # \xc3\xa4\n"
 FILE = CandidateFile(source=SOURCE, filename="13_gemm_allreduce_cuda.py", origin="openai/gpt sample 0")
 PROBLEM = ProblemRef(13, "gemm_allreduce")
@@ -50,7 +53,7 @@ def test_a_verdict_comes_back_as_it_was_given(store: Store, run: Run) -> None:
         assert (row.verdict, row.decision, row.speedup, row.speedup_low) == (
             "correct", "faster", TIMING.speedup, TIMING.speedup_low,
         )  # fmt: skip
-        assert (row.collection, row.problem_id, row.platform, row.hardware) == (
+        assert (row.collection, row.problem_id, row.case.platform, row.hardware) == (
             "openai/gpt", 13, "virtual", "NVIDIA H200",
         )  # fmt: skip
         assert row.paths == evaluation.paths
@@ -123,12 +126,13 @@ def test_steps_keep_what_was_said_once(store: Store) -> None:
 
 
 def test_a_task_is_added_once_and_differs_by_every_field(store: Store, run: Run) -> None:
-    changes: list[dict[str, Any]] = [
-        {"collection": "openai"}, {"problem": "14_gemm_allgather"}, {"backend": "triton"}, {"sample": 1},
-        {"platform": "cpu"}, {"ranks": 2}, {"size": "tiny"}, {"dtype": "fp32"}, {"plan": "quick"},
-        {"collection": "openai/gpt/13_gemm_allreduce", "problem": "13_gemm_allreduce"},
+    cases: list[dict[str, Any]] = [
+        {"problem": "14_gemm_allgather"}, {"platform": "cpu"}, {"ranks": 2}, {"size": "tiny"}, {"dtype": "fp32"},
+        {"plan": "quick"},
     ]  # fmt: skip
-    others = [replace(SPEC, **change) for change in changes]
+    others = [replace(SPEC, case=replace(SPEC.case, **change)) for change in cases]
+    others += [replace(SPEC, backend="triton"), replace(SPEC, sample=1), replace(SPEC, collection="openai")]
+    others += [replace(SPEC, collection="openai/gpt/13_gemm_allreduce")]
     assert store.add_tasks(run.id, [SPEC, *others]) == len(others)
     assert store.add_tasks(run.id, [SPEC, *others]) == 0
     assert len(store.tasks(run.id)) == len(others) + 1
@@ -136,9 +140,9 @@ def test_a_task_is_added_once_and_differs_by_every_field(store: Store, run: Run)
 
 def test_claims_follow_the_filters_and_the_order(store: Store) -> None:
     specs = [
-        replace(SPEC, problem="01_allreduce", backend="triton", platform="node", ranks=8),
-        replace(SPEC, problem="02_allgather", ranks=2),
-        replace(SPEC, problem="03_broadcast"),
+        replace(SPEC, case=Case("01_allreduce", "node", 8, "paper"), backend="triton"),
+        replace(SPEC, case=replace(SPEC.case, problem="02_allgather", ranks=2)),
+        replace(SPEC, case=replace(SPEC.case, problem="03_broadcast")),
     ]
     run, me = store.create_run("sweep", tasks=specs), Worker.here()
     assert store.claim(run.id, me, platforms=["cpu"]) is None

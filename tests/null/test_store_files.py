@@ -20,12 +20,13 @@ from pkb.cli.runs_show import is_asked_for
 from pkb.store import Reader, Run, Store, TaskSpec, Worker
 from pkb.store.exporting import write_jsonl, write_parquet
 from pkb.store.importing import read_name
+from pkb.types.case import Case
 from pkb.types.errors import UserError
 from pkb.types.verdict import Evaluation, ProblemRef, Verdict
 
 RUNNER = CliRunner()
 PROBLEMS = {"allreduce": 1, "allgather": 2, "allgather_gemm_AT": 11, "allgather_gemm": 12, "gemm_allreduce": 13}
-SPEC = TaskSpec(collection="mine", problem="13_gemm_allreduce", backend="cuda", platform="virtual")
+SPEC = TaskSpec(collection="mine", case=Case("13_gemm_allreduce", platform="virtual"), backend="cuda")
 VERDICTS = (Verdict.CORRECT, Verdict.WRONG, Verdict.RACE, Verdict.REJECTED, Verdict.CRASH)
 
 
@@ -42,7 +43,7 @@ def root(tmp_path: Path) -> Path:
 def run(root: Path) -> Run:
     """One evaluation a verdict, and one task that still waits."""
     specs = [replace(SPEC, sample=number) for number in range(len(VERDICTS))]
-    waiting = replace(SPEC, problem="02_allgather")
+    waiting = replace(SPEC, case=replace(SPEC.case, problem="02_allgather"))
     with Store(root) as store:
         run = store.create_run("sweep", name="night", config={"plan": "standard"}, tasks=[*specs, waiting])
         for spec, verdict in zip(specs, VERDICTS, strict=True):
@@ -125,7 +126,7 @@ def test_import_keeps_all_it_can_and_names_the_rest(tmp_path: Path, root: Path) 
             ("kernels", "01_allreduce", "triton", 0), ("claude", "13_gemm_allreduce", "cuda", 0),
         }  # fmt: skip
         for task in found.values():
-            assert (task.state, task.plan, task.platform) == ("waiting", "quick", "auto")
+            assert (task.state, task.case.plan, task.case.platform) == ("waiting", "quick", "auto")
         sha = found["claude", "13_gemm_allreduce", "cuda", 0].candidate_sha
         assert sha is not None
         assert reader.objects.get(sha) == (folder / "claude/13_gemm_allreduce_cuda.py").read_bytes()

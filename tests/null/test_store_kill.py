@@ -15,6 +15,7 @@ from typing import Any
 
 from pkb.store import CandidateFile, Reader, Store, TaskSpec, Worker
 from pkb.store.check import check
+from pkb.types.case import Case
 from pkb.types.document import VerdictDocument
 
 KILLS = 25
@@ -23,7 +24,7 @@ STARTS = 10
 
 
 def spec(number: int, collection: str = "mine") -> TaskSpec:
-    return TaskSpec(collection=collection, problem="13_gemm_allreduce", backend="cuda", sample=number)
+    return TaskSpec(collection=collection, case=Case("13_gemm_allreduce"), backend="cuda", sample=number)
 
 
 def document(number: int, *, bytes_of_noise: int = 0) -> VerdictDocument:
@@ -280,7 +281,9 @@ def offer(root: Path, run_id: str, count: int) -> None:
     for number in order:
         if number % 6 == 0:
             store.objects.put(os.urandom(100))
-        if store.record_evaluation(run_id, spec(number).key, document(number), candidate=source(number)):
+        if store.record_evaluation(
+            run_id, spec(number).key, document(number), candidate=source(number)
+        ):
             print(number, flush=True)
 
 

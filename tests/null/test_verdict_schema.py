@@ -13,7 +13,7 @@ from verdict_examples import FOLDER, PROFILE, example
 
 from pkb.types import verdict as types
 from pkb.types.difference import DifferenceKind, Pattern
-from pkb.types.documents import current, read_evaluation
+from pkb.types.document_versions import current, read_evaluation
 from pkb.types.verdict import CandidateRef, Evaluation, ProblemRef, Verdict
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "verdict.schema.json").read_text())

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pkb.types.documents import read_evaluation
+from pkb.types.document_versions import read_evaluation
 from pkb.types.profile import KernelUse, ObservedPath, Profile, RankProfile, Role, SideProfile
 from pkb.types.verdict import Evaluation, Timing, Verdict
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pkb.problems.registry import default_registry
 from pkb.store import CandidateFile, Store, TaskSpec
+from pkb.types.case import Case
 from pkb.types.difference import Pattern
 from pkb.types.document import VerdictDocument
 from pkb.types.profile import KernelUse, ObservedPath, Profile, RankProfile, Role, SideProfile
@@ -68,19 +69,19 @@ def evaluation(
     if verdict is None:
         weights = [weight * (skill if found is Verdict.CORRECT else 1.0) for found, weight in FAILURES]
         verdict = dice.choices([found for found, _ in FAILURES], weights)[0]
-    platform = "node" if task.platform == "auto" else task.platform
+    platform = "node" if task.case.platform == "auto" else task.case.platform
     fields: dict[str, Any] = {
         "verdict": verdict,
         "stage": Stage.CORRECTNESS,
         "detail": f"{verdict.value} in a made-up evaluation",
-        "problem": ProblemRef(task.problem_id, task.problem.partition("_")[2]),
-        "candidate": CandidateRef(f"{task.problem}_{task.backend}.py", "", task.backend),
+        "problem": ProblemRef(task.problem_id, task.case.problem.partition("_")[2]),
+        "candidate": CandidateRef(f"{task.case.problem}_{task.backend}.py", "", task.backend),
         "platform": platform,
         "hardware": {"cpu": "8 cores", "virtual": "1x NVIDIA H200"}.get(platform, "8x NVIDIA H100 80GB HBM3"),
-        "ranks": task.ranks,
-        "size": "paper" if task.size == "auto" else task.size,
-        "dtype": "bf16" if task.dtype == "auto" else task.dtype,
-        "plan": task.plan,
+        "ranks": task.case.ranks,
+        "size": "paper" if task.case.size == "auto" else task.case.size,
+        "dtype": "bf16" if task.case.dtype == "auto" else task.case.dtype,
+        "plan": task.case.plan,
         "checks": ("5 trials at the asked size",),
         "stage_seconds": {"inspect": 0.1, "build": 2.5},
         "isolation": {"network": "on", "landlock": "on"},
@@ -93,14 +94,14 @@ def evaluation(
         fields["paths"] = (
             ("library",) if library else ("sm_load_store", *(("copy_engine",) if dice.random() < 0.3 else ()))
         )
-    return Evaluation(**(fields | _evidence(dice, task, verdict, skill, timed=task.plan != "quick")))
+    return Evaluation(**(fields | _evidence(dice, task, verdict, skill, timed=task.case.plan != "quick")))
 
 
 def _evidence(dice: random.Random, task: TaskSpec, verdict: Verdict, skill: float, *, timed: bool) -> dict[str, Any]:
-    ranks = range(task.ranks)
-    failing = tuple(sorted(dice.sample(ranks, dice.randint(1, task.ranks))))
+    ranks = range(task.case.ranks)
+    failing = tuple(sorted(dice.sample(ranks, dice.randint(1, task.case.ranks))))
     mismatch = Mismatch(
-        case=f"size tiny, {task.ranks} ranks, trial 2", ranks=failing, rank=failing[0], output="the result",
+        case=f"size tiny, {task.case.ranks} ranks, trial 2", ranks=failing, rank=failing[0], output="the result",
         what="values differ", patterns=(Pattern.STALE, Pattern.SOME_ROWS), amount=3, error_ratio=41.7, first_index=(16, 5),
         first_got=0.25, first_expected=-1.5, differing_fraction=0.25,
         regions=tuple((f"rows {16 * n}-{16 * n + 15}", round(dice.random() * (n % 3 > 0), 2)) for n in range(8)),
@@ -202,7 +203,7 @@ def profile(ranks: int) -> Profile:
 
 def candidate(task: TaskSpec, variant: int, *, more: str = "") -> CandidateFile:
     source = SOURCE.format(variant=variant) + more
-    return CandidateFile(source=source.encode(), filename=f"{task.problem}_{task.backend}.py", origin="made up")
+    return CandidateFile(source=source.encode(), filename=f"{task.case.problem}_{task.backend}.py", origin="made up")
 
 
 def stems(count: int) -> list[str]:
@@ -216,8 +217,7 @@ def write_rich(root: Path) -> list[str]:
     problems = stems(12)
     with Store(root) as store:
         models = [
-            TaskSpec(collection=model, problem=stem, backend="cuda", sample=sample, ranks=4, size="paper", dtype="bf16",
-                     platform="node")
+            TaskSpec(collection=model, case=Case(stem, "node", 4, "paper", "bf16"), backend="cuda", sample=sample)
             for model in ("maker/alpha-1", "maker/beta-2") for stem in problems for sample in range(2)
         ]  # fmt: skip
         shots = store.create_run("generate", name="shots", tasks=models)
@@ -235,7 +235,7 @@ def write_rich(root: Path) -> list[str]:
         store.set_run_state(shots.id, "complete")
 
         loops = [
-            TaskSpec(collection="maker/alpha-1", problem=stem, backend="cuda", platform="node", size="paper")
+            TaskSpec(collection="maker/alpha-1", case=Case(stem, platform="node", size="paper"), backend="cuda")
             for stem in problems[:6]
         ]
         agent = store.create_run("agent", name="loop", tasks=loops)
@@ -255,7 +255,7 @@ def write_rich(root: Path) -> list[str]:
         store.set_run_state(agent.id, "complete")
 
         every = [
-            TaskSpec(collection="mine", problem=problems[number], backend="triton", platform="virtual", ranks=4, size=size)
+            TaskSpec(collection="mine", case=Case(problems[number], platform="virtual", ranks=4, size=size), backend="triton")
             for number, _ in enumerate(Verdict) for size in ("paper", "real")
         ]  # fmt: skip
         files = store.create_run("sweep", name="mine", tasks=every)
@@ -267,7 +267,7 @@ def write_rich(root: Path) -> list[str]:
             store.record_evaluation(files.id, task.key, VerdictDocument(document), candidate=candidate(task, 1))
         store.set_run_state(files.id, "complete")
 
-        nasty = TaskSpec(collection=HOSTILE, problem=problems[0], backend="cuda", platform="virtual", ranks=2)
+        nasty = TaskSpec(collection=HOSTILE, case=Case(problems[0], platform="virtual", ranks=2), backend="cuda")
         hostile = store.create_run("sweep", name=HOSTILE, note=HOSTILE, tasks=[nasty])
         told = evaluation(dice, nasty, verdict=Verdict.RUNTIME_ERROR).to_dict()
         told |= {"detail": HOSTILE, "output_tail": HOSTILE, "hints": [HOSTILE], "hardware": HOSTILE, "paths": [HOSTILE]}
@@ -290,7 +290,7 @@ def write_many(root: Path, count: int, *, collections: int = 8) -> str:
     while len(tasks) < count:
         sample = len(tasks) // (len(problems) * collections)
         tasks += [
-            TaskSpec(collection=f"model-{number}", problem=stem, backend="cuda", sample=sample, platform="node", size="paper")
+            TaskSpec(collection=f"model-{number}", case=Case(stem, "node", size="paper"), backend="cuda", sample=sample)
             for number in range(collections) for stem in problems
         ]  # fmt: skip
     tasks = tasks[:count]

@@ -27,6 +27,7 @@ from pkb.report.tries import read_tries
 from pkb.report.words import VERDICT_MODE
 from pkb.store import Reader, Store, TaskSpec
 from pkb.store.exporting import write_jsonl
+from pkb.types.case import Case
 from pkb.types.errors import UserError
 from pkb.types.verdict import Verdict
 
@@ -173,7 +174,7 @@ def test_a_mixed_collection_stays_together_where_nothing_counts_twice(tmp_path: 
 
     first, second = default_registry().get(1).stem, default_registry().get(2).stem
     tasks = [
-        TaskSpec(collection="m", problem=stem, backend="cuda", platform="node", ranks=ranks, size="paper")
+        TaskSpec(collection="m", case=Case(stem, platform="node", ranks=ranks, size="paper"), backend="cuda")
         for stem, ranks in ((first, 2), (second, 4))
     ]
     with Store(tmp_path / "s") as store:
@@ -190,7 +191,9 @@ def test_what_cannot_be_said_is_not_zero(tmp_path: Path) -> None:
     """One collection on cpu without times: no speedup, no curve, and the platform's note beside it."""
     import random
 
-    task = TaskSpec(collection="mine", problem="01_allreduce", backend="torch", platform="cpu", ranks=2, plan="quick")
+    task = TaskSpec(
+        collection="mine", case=Case("01_allreduce", platform="cpu", ranks=2, plan="quick"), backend="torch"
+    )
     with Store(tmp_path / "s") as store:
         run = store.create_run("sweep", name="one", tasks=[task])
         store.record_evaluation(run.id, task.key, evaluation(random.Random(3), task, verdict=Verdict.CORRECT),
@@ -209,7 +212,7 @@ def test_what_cannot_be_said_is_not_zero(tmp_path: Path) -> None:
 def test_a_run_without_outcomes_makes_a_site(tmp_path: Path) -> None:
     with Store(tmp_path / "s") as store:
         run = store.create_run(
-            "sweep", name="new", tasks=[TaskSpec(collection="m", problem="01_allreduce", backend="cuda")]
+            "sweep", name="new", tasks=[TaskSpec(collection="m", case=Case("01_allreduce"), backend="cuda")]
         )
     site = write_site(tmp_path / "s", [run.id], tmp_path / "out")
     assert "No verdicts yet" in (site.folder / "verdicts.html").read_text()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pkb.analysis.samples import Sample
-from pkb.types.documents import current
+from pkb.types.document_versions import current
 from pkb.types.verdict import SCHEMA_VERSION, Decision, Verdict
 
 TIMES = ("speedup", "speedup_low", "speedup_high", "reference_us", "candidate_us")

@@ -8,7 +8,7 @@ from pkb.cli import model_options as options
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
-from pkb.types.case import AUTO
+from pkb.types.case import AUTO, Case
 
 
 def agent(
@@ -51,7 +51,7 @@ def agent(
         model_runs.resume(store, resume, kind="agent", evaluate=True, out=out, json_out=json_out)
         return
     fields = dict(
-        backend=backend, platform=platform, ranks=ranks, size=size, dtype=dtype, plan=plan, hardware=hardware,
+        backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), hardware=hardware,
         shots=shots, parts_folder=options.path_text(parts), problems_folder=options.path_text(folder), temperature=temperature,
         max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=parallel, steps=steps,
         budget_tokens=budget_tokens, budget_usd=budget_usd, budget_seconds=budget_seconds,

@@ -8,7 +8,7 @@ from pkb.cli import model_options as options
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
-from pkb.types.case import AUTO
+from pkb.types.case import AUTO, Case
 
 
 def generate(
@@ -48,7 +48,7 @@ def generate(
         model_runs.resume(store, resume, kind="generate", evaluate=evaluate, out=out, json_out=json_out)
         return
     fields = dict(
-        backend=backend, platform=platform, ranks=ranks, size=size, dtype=dtype, plan=plan, hardware=hardware,
+        backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), hardware=hardware,
         shots=shots, parts_folder=options.path_text(parts), problems_folder=options.path_text(folder), temperature=temperature,
         max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=parallel,
     )  # fmt: skip

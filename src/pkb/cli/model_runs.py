@@ -74,8 +74,8 @@ def _settle(settings: "Settings", chosen: list["Problem"]) -> "Settings":
     from pkb.judge.settling import why_not
     from pkb.platforms.registry import pick
 
-    facts = pick(settings.platform)
-    settings = replace(settings, platform=facts.name)
+    facts = pick(settings.case.platform)
+    settings = replace(settings, case=replace(settings.case, platform=facts.name))
     for problem, task in zip(chosen, settings.tasks(chosen, samples=1), strict=True):
         if (refusal := why_not(task.case, problem, facts)) is not None:
             raise refusal

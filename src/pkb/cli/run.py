@@ -7,7 +7,7 @@ import typer
 
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.runs_option import StoreFolder
-from pkb.types.case import AUTO
+from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run(
             raise UserError("--retry-errors needs --resume RUN", "--resume latest --retry-errors")
         asked = Asked(
             candidates=[*(candidates or []), *(more or [])], models=model or [], problems=problems, samples=samples,
-            backend=backend, platform=platform, ranks=ranks, size=size, dtype=dtype, plan=plan, timing=timing,
+            backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), timing=timing,
             hardware=hardware, temperature=temperature, max_tokens=max_tokens, prices=prices,
             problems_folder=problems_folder, eval_limit_s=eval_limit, name=name,
         )  # fmt: skip

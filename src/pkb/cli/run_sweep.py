@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pkb.platforms.base import PlatformFacts
     from pkb.problems.base import Problem
     from pkb.problems.registry import Registry
-    from pkb.store import Run, Store, TaskSpec
+    from pkb.store import Run, Store, Task, TaskSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +59,8 @@ class Asked:
     problems: str
     samples: int
     backend: str | None
-    platform: str
-    ranks: int
-    size: str | None
-    dtype: str | None
-    plan: str
+    case: Case
+    """Every task's, but for the problem."""
     timing: bool
     hardware: str | None
     temperature: float | None
@@ -72,10 +69,6 @@ class Asked:
     problems_folder: Path | None
     eval_limit_s: float
     name: str
-
-    @property
-    def case(self) -> Case:
-        return Case("", self.platform, self.ranks, self.size or AUTO, self.dtype or AUTO, self.plan)
 
     def __post_init__(self) -> None:
         if bool(self.candidates) == bool(self.models):
@@ -140,22 +133,18 @@ def _plan(asked: Asked, machines: "Machines | None") -> tuple["SweepPlan", str]:
     from pkb.cluster.planning import plan_candidates, plan_models
     from pkb.judge.settling import check_words
     from pkb.platforms.registry import create, pick
-    from pkb.store import TaskSpec
 
     check_words(asked.case)
     facts = None
     if machines is None:
-        facts = pick(asked.platform)
+        facts = pick(asked.case.platform)
         platform, device = facts.name, facts.hardware
-        if asked.ranks > facts.max_ranks:
+        if asked.case.ranks > facts.max_ranks:
             raise UserError(f"platform {platform} can have at most {facts.max_ranks} ranks here", "fewer --ranks")
     else:
-        platform = machines.platform(asked.platform, ranks=asked.ranks)
+        platform = machines.platform(asked.case.platform, ranks=asked.case.ranks)
         device = machines.hardware(platform)
-    like = TaskSpec(
-        collection="", problem="0_", backend="", platform=platform, ranks=asked.ranks,
-        size=asked.size or create(platform).default_size, dtype=asked.dtype or AUTO, plan=asked.plan,
-    )  # fmt: skip
+    like = asked.case.resolve(problem="", platform=platform, size=create(platform).default_size, dtype=AUTO)
     registry = open_registry(asked.problems_folder)
     if asked.candidates:
         known = {problem.name: problem.id for problem in registry.all()}
@@ -174,12 +163,12 @@ def _possible(plan: "SweepPlan", registry: "Registry", facts: "PlatformFacts | N
     candidates = {}
     notes = []
     for task in plan.tasks:
-        problem = registry.get(task.problem)
-        dtype = problem.default_dtype if task.dtype == "auto" else task.dtype
-        if why_not := _why_not(problem, facts, task=replace(task, dtype=dtype)):
+        problem, case = registry.get(task.problem), task.case
+        case = case.resolve(problem=problem.stem, platform=case.platform, size=case.size, dtype=problem.default_dtype)
+        if why_not := _why_not(case, problem, facts):
             notes.append(f"left out: {why_not}")
             continue
-        settled = replace(task, dtype=dtype)
+        settled = replace(task, case=case)
         kept.append(settled)
         if task.key in plan.candidates:
             candidates[settled.key] = plan.candidates[task.key]
@@ -188,12 +177,12 @@ def _possible(plan: "SweepPlan", registry: "Registry", facts: "PlatformFacts | N
     return replace(plan, tasks=tuple(kept), candidates=candidates, notes=(*plan.notes, *dict.fromkeys(notes)))
 
 
-def _why_not(problem: "Problem", facts: "PlatformFacts | None", *, task: "TaskSpec") -> str | None:
+def _why_not(case: Case, problem: "Problem", facts: "PlatformFacts | None") -> str | None:
     if facts is None:
-        return problem.why_not(task.size, task.ranks, task.dtype)
+        return problem.why_not(case.size, case.ranks, case.dtype)
     from pkb.judge.settling import why_not
 
-    refusal = why_not(task.case, problem, facts)
+    refusal = why_not(case, problem, facts)
     return refusal.message if refusal is not None else None
 
 
@@ -278,9 +267,9 @@ def _work_off(
     return tally(writer, run)
 
 
-def _hands(tasks: Any, *, work: Work, machines: "Machines | None", ask: "Ask | None") -> "Hands":
-    platforms = {task.platform for task in tasks if task.state != "done"} or {AUTO}
-    ranks = max((task.ranks for task in tasks), default=1)
+def _hands(tasks: "list[Task]", *, work: Work, machines: "Machines | None", ask: "Ask | None") -> "Hands":
+    platforms = {task.case.platform for task in tasks if task.state != "done"} or {AUTO}
+    ranks = max((task.case.ranks for task in tasks), default=1)
     if machines is None:
         from pkb.cluster.local import LocalHands
         from pkb.platforms.registry import resolve, traits

@@ -8,7 +8,7 @@ import typer
 
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder, open_reader, open_store
-from pkb.types.case import AUTO
+from pkb.types.case import Case
 from pkb.types.errors import UserError
 from pkb.types.plan import PLANS
 
@@ -99,22 +99,11 @@ def import_candidates(
     """Make a run of candidate files; its tasks wait to be evaluated. Exit status 1 if a Python file was refused."""
     from pkb.cli.output import write_json
     from pkb.cli.problems_option import open_registry
-    from pkb.platforms.registry import names
-    from pkb.store import TaskSpec
+    from pkb.judge.settling import check_words
     from pkb.store.importing import import_folder
-    from pkb.types.plan import plan as plan_named
 
-    for option, word, words in (
-        ("--platform", platform, (AUTO, *names())),
-        ("--size", size, ("auto", "tiny", "paper", "real", "odd")),
-        ("--dtype", dtype, ("auto", "bf16", "fp16", "fp32", "fp64")),
-    ):
-        if word not in words:
-            raise UserError(f"{option} {word!r} is not known", f"one of {', '.join(words)}")
-    like = TaskSpec(
-        collection="", problem="0_", backend="", platform=platform, ranks=ranks, size=size, dtype=dtype,
-        plan=plan_named(plan).name,
-    )  # fmt: skip
+    like = Case("", platform, ranks, size, dtype, plan)
+    check_words(like)
     known = {problem.name: problem.id for problem in open_registry(problems_folder).all()}
     if not folder.is_dir():
         raise UserError(f"{folder} is not a directory", "give the folder with the candidates")

@@ -7,6 +7,7 @@ import typer
 
 from pkb.cli.runs_option import StoreFolder, open_reader
 from pkb.platforms.registry import traits
+from pkb.types.case import Case
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def show(
     with open_reader(store or ctx.obj) as reader:
         chosen = reader.run(run)
         tasks = [task for task in reader.tasks(chosen.id) if is_asked_for(task.problem, problem)]
-        rows = [row for row in reader.evaluations([chosen.id]) if is_asked_for(row.problem, problem)]
+        rows = [row for row in reader.evaluations([chosen.id]) if is_asked_for(row.case.problem, problem)]
         if problem is not None and not tasks:
             raise UserError(f"run {chosen.id} has no task for --problem {problem}", "`pkb runs show` lists them all")
         if json_out:
@@ -44,7 +45,7 @@ def show(
     if chosen.note:
         console.print(chosen.note)
     console.print(_table(rows, [task for task in tasks if task.key not in judged]))
-    timed = {row.platform for row in rows if row.speedup is not None}
+    timed = {row.case.platform for row in rows if row.speedup is not None}
     if shared := sorted(name for name in timed if traits(name).shares_device):
         console.print(f"times taken on {' and '.join(shared)} say nothing about NVLink", style="yellow")
 
@@ -54,6 +55,10 @@ def _document(reader: "Reader", run: "Run", *, tasks: "list[Task]", rows: "list[
         "task_rows": [task.to_dict() for task in tasks],
         "evaluations": [row.to_dict() for row in rows],
     }
+
+
+def _place(case: Case) -> str:
+    return f"{case.platform} x{case.ranks} {case.size} {case.dtype}"
 
 
 def is_asked_for(stem: str, wanted: str | None) -> bool:
@@ -84,14 +89,14 @@ def _table(rows: "list[EvaluationRow]", tasks: "list[Task]") -> "RenderableType"
     for name in ("verdict", "speedup (95 %)", "platform", "moved by", "detail"):
         table.add_column(name, overflow="fold")
     for row in rows:
-        place = f"{row.platform} x{row.ranks} {row.size} {row.dtype}"
+        place = _place(row.case)
         table.add_row(
-            row.problem, row.collection, row.backend, str(row.sample), str(row.step),
+            row.case.problem, row.collection, row.backend, str(row.sample), str(row.step),
             Text(row.verdict, style=_STYLES.get(row.verdict, "red")), speedup_words(row), place, row.communication,
             Text(" ".join(row.detail.split())),
         )  # fmt: skip
     for task in tasks:
-        place = f"{task.platform} x{task.ranks} {task.size} {task.dtype}"
+        place = _place(task.case)
         detail = task.error or (f"claimed by {task.claimed_by}" if task.state == "claimed" else "")
         table.add_row(
             task.problem, task.collection, task.backend, str(task.sample), "-", Text(task.state, style="dim"), "-",

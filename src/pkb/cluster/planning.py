@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pkb.store import CandidateFile, TaskSpec
 from pkb.store.importing import read_candidate, read_name, walk_candidates
+from pkb.types.case import Case
 from pkb.types.errors import UserError
 
 
@@ -19,12 +20,10 @@ class SweepPlan:
     notes: tuple[str, ...] = ()
 
 
-def plan_candidates(
-    paths: Sequence[Path], *, problems: Mapping[str, int], like: TaskSpec, backend: str = ""
-) -> SweepPlan:
+def plan_candidates(paths: Sequence[Path], *, problems: Mapping[str, int], like: Case, backend: str = "") -> SweepPlan:
     """Files and folders of files, named as `pkb runs import` takes them: `13_gemm_allreduce_cuda.py`.
 
-    A file's collection is the folder that it lies in. `like` gives platform, ranks, size, dtype and plan of every task.
+    A file's collection is the folder that it lies in. `like` is every task's case but for the problem.
     """
     tasks: dict[str, TaskSpec] = {}
     files: dict[str, CandidateFile] = {}
@@ -37,7 +36,8 @@ def plan_candidates(
         except UserError as error:
             refused.append((str(path), str(error)))
             continue
-        task = replace(like, collection=collection, problem=named.stem, backend=named.backend, sample=0)
+        case = replace(like, problem=named.stem)
+        task = TaskSpec(collection=collection, case=case, backend=named.backend)
         while task.key in tasks:
             task = replace(task, sample=task.sample + 1)
         if task.sample:
@@ -69,12 +69,10 @@ def _files(paths: Sequence[Path]) -> list[tuple[Path, str]]:
     return list(found.items())
 
 
-def plan_models(
-    models: Sequence[str], *, problems: Sequence[str], samples: int, backend: str, like: TaskSpec
-) -> SweepPlan:
+def plan_models(models: Sequence[str], *, problems: Sequence[str], samples: int, backend: str, like: Case) -> SweepPlan:
     """Every problem's first sample before any second one: a sweep that is stopped half-way says something about all."""
     tasks = [
-        replace(like, collection=model, problem=problem, backend=backend, sample=sample)
+        TaskSpec(collection=model, case=replace(like, problem=problem), backend=backend, sample=sample)
         for sample in range(samples)
         for model in models
         for problem in problems

@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ from pkb.generate.prices import Price, price_from
 from pkb.generate.prompt import Prompt, compose
 from pkb.generate.prompt_examples import examples
 from pkb.judge.service.messages import JudgeOrder
-from pkb.platforms.registry import PLATFORMS, create
-from pkb.problems.base import DTYPES, SIZE_NAMES, Problem
+from pkb.judge.settling import check_words
+from pkb.platforms.registry import create
+from pkb.problems.base import Problem
 from pkb.problems.registry import Registry, default_registry, load_folder
 from pkb.store import TaskSpec
-from pkb.types.case import AUTO
+from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
-from pkb.types.plan import plan as plan_named
 
 _ORDERS = itertools.count()
 
@@ -25,13 +26,8 @@ _ORDERS = itertools.count()
 class Settings:
     model: str
     backend: str = "cuda"
-    platform: str = "auto"
-    ranks: int = 4
-    size: str | None = None
-    """None: `tiny` on cpu, else `paper`."""
-    dtype: str | None = None
-    """None: bf16 where the problem has it."""
-    plan: str = "standard"
+    case: Case = field(default_factory=partial(Case, ""))
+    """Every task's, but for the problem."""
     hardware: str = "h100x8"
     """The machine that the prompt describes."""
     shots: int | None = None
@@ -55,14 +51,8 @@ class Settings:
     """Of the model's and the judge's time together."""
 
     def __post_init__(self) -> None:
-        plan_named(self.plan)
-        if self.platform not in ("auto", *PLATFORMS):
-            raise UserError(f"no platform is called {self.platform!r}", f"platforms are auto, {', '.join(PLATFORMS)}")
-        if self.size is not None and self.size not in SIZE_NAMES:
-            raise UserError(f"no size is called {self.size!r}", f"sizes are {', '.join(SIZE_NAMES)}")
-        if self.dtype is not None and self.dtype not in DTYPES:
-            raise UserError(f"no dtype is called {self.dtype!r}", f"dtypes are {', '.join(DTYPES)}")
-        for name in ("ranks", "max_tokens", "time_limit_s", "parallel", "steps", "budget_tokens", "budget_usd",
+        check_words(self.case)
+        for name in ("max_tokens", "time_limit_s", "parallel", "steps", "budget_tokens", "budget_usd",
                      "budget_seconds"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -71,15 +61,20 @@ class Settings:
             raise UserError("a budget in dollars needs prices", "--prices FILE.toml; docs/models.md shows the form")
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"price": self.price and self.price.to_dict()}
+        """As runs have always kept it: the case's fields among the others, None for a size or dtype that was left open."""
+        kept = asdict(self) | {"price": self.price and self.price.to_dict()}
+        case = kept.pop("case")
+        del case["problem"]
+        return kept | {name: None if name != "platform" and word == AUTO else word for name, word in case.items()}
 
     @staticmethod
     def from_dict(config: Mapping[str, Any]) -> "Settings":
-        known = {field.name for field in fields(Settings)}
+        known = {each.name for each in fields(Settings)}
         chosen = {name: value for name, value in config.items() if name in known}
         if chosen.get("price"):
             chosen["price"] = price_from(chosen["price"], where="the run's price")
-        return Settings(**chosen)
+        case = {each.name: config[each.name] for each in fields(Case) if config.get(each.name) is not None}
+        return Settings(**chosen, case=Case(**case | {"problem": ""}))
 
     def registry(self) -> Registry:
         folder = self.problems_folder
@@ -87,12 +82,14 @@ class Settings:
 
     def tasks(self, problems: list[Problem], *, samples: int) -> list[TaskSpec]:
         """A task for each problem and sample; the case is settled here, so that a resumed run judges the same one."""
-        size = self.size or default_size(self.platform)
+        platform = self.case.platform
+        size = "paper" if platform == AUTO else create(platform).default_size
         return [
             TaskSpec(
-                collection=self.model, problem=problem.stem, backend=self.backend, sample=sample,
-                platform=self.platform, ranks=self.ranks, size=size, dtype=self.dtype or problem.default_dtype,
-                plan=self.plan,
+                collection=self.model, backend=self.backend, sample=sample,
+                case=self.case.resolve(
+                    problem=problem.stem, platform=platform, size=size, dtype=problem.default_dtype
+                ),
             )
             for problem in problems
             for sample in range(samples)
@@ -103,9 +100,9 @@ class Settings:
             problem,
             backend=self.backend,
             hardware=self.hardware,
-            ranks=task.ranks,
-            size=task.size,
-            dtype=task.dtype,
+            ranks=task.case.ranks,
+            size=task.case.size,
+            dtype=task.case.dtype,
             shots=self.shots if self.shots is not None else min(1, len(examples(self.backend))),
             parts_folder=Path(self.parts_folder) if self.parts_folder else None,
         )
@@ -116,11 +113,6 @@ class Settings:
             id=f"{next(_ORDERS)}:{task.key}", kind="evaluate", source=code.encode("utf-8", "replace"),
             filename=filename(task), case=task.case, problems_folder=self.problems_folder, alone=True,
         )  # fmt: skip
-
-
-def default_size(platform: str) -> str:
-    """Of a platform that is not known yet: `auto` is settled where the candidate is judged."""
-    return "paper" if platform == AUTO else create(platform).default_size
 
 
 def filename(task: TaskSpec) -> str:

@@ -23,6 +23,7 @@ from pkb.generate.oneshot import STEP, one_shot_solver
 from pkb.generate.settings import Settings
 from pkb.generate.work import CODE, PROBLEM, VERDICT, Item, Work, items_of
 from pkb.platforms.registry import resolve
+from pkb.types.case import AUTO, Case
 from pkb.types.document import VerdictDocument
 
 Kind = Literal["generate", "agent"]
@@ -43,7 +44,7 @@ def oneshot(
 ) -> Task:
     """One answer for each problem (`1-8,13`, names, `all`) and sample."""
     settings = Settings(
-        model="inspect", backend=backend, platform=platform, ranks=ranks, size=size, dtype=dtype, plan=plan,
+        model="inspect", backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan),
         hardware=hardware, shots=shots,
     )  # fmt: skip
     return _by_itself("generate", settings, problems=str(problems), samples=samples)
@@ -67,14 +68,14 @@ def agent(
 ) -> Task:
     """An agent at each problem and sample."""
     settings = Settings(
-        model="inspect", backend=backend, platform=platform, ranks=ranks, size=size, dtype=dtype, plan=plan,
+        model="inspect", backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan),
         hardware=hardware, shots=shots, steps=steps, budget_tokens=budget_tokens, budget_seconds=budget_seconds,
     )  # fmt: skip
     return _by_itself("agent", settings, problems=str(problems), samples=samples)
 
 
 def _by_itself(kind: Kind, settings: Settings, *, problems: str, samples: int) -> Task:
-    settings = replace(settings, platform=resolve(settings.platform))
+    settings = replace(settings, case=replace(settings.case, platform=resolve(settings.case.platform)))
     items = items_of(settings, settings.tasks(settings.registry().select(problems), samples=samples))
     judge = Judge(_to_stderr)
     atexit.register(judge.close)

@@ -13,6 +13,7 @@ from pkb.generate.key_guard import guard_keys
 from pkb.generate.prompt import Prompt
 from pkb.generate.settings import Settings
 from pkb.store import TaskSpec
+from pkb.types.case import Case
 from pkb.types.document import VerdictDocument
 from pkb.types.errors import UserError
 
@@ -41,13 +42,12 @@ class Item:
 def items_of(settings: Settings, tasks: Sequence[TaskSpec]) -> list[Item]:
     """The tasks with their prompts; samples of one problem share theirs."""
     registry = settings.registry()
-    prompts: dict[tuple[str, int, str, str], Prompt] = {}
+    prompts: dict[Case, Prompt] = {}
     items = []
     for task in tasks:
-        case = (task.problem, task.ranks, task.size, task.dtype)
-        if case not in prompts:
-            prompts[case] = settings.prompt(registry.get(task.problem), task)
-        items.append(Item(task, prompts[case]))
+        if task.case not in prompts:
+            prompts[task.case] = settings.prompt(registry.get(task.problem), task)
+        items.append(Item(task, prompts[task.case]))
     return items
 
 

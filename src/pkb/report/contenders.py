@@ -67,7 +67,7 @@ class Contender:
         return {name: self._said(name) for name in ("platform", "hardware", "ranks", "size", "dtype", "plan")}
 
     def _said(self, name: str) -> list[str]:
-        said = Counter(str(getattr(each.last, name)) for each in self.tries if each.last)
+        said = Counter(each.place(name) for each in self.tries if each.last)
         return [word for word, _ in said.most_common()]
 
 
@@ -102,7 +102,7 @@ def _apart(tries: list[Try], axes: Sequence[str]) -> list[tuple[list[str], list[
     axis, rest = axes[0], axes[1:]
 
     def value(each: Try) -> str:
-        return each.task.backend if axis == "backend" else each.task.plan if axis == "plan" else each.place(axis)
+        return each.task.backend if axis == "backend" else each.task.case.plan if axis == "plan" else each.place(axis)
 
     places = {(each.task.problem_id, each.task.sample, value(each)) for each in tries}
     if len({place[:2] for place in places}) == len(places):

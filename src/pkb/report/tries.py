@@ -8,6 +8,7 @@ from typing import Any
 
 from pkb.analysis.samples import Sample
 from pkb.store import EvaluationRow, Reader, Run, Step, Task
+from pkb.types.case import Case
 
 HEAVY = ("profile", "output_tail", "environment", "isolation", "checks", "stage_seconds")
 """Parts of a verdict that only a candidate's own page shows; ten thousand of them need not be in memory at once."""
@@ -50,9 +51,16 @@ class Try:
         known = [step.seconds for step in self.steps if step.seconds is not None]
         return sum(known) if known else None
 
+    @property
+    def case(self) -> Case:
+        """As judged, else as asked for."""
+        return self.last.case if self.last else self.task.case
+
     def place(self, name: str) -> str:
-        """`platform`, `hardware`, `ranks`, `size` or `dtype`: as judged, else as asked for."""
-        return str(getattr(self.last, name) if self.last else getattr(self.task, name, ""))
+        """`hardware`, or a field of the case, in words."""
+        if name == "hardware":
+            return self.last.hardware if self.last else ""
+        return str(getattr(self.case, name))
 
 
 def file_safe(text: str, limit: int = 60) -> str:

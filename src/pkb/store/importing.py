@@ -14,6 +14,7 @@ from typing import Any
 
 from pkb.store.records import CandidateFile, Run, TaskSpec
 from pkb.store.store import Store
+from pkb.types.case import Case
 from pkb.types.errors import UserError
 
 BACKENDS = (
@@ -91,11 +92,11 @@ def import_folder(
     folder: Path,
     *,
     problems: Mapping[str, int],
-    like: TaskSpec,
+    like: Case,
     name: str = "",
     backend: str = "",
 ) -> ImportReport:
-    """`like` gives platform, ranks, size, dtype and plan of every task. The collection of a file is the folder that it lies
+    """`like` is every task's case but for the problem. The collection of a file is the folder that it lies
     in: the given one, or a folder inside it (one a model, say)."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a directory", "give the folder with the candidates")
@@ -118,8 +119,8 @@ def import_folder(
             refused.append((shown, str(error)))
             continue
         inside = path.parent.relative_to(folder).as_posix()
-        spec = replace(
-            like, collection=top if inside == "." else inside, problem=named.stem, backend=named.backend, sample=0
+        spec = TaskSpec(
+            collection=top if inside == "." else inside, case=replace(like, problem=named.stem), backend=named.backend
         )
         while spec.key in specs:
             spec = replace(spec, sample=spec.sample + 1)

@@ -4,12 +4,14 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from typing import Any
 
 from pkb.store.database import Database
 from pkb.store.records import Candidate, EvaluationRow, Run, RunSummary, Samples, Step, Task
 from pkb.store.worker import Worker
-from pkb.types.documents import current
+from pkb.types.case import Case
+from pkb.types.document_versions import current
 from pkb.types.errors import UserError
 
 _PAGE = 500
@@ -126,7 +128,7 @@ def is_held(task: Task, *, now: float | None = None) -> bool:
 
 
 def task_of(row: sqlite3.Row) -> Task:
-    return Task(**{name: row[name] for name in row.keys() if name not in ("key", "problem_id")})  # noqa: SIM118
+    return Task(**{name: value for name, value in _with_case(row).items() if name not in ("key", "problem_id")})
 
 
 def _run(row: sqlite3.Row) -> Run:
@@ -134,6 +136,11 @@ def _run(row: sqlite3.Row) -> Run:
 
 
 def _evaluation(row: sqlite3.Row) -> EvaluationRow:
-    fields = dict(row) | {"paths": tuple(json.loads(row["paths"]))}
-    del fields["position"]
-    return EvaluationRow(**fields)
+    columns = _with_case(row) | {"paths": tuple(json.loads(row["paths"]))}
+    del columns["position"]
+    return EvaluationRow(**columns)
+
+
+def _with_case(row: sqlite3.Row) -> dict[str, Any]:
+    columns = dict(row)
+    return {"case": Case(**{field.name: columns.pop(field.name) for field in fields(Case)})} | columns

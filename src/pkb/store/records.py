@@ -35,32 +35,27 @@ class Run:
 class TaskSpec:
     """One unit of work, named by everything that makes it differ from another one of the same run.
 
-    `platform`, `size` and `dtype` may be `auto`: whoever evaluates decides, and the evaluation says what it was.
+    The case may have `auto` in it: whoever evaluates decides, and the evaluation says what it was.
     """
 
     collection: str
     """Whose candidate: a model's name, or the folder it came from."""
-    problem: str
-    """The stem: `13_gemm_allreduce`."""
+    case: Case
     backend: str
     sample: int = 0
-    platform: str = "auto"
-    ranks: int = 4
-    size: str = "auto"
-    dtype: str = "auto"
-    plan: str = "standard"
 
     def __post_init__(self) -> None:
         if not self.problem.partition("_")[0].isdigit():
             raise UserError(f"{self.problem!r} is no stem of a problem", "such as 13_gemm_allreduce")
-        if self.ranks < 1 or self.sample < 0:
+        if self.case.ranks < 1 or self.sample < 0:
             raise UserError(
-                f"a task with {self.ranks} ranks and sample {self.sample} cannot be", "ranks >= 1, sample >= 0"
+                f"a task with {self.case.ranks} ranks and sample {self.sample} cannot be", "ranks >= 1, sample >= 0"
             )
 
     @property
-    def case(self) -> Case:
-        return Case(self.problem, self.platform, self.ranks, self.size, self.dtype, self.plan)
+    def problem(self) -> str:
+        """The stem: `13_gemm_allreduce`."""
+        return self.case.problem
 
     @property
     def problem_id(self) -> int:
@@ -69,12 +64,13 @@ class TaskSpec:
     @property
     def key(self) -> str:
         """Readable, and different whenever a field is: a slash inside a name (`openai/gpt`) is escaped."""
-        parts = (self.collection, self.problem, self.backend, f"s{self.sample}", self.platform, f"r{self.ranks}",
-                 self.size, self.dtype, self.plan)  # fmt: skip
+        case = self.case
+        parts = (self.collection, case.problem, self.backend, f"s{self.sample}", case.platform, f"r{case.ranks}",
+                 case.size, case.dtype, case.plan)  # fmt: skip
         return "/".join(quote(part, safe="+:@=") for part in parts)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"key": self.key, "problem_id": self.problem_id} | asdict(self)
+        return {"key": self.key, "problem_id": self.problem_id} | _flat(asdict(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +140,7 @@ class EvaluationRow:
     task_key: str
     step: int
     collection: str
-    problem: str
+    case: Case
     problem_id: int
     backend: str
     sample: int
@@ -164,12 +160,7 @@ class EvaluationRow:
     failure_kind: str | None
     failure_message: str | None
     """The first 500 characters."""
-    platform: str
     hardware: str
-    ranks: int
-    size: str
-    dtype: str
-    plan: str
     document_sha: str
     candidate_sha: str | None
     created_at: str
@@ -180,7 +171,7 @@ class EvaluationRow:
     model_seconds: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"paths": list(self.paths)}
+        return _flat(asdict(self)) | {"paths": list(self.paths)}
 
 
 @dataclass(frozen=True)
@@ -212,6 +203,11 @@ class RunSummary:
         fields = asdict(self)
         run = fields.pop("run")
         return run | {"state": self.shown_state} | fields
+
+
+def _flat(fields: dict[str, Any]) -> dict[str, Any]:
+    """The case's fields beside the others, as documents and tables have them."""
+    return {name: value for name, value in fields.items() if name != "case"} | fields["case"]
 
 
 def dumps(document: Any) -> str:

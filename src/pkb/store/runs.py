@@ -141,8 +141,8 @@ class RunWriter(Reader):
                 " ranks, size, dtype, plan, state, attempts, error, candidate_sha)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', 0, '', ?)"
                 " ON CONFLICT (run_id, key) DO NOTHING",
-                (run_id, key, spec.collection, spec.problem, spec.problem_id, spec.backend, spec.sample, spec.platform,
-                 spec.ranks, spec.size, spec.dtype, spec.plan, sha),
+                (run_id, key, spec.collection, spec.problem, spec.problem_id, spec.backend, spec.sample, spec.case.platform,
+                 spec.case.ranks, spec.case.size, spec.case.dtype, spec.case.plan, sha),
             ).rowcount  # fmt: skip
             if file and sha:
                 insert_candidate(connection, run_id, sha=sha, file=file, task=spec)
