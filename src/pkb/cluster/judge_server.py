@@ -222,6 +222,7 @@ def _build(order: JudgeOrder, candidate: Path) -> dict[str, Any]:
     report = prebuild(
         candidate, limit_s=order.build_limit_s, environment=build_environment(create(job.platform).facts().hardware)
     )
+    report.discard()
     return {"built": len(report.built), "error": bool(report.error), "timed_out": report.timed_out}
 
 

@@ -61,6 +61,8 @@ def _from_exception(failure: CrewFailure, stage: Stage, evidence: dict[str, Any]
     evidence["failure"] = Failure(kind, message, rank=rank, trace=str(info.get("trace", "")))
     first_line = message.strip().splitlines()[0] if message.strip() else ""
     text = f"rank {rank} raised {kind}: {first_line}" if first_line else f"rank {rank} raised {kind}"
+    if info.get("compiler") is True and kind == "OptionRefused":
+        return Decided(Verdict.REJECTED, Stage.BUILD, first_line, evidence)
     if info.get("compiler") is True:
         return Decided(Verdict.COMPILE_ERROR, Stage.BUILD, f"does not compile: {first_line}", evidence)
     if not on_gpu and info.get("origin") == "library":

@@ -46,6 +46,16 @@ class CompileError(Exception):
         return f"{self.name}: {self.first_error}\n{self.log}"
 
 
+class OptionRefused(CompileError):
+    """A compiler option that is not on the list of `pkb.kit.options`."""
+
+    def __init__(self, option: str, *, name: str) -> None:
+        self.option = option[:200]
+        super().__init__(
+            f"error: the compiler option {self.option!r} is not among those that candidates may use", name=name
+        )
+
+
 class CompilerMissing(RuntimeError):
     """This machine has no compiler for that: never the candidate's fault."""
 

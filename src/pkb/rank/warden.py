@@ -15,13 +15,18 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pkb.rank.devices import RankBarrier
-from pkb.rank.isolation.namespaces import Layers, die_with_parent, enter_namespaces, finish_namespaces
+from pkb.rank.isolation.namespaces import (
+    Layers,
+    die_with_parent,
+    enter_namespaces,
+    finish_namespaces,
+    fork_bound,
+)
 
 
 def main() -> None:
@@ -31,24 +36,9 @@ def main() -> None:
     os.close(settings)
     _preload(config)
     # A child of its own enters the namespaces: the kernel wants a single thread, and importing torch may have started more.
-    middle = _fork(lambda: _middle(config))
+    middle = fork_bound(lambda: _middle(config))
     _close_rank_ends(config)
     sys.exit(_exit_status(middle))
-
-
-def _fork(body: Callable[[], None]) -> int:
-    """A child that runs the body and dies with this process."""
-    alive = os.pidfd_open(os.getpid())
-    child = os.fork()
-    if child == 0:
-        try:
-            die_with_parent(parent_pidfd=alive)
-            os.close(alive)
-            body()
-        finally:
-            os._exit(3)
-    os.close(alive)
-    return child
 
 
 def _exit_status(child: int) -> int:
@@ -62,7 +52,7 @@ def _middle(config: dict[str, Any]) -> None:
             private_network=True, private_shm_bytes=config["shm_bytes"], private_tmp_bytes=config["tmp_bytes"]
         )
         die_with_parent()  # entering a user namespace clears it
-    init = _fork(lambda: _init(config, layers))
+    init = fork_bound(lambda: _init(config, layers))
     _close_rank_ends(config)
     os._exit(_exit_status(init))
 
@@ -97,7 +87,9 @@ def _init(config: dict[str, Any], layers: Layers) -> None:
             layers, tmp_dir=Path(config["folder"]), hidden=[Path("/run")], max_processes=config["max_processes"]
         )
     page = mmap.mmap(-1, 64 * RankBarrier.SLOT_BYTES)
-    ranks = {_fork(partial(_rank, config, rank, page, report, imported)): rank for rank in range(config["world_size"])}
+    ranks = {
+        fork_bound(partial(_rank, config, rank, page, report, imported)): rank for rank in range(config["world_size"])
+    }
     _close_rank_ends(config)
     while ranks:
         pid, status = os.wait()
