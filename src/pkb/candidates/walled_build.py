@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def build_behind_walls(
     result = os.memfd_create("pkb-artifact")
     try:
         with tempfile.TemporaryDirectory(prefix=f"pkb-build-{os.getpid()}-") as work:
-            reply = _run(kind, given, Path(work), result, limits)
+            reply = _run(kind, given, Path(work), result, limits, readable=(), timeout_s=None)
         error = reply["error"]
         if error is not None:
             if error["type"] == "compile":
@@ -75,19 +75,55 @@ def build_behind_walls(
     return Artifact(target, cached=False, seconds=time.monotonic() - began), reply["walls"]
 
 
-def _run(kind: str, given: Mapping[str, Any], work: Path, result: int, limits: BuildLimits) -> dict[str, Any]:
+def disassembled(command: Sequence[str], path: Path, *, limit: int, timeout_s: float) -> bytes:
+    """What the command prints about `path`, which it reads behind walls: the file may have been made to break it.
+
+    Raises `CompileError` with what it said if it failed, `BuildStopped`, or `subprocess.TimeoutExpired`.
+    """
+    result = os.memfd_create("pkb-disassembly")
+    try:
+        with tempfile.TemporaryDirectory(prefix=f"pkb-build-{os.getpid()}-") as work:
+            limits = BuildLimits(artifact_bytes=limit)
+            given = {"command": list(command)}
+            reply = _run("sass", given, Path(work), result, limits, readable=[path.resolve()], timeout_s=timeout_s)
+        error = reply["error"]
+        if error is not None and error["type"] == "compile":
+            raise CompileError(error["text"], name="sass")
+        if error is not None:
+            raise BuildStopped("build", error["text"])
+        return os.pread(result, limit, 0)
+    finally:
+        os.close(result)
+
+
+def _run(
+    kind: str,
+    given: Mapping[str, Any],
+    work: Path,
+    result: int,
+    limits: BuildLimits,
+    *,
+    readable: Sequence[Path],
+    timeout_s: float | None,
+) -> dict[str, Any]:
     settings = os.memfd_create("pkb-build-settings")
     order = {"kind": kind, "given": dict(given), "work": str(work), "result": result, **vars(limits)}
+    order["readable"] = [str(path) for path in readable]
     os.write(settings, json.dumps(order).encode())
     environment = compiler_environment() | {name: os.environ[name] for name in _KEPT if name in os.environ}
-    if kind != "cpp":
+    if kind in ("cubin", "extension"):
         environment["PKB_CUDA_ARCH"] = resolve_arch()  # asked out here: behind the walls there is no GPU
     process = subprocess.Popen(
         [sys.executable, "-m", "pkb.rank.isolation.build_warden", str(settings), str(os.getpid())],
         env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, pass_fds=(settings, result), cwd=work,
     )  # fmt: skip
     os.close(settings)
-    output, _ = process.communicate()
+    try:
+        output, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()  # all below it die with their parents
+        process.communicate()
+        raise
     try:
         reply: dict[str, Any] = json.loads(output)
     except ValueError:

@@ -7,7 +7,8 @@ memory, the toolchain to read, no network, no capabilities. The init copies the 
 descriptor of the caller's, and with its end everything that was started is gone. Where a machine gives no PID namespace, the
 init hunts its descendants down instead.
 
-The settings are JSON: kind and given (see `pkb.kit.recipes`), work (an empty folder), result (the descriptor), limits. One
+The settings are JSON: kind and given (see `pkb.kit.recipes`), work (an empty folder), result (the descriptor), readable (files
+beside the toolchain), limits. One
 JSON document goes to standard output: {"error": null | {"type", "text"}, "walls": {...}}. What the build itself says is a claim
 and is only ever shown to its own candidate.
 """
@@ -136,7 +137,7 @@ def _build(settings: dict[str, Any], work: Path, said: int, walls_write: int, *,
     os.environ |= {"HOME": str(work), "TMPDIR": str(work), "LOGNAME": "build"}
     _limit(resource.RLIMIT_DATA, settings["memory_bytes"])
     walls = lock_down(
-        readable=reach.build_readable(own_proc=own_proc),
+        readable=[*reach.build_readable(own_proc=own_proc), *map(Path, settings["readable"])],
         writable=[work, *(Path("/dev", name) for name in _DEVICES)],
         forbidden=[reach.own_package(), *reach.SECRETS],
         max_file_bytes=settings["file_bytes"],
