@@ -33,14 +33,17 @@ def _landlock() -> None:
         pytest.skip(f"this kernel has no Landlock: {error}")
 
 
-def locked(work: Callable[[], object], folder: Path) -> object:
+def locked(work: Callable[[], object], folder: Path) -> tuple[object, dict[str, str]]:
+    """What `work` returns behind the walls, and the report of the walls."""
+
     def there() -> object:
         report = lockdown.lock_down(
             readable=reach.default_readable(), writable=[folder], forbidden=[reach.own_package()], devices=False
         )
         return work(), report
 
-    return in_child(there)
+    found: tuple[object, dict[str, str]] = in_child(there)
+    return found
 
 
 def can_read(path: Path) -> bool:
@@ -70,7 +73,7 @@ def test_a_library_on_the_path_can_be_imported_and_what_lies_beside_it_stays_clo
             can_read(path) for path in (libraries / ".env", libraries / ".git" / "config", tmp_path / "beside")
         ]
 
-    answer, report = locked(work, tmp_path / "own")  # type: ignore[misc]
+    answer, report = locked(work, tmp_path / "own")
     assert answer == (41, [False, False, False])
     assert "imports" not in report
 
@@ -89,7 +92,7 @@ def test_a_path_entry_that_holds_a_home_is_refused_and_named(tmp_path: Path, mon
     assert not {home, tmp_path, Path("/"), Path.cwd()} & set(found.readable) - {
         Path(e) for e in sys.path if e == str(Path.cwd())
     }
-    answer, report = locked(lambda: can_read(home / "key"), tmp_path / "own")  # type: ignore[misc]
+    answer, report = locked(lambda: can_read(home / "key"), tmp_path / "own")
     assert answer is False
     assert str(home) in report["imports"]
 
