@@ -281,9 +281,7 @@ def offer(root: Path, run_id: str, count: int) -> None:
     for number in order:
         if number % 6 == 0:
             store.objects.put(os.urandom(100))
-        if store.record_evaluation(
-            run_id, spec(number).key, document(number), candidate=source(number)
-        ):
+        if store.record_evaluation(run_id, spec(number).key, document(number), candidate=source(number)):
             print(number, flush=True)
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pkb.candidates.paths.use import PathName
+from pkb.candidates.walled_build import BuildStopped, disassembled
+from pkb.kit.errors import CompileError
 
 _MAX_OUTPUT = 256 << 20
 
@@ -56,19 +58,17 @@ def binary_paths(path: Path, *, timeout_s: float = 60.0) -> BinaryPaths:
         return BinaryPaths(
             None, "neither cuobjdump nor nvdisasm was found: install the CUDA toolkit, or Triton, which brings both"
         )
-    command = [str(tool), "-sass", str(path)] if tool.name == "cuobjdump" else [str(tool), str(path)]
+    file = str(path.resolve())
+    command = [str(tool), "-sass", file] if tool.name == "cuobjdump" else [str(tool), file]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL)
+        printed = disassembled(command, path, limit=_MAX_OUTPUT, timeout_s=timeout_s)
     except subprocess.TimeoutExpired:
         return BinaryPaths(None, f"{tool.name} took longer than {timeout_s:g} s on {path}")
-    except OSError as error:
-        return BinaryPaths(None, f"{tool} cannot be run: {error.strerror or error}")
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        return BinaryPaths(
-            None, f"{tool.name} failed on {path}: {said[-1][:300] if said else f'status {done.returncode}'}"
-        )
-    return BinaryPaths(tuple(sass_paths(done.stdout[:_MAX_OUTPUT].decode(errors="replace").splitlines())))
+    except BuildStopped as error:
+        return BinaryPaths(None, f"{tool} cannot be run: {error}")
+    except CompileError as error:
+        return BinaryPaths(None, f"{tool.name} failed on {path}: {error.log.splitlines()[-1][:300]}")
+    return BinaryPaths(tuple(sass_paths(printed.decode(errors="replace").splitlines())))
 
 
 def sass_paths(lines: Iterable[str]) -> list[SassUse]:

@@ -1,19 +1,22 @@
 """Compile what a candidate will compile, before any rank starts: `python -m pkb.candidates.prebuild FILE`.
 
-A build takes seconds to minutes. Done here it happens once, in a process of its own that the judge bounds and walls
-off, and a compile error becomes a verdict rather than eight crashed ranks. The candidate's Python is read, never run.
-The results lie in `PKB_BUILD_DIR`, where the ranks look first; what could not be foreseen is built by the first rank
-that asks.
+A build takes seconds to minutes. Done here it happens once, in a process of its own that the judge bounds, and a compile
+error becomes a verdict rather than eight crashed ranks. The candidate's Python is read, never run, and compilers run behind
+walls (`walled_build`). The results lie in `PKB_BUILD_DIR`, where the ranks look first; what could not be foreseen is built by
+the first rank that asks.
 
 One JSON document goes to standard output:
 
     {"built":   [{"name", "kind", "line", "seconds", "cached", "file", "checked_only"}],
      "skipped": [{"line", "why"}],
      "error":   null | {"name", "kind", "line", "first_error", "log"},
+     "rejected": null | {"name", "line", "option"},
+     "walls":   {layer: "on..." | "off: why"} of the last build, empty when all was found,
      "unavailable": null | "why this machine cannot build it"}
 
 `file` is its name in the folder of builds, `line` the call's line in the candidate; `checked_only` says the object was
-compiled but not linked (a CPU build of torch). Exit status: 0 built or nothing to build, 1 a compile error, 2 wrong usage.
+compiled but not linked (a CPU build of torch). Exit status: 0 built or nothing to build, 1 an error or a refused option, 2
+wrong usage.
 """
 
 import ast
@@ -23,7 +26,6 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,11 +33,9 @@ from typing import Any
 from pkb.candidates.constants import Constants, Dynamic
 from pkb.candidates.names import Names
 from pkb.candidates.scopes import PythonScope, every_scope
-from pkb.kit.cache import Artifact
-from pkb.kit.cpp import build_library
-from pkb.kit.cuda import _plain_name, build_cubin
-from pkb.kit.errors import CompileError, CompilerMissing
-from pkb.kit.toolkit import resolve_arch
+from pkb.candidates.walled_build import BuildStopped, build_behind_walls
+from pkb.kit.errors import CompileError, CompilerMissing, OptionRefused
+from pkb.kit.recipes import recipe
 
 PR_SET_PDEATHSIG = 1
 
@@ -109,35 +109,11 @@ def _arguments(call: BuilderCall, constants: Constants) -> dict[str, Any]:
     return found
 
 
-def _cubin(given: dict[str, Any]) -> tuple[str, Callable[[], Artifact]]:
-    name = _plain_name(given.get("name") or "kernel")
-    options = tuple(given.get("options") or ())
-    return name, lambda: build_cubin(given["source"], name=name, options=options, arch=resolve_arch(given.get("arch")))
-
-
-def _cpp(given: dict[str, Any]) -> tuple[str, Callable[[], Artifact]]:
-    name = _plain_name(given.get("name") or "library")
-    return name, lambda: build_library(given["source"], name=name, options=tuple(given.get("options") or ()))
-
-
-def _extension(given: dict[str, Any]) -> tuple[str, Callable[[], Artifact]]:
-    from pkb.kit.extension import build_extension, extension_name
-
-    name = extension_name(given["name"])
-    flags: dict[str, Sequence[str]] = {
-        "cflags": given.get("extra_cuda_cflags") or (),
-        "includes": given.get("extra_include_paths") or (),
-        "ldflags": given.get("extra_ldflags") or (),
-    }
-    return name, lambda: build_extension(name, given["cuda_src"], **flags)
-
-
-_BUILDERS = {"cubin": _cubin, "cpp": _cpp, "extension": _extension}
-
-
 def prebuild(source: str) -> dict[str, Any]:
     """Build all that can be foreseen; the first compile error ends it."""
-    report: dict[str, Any] = {"built": [], "skipped": [], "error": None, "unavailable": None}
+    report: dict[str, Any] = {
+        "built": [], "skipped": [], "error": None, "rejected": None, "walls": {}, "unavailable": None
+    }  # fmt: skip
     try:
         tree = ast.parse(source)
         calls = find_calls(tree)
@@ -149,14 +125,25 @@ def prebuild(source: str) -> dict[str, Any]:
     for call in calls:
         line = call.node.lineno
         try:
-            name, build = _BUILDERS[call.kind](_arguments(call, constants))
+            given = _arguments(call, constants)
         except (Dynamic, RecursionError) as why:
             report["skipped"].append({"line": line, "why": f"{why}: built when a rank asks for it"})
             continue
+        name = str(given.get("name") or {"cubin": "kernel", "cpp": "library"}.get(call.kind))
         try:
-            artifact = build()
+            order = recipe(call.kind, given)
+            name = order.name
+            artifact, walls = build_behind_walls(call.kind, given, order)
+            report["walls"] |= walls
         except CompilerMissing as missing:
             report["unavailable"] = str(missing)
+            return report
+        except OptionRefused as refused:
+            report["rejected"] = {"name": refused.name, "line": line, "option": refused.option}
+            return report
+        except BuildStopped as stopped:
+            text = str(stopped)
+            report["error"] = {"name": name, "kind": stopped.kind, "line": line, "first_error": text[:500], "log": text}
             return report
         except CompileError as error:
             doubt = _doubt(call, error)
@@ -212,7 +199,7 @@ def main(arguments: list[str]) -> int:
         end_with(int(arguments[2]))
     report = prebuild(Path(arguments[0]).read_text(encoding="utf-8-sig", errors="replace"))
     print(json.dumps(report))
-    return 1 if report["error"] else 0
+    return 1 if report["error"] or report["rejected"] else 0
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pkb.candidates.machine_code import binary_paths
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import has_solution, read
 from pkb.judge.stages.build import BuildReport, prebuild
-from pkb.judge.stages.prepare import broken_rule, compiler_failure
+from pkb.judge.stages.prepare import broken_rule, compiler_failure, refusal
 from pkb.types.check import CheckReport
 from pkb.types.verdict import Verdict
 
@@ -42,8 +42,22 @@ def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] =
             return CheckReport(ok=False, verdict=Verdict.REJECTED, detail=finding.message, failure=failure, **common)
     progress("build")
     build = prebuild(path, limit_s=build_limit_s, environment={})
+    try:
+        return _built(build, common, build_limit_s=build_limit_s, progress=progress)
+    finally:
+        build.discard()
+
+
+def _built(
+    build: BuildReport, common: dict[str, Any], *, build_limit_s: float, progress: Callable[[str], None]
+) -> CheckReport:
     common["skipped"] = tuple(f"line {item.get('line')}: {item.get('why')}" for item in build.skipped)
     common["built"] = tuple((str(i.get("name")), str(i.get("kind")), float(i.get("seconds", 0))) for i in build.built)
+    if refused := refusal(build):
+        return CheckReport(ok=False, verdict=Verdict.REJECTED, detail=refused.message, failure=refused, **common)
+    if build.stopped:
+        detail = f"the build was stopped: {build.stopped}"
+        return CheckReport(ok=False, verdict=Verdict.COMPILE_ERROR, detail=detail, **common)
     if build.timed_out:
         return CheckReport(
             ok=False, verdict=Verdict.COMPILE_ERROR, detail=f"the build took more than {build_limit_s:.0f} s", **common

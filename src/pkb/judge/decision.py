@@ -78,6 +78,8 @@ def _from_exception(failure: CrewFailure, stage: Stage, evidence: Evidence, fact
     evidence = replace(evidence, failure=Failure(kind, error.message, rank, error.trace, error.type))
     first_line = next(iter(error.message.strip().splitlines()), "")
     text = f"rank {rank} raised {error.type}: {first_line}" if first_line else f"rank {rank} raised {error.type}"
+    if cause is Cause.OPTION:
+        return Decided(Verdict.REJECTED, Stage.BUILD, first_line, evidence)
     if cause is Cause.COMPILER:
         return Decided(Verdict.COMPILE_ERROR, Stage.BUILD, f"does not compile: {first_line}", evidence)
     if cause in LACKS:
@@ -96,6 +98,7 @@ def _from_exception(failure: CrewFailure, stage: Stage, evidence: Evidence, fact
 
 KINDS: Mapping[Cause, FailureKind] = {
     Cause.COMPILER: FailureKind.COMPILER,
+    Cause.OPTION: FailureKind.COMPILER_OPTION,
     Cause.DEVICE: FailureKind.DEVICE_FAULT,
     Cause.EXIT: FailureKind.EXIT,
     Cause.NO_SOLUTION: FailureKind.NO_SOLUTION,

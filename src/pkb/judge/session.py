@@ -88,6 +88,8 @@ class _Session:
                 yield self._evaluate(self.job.at_size(size), last=position == len(sizes) - 1)
         finally:
             self._end()
+            if self.prepared is not None:
+                self.prepared[1].discard()
 
     def _evaluate(self, job: Job, *, last: bool) -> Evaluation:
         notes = Notes()
@@ -136,7 +138,7 @@ class _Session:
             hints=(*evidence.hints, *hints),
             checks=tuple(notes.checks),
             stage_seconds={k: round(v, 3) for k, v in notes.seconds.items()},
-            isolation=notes.isolation,
+            isolation=(self.prepared[1].isolation() if self.prepared else {}) | notes.isolation,
             environment=notes.environment,
             output_tail=notes.output_tail,
             started_at=notes.started_at,

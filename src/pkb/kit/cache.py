@@ -36,6 +36,24 @@ class Artifact:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """Something to build: `key` is the hash of all that goes in, and names the result together with `suffix`."""
+
+    key: str
+    suffix: str
+    name: str
+    build: Callable[[Path, Path], None]
+    """`build(scratch, output)` may write what it likes into the folder `scratch` and must leave its result in `output`."""
+
+    @property
+    def file_name(self) -> str:
+        return self.key + self.suffix
+
+    def obtain(self) -> Artifact:
+        return obtain(self.key, self.suffix, name=self.name, build=self.build)
+
+
 def content_key(*parts: str) -> str:
     """A hash of the parts; each is preceded by its length, so that ("ab", "c") and ("a", "bc") differ."""
     digest = hashlib.sha256()
@@ -84,7 +102,8 @@ def obtain(key: str, suffix: str, *, name: str, build: Callable[[Path, Path], No
             return Artifact(path=target, cached=True, seconds=time.monotonic() - began)
         if failure.is_file() and failure.stat().st_mtime >= began_wall:
             raise CompileError(failure.read_text(), name=name, own_files=(f"{name}.cu", f"{name}.cpp"))
-        scratch = Path(tempfile.mkdtemp(prefix="building-", dir=folder))
+        _remove_abandoned(folder)
+        scratch = Path(tempfile.mkdtemp(prefix=f"building-{os.getpid()}-", dir=folder))
         try:
             output = scratch / file_name
             build(scratch, output)
@@ -95,6 +114,14 @@ def obtain(key: str, suffix: str, *, name: str, build: Callable[[Path, Path], No
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return Artifact(path=target, cached=False, seconds=time.monotonic() - began)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Folders of builds whose process was killed: their number is nobody's any more."""
+    for path in folder.glob("building-*-*"):
+        owner = path.name.split("-")[1]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from pkb.kit.cache import Artifact, content_key, obtain
+from pkb.kit.cache import Artifact, Recipe, content_key
 from pkb.kit.cuda import _plain_name
 from pkb.kit.errors import CompilerMissing
 from pkb.kit.nvcc import run_compiler
+from pkb.kit.options import check_options
 from pkb.kit.toolkit import file_identity
 
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC")
@@ -47,6 +48,11 @@ def build_cpp(source: str, *, name: str | None = None, options: Sequence[str] = 
 
 
 def build_library(source: str, *, name: str, options: tuple[str, ...]) -> Artifact:
+    return library_recipe(source, name=name, options=options).obtain()
+
+
+def library_recipe(source: str, *, name: str, options: tuple[str, ...]) -> Recipe:
+    check_options(options, "host", name=name)
     compiler = find_cxx()
     if compiler is None:
         raise CompilerMissing("no C++ compiler here: install g++ or set CXX")
@@ -57,4 +63,4 @@ def build_library(source: str, *, name: str, options: tuple[str, ...]) -> Artifa
         run_compiler([*command, f"{name}.cpp", "-o", output.name, *options], scratch=scratch, name=name)
 
     key = content_key("cpp", source, "\0".join((*_FLAGS, *options)), file_identity(compiler), _processor())
-    return obtain(key, ".so", name=name, build=build)
+    return Recipe(key, ".so", name, build)

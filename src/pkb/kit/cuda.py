@@ -17,8 +17,9 @@ from typing import Any
 
 from pkb.kit import driver, nvcc, nvrtc
 from pkb.kit.arguments import Frame
-from pkb.kit.cache import Artifact, content_key, obtain
+from pkb.kit.cache import Artifact, Recipe, content_key
 from pkb.kit.errors import CompileError, CompilerMissing
+from pkb.kit.options import check_options
 from pkb.kit.toolkit import resolve_arch
 
 Dim = int | tuple[int, ...]
@@ -49,9 +50,13 @@ def _plain_name(name: str) -> str:
 
 
 def build_cubin(source: str, *, name: str, options: tuple[str, ...], arch: str) -> Artifact:
-    """The cubin's place on disk: built unless it is there already, with NVRTC, else nvcc (`PKB_CUDA_COMPILER=nvcc`
-    insists).
-    """
+    """The cubin's place on disk: built unless it is there already."""
+    return cubin_recipe(source, name=name, options=options, arch=arch).obtain()
+
+
+def cubin_recipe(source: str, *, name: str, options: tuple[str, ...], arch: str) -> Recipe:
+    """With NVRTC, else nvcc (`PKB_CUDA_COMPILER=nvcc` insists)."""
+    check_options(options, "device", name=name)
     headers = _headers()
     only_nvcc = os.environ.get("PKB_CUDA_COMPILER") == "nvcc"
     by_nvrtc, by_nvcc = None if only_nvcc else nvrtc.load(), nvcc.find()
@@ -72,7 +77,7 @@ def build_cubin(source: str, *, name: str, options: tuple[str, ...], arch: str) 
         output.write_bytes(cubin)
 
     key = content_key("cubin", source, *headers.values(), "\0".join(options), arch, *identities)
-    return obtain(key, ".cubin", name=name, build=build)
+    return Recipe(key, ".cubin", name, build)
 
 
 class Module:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 # One pattern per dialect, tried on each line of the log in turn; the first line that matches any is the first error.
 _ERROR_LINES = (
     re.compile(r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\): (?:catastrophic |fatal )?error\b"),  # nvcc and NVRTC
-    re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error\b"),  # g++ and clang
+    re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?:[Ff]atal )?[Ee]rror\b"),  # g++, clang, as
     re.compile(r"^ptxas (?P<file>\S+), line (?P<line>\d+); (?:error|fatal)\b"),  # a line of the PTX, not of the source
     re.compile(r"^(?:nvcc|ptxas|nvlink|cicc|nvrtc|g\+\+|c\+\+|cc1plus)\b.*?\b(?:fatal|error)\b"),
     re.compile(r"undefined reference to|cannot find -l|multiple definition of"),  # the linker
@@ -44,6 +44,16 @@ class CompileError(Exception):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.first_error}\n{self.log}"
+
+
+class OptionRefused(CompileError):
+    """A compiler option that is not on the list of `pkb.kit.options`."""
+
+    def __init__(self, option: str, *, name: str) -> None:
+        self.option = option[:200]
+        super().__init__(
+            f"error: the compiler option {self.option!r} is not among those that candidates may use", name=name
+        )
 
 
 class CompilerMissing(RuntimeError):

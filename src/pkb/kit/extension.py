@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from pkb.kit.cache import Artifact, content_key, obtain
+from pkb.kit.cache import Artifact, Recipe, content_key
 from pkb.kit.cpp import find_cxx
 from pkb.kit.errors import CompilerMissing
 from pkb.kit.nvcc import find as find_nvcc
 from pkb.kit.nvcc import run_compiler
+from pkb.kit.options import check_folders, check_options
 from pkb.kit.toolkit import cuda_home, include_dirs, resolve_arch, wheel_roots
 
 _STUBS = Path(__file__).parent / "upstream" / "stubs"
@@ -58,9 +59,17 @@ def extension_name(name: str) -> str:
 def build_extension(
     name: str, source: str, *, cflags: Sequence[str] = (), includes: Sequence[str] = (), ldflags: Sequence[str] = ()
 ) -> Artifact:
-    """The shared library on disk. With a CPU build of torch, the object file only: that checks the source, and no
-    more.
-    """
+    """The shared library on disk."""
+    return extension_recipe(name, source, cflags=cflags, includes=includes, ldflags=ldflags).obtain()
+
+
+def extension_recipe(
+    name: str, source: str, *, cflags: Sequence[str] = (), includes: Sequence[str] = (), ldflags: Sequence[str] = ()
+) -> Recipe:
+    """With a CPU build of torch it makes the object file only: that checks the source, and no more."""
+    check_options(cflags, "device", name=name)
+    check_folders(includes, name=name)
+    check_options(ldflags, "link", name=name)
     import torch
 
     found = find_nvcc()
@@ -84,7 +93,7 @@ def build_extension(
 
     flags = "\0".join((*compile_flags, *linker, *link_flags))
     key = content_key("extension", name, source, flags, identity, torch.__version__, sys.version)
-    return obtain(key, ".so" if links else ".o", name=name, build=build)
+    return Recipe(key, ".so" if links else ".o", name, build)
 
 
 def _compile_flags(name: str, *, cflags: Sequence[str], includes: Sequence[str]) -> list[str]:

@@ -1,12 +1,13 @@
 """CUDA C++ to cubin by nvcc: the fallback where NVRTC is missing. About 1 s for a small kernel."""
 
-import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from pkb.kit.errors import CompileError
+from pkb.kit.messages import own_words
+from pkb.kit.options import compiler_environment
 from pkb.kit.toolkit import cuda_home, file_identity, nvcc_path, toolkit_version
 
 
@@ -52,7 +53,7 @@ def run_compiler(command: Sequence[str], *, scratch: Path, name: str) -> str:
     Its temporary files go there too: a sandbox may leave /tmp closed. A compiler killed by a signal (memory, a time
     limit) is not the candidate's compile error and raises `RuntimeError`.
     """
-    environment = {**os.environ, "TMPDIR": str(scratch)}
+    environment = {**compiler_environment(), "TMPDIR": str(scratch)}
     done = subprocess.run(
         command, cwd=scratch, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
@@ -61,5 +62,6 @@ def run_compiler(command: Sequence[str], *, scratch: Path, name: str) -> str:
     if done.returncode < 0:
         raise RuntimeError(f"{command[0]} was killed by signal {-done.returncode} while building {name!r}\n{log}")
     if done.returncode != 0:
-        raise CompileError(log, name=name, own_files=(f"{name}.cu", f"{name}.cpp"))
+        own = (f"{name}.cu", f"{name}.cpp")
+        raise CompileError(own_words(log, own), name=name, own_files=own)
     return log

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from pkb.kit.errors import CompileError
+from pkb.kit.messages import own_words
 from pkb.kit.toolkit import file_identity, include_dirs, wheel_roots
 
 _SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
@@ -99,7 +100,8 @@ def compile_cubin(
         if status != 0:
             log = _text(library, program, "nvrtcGetProgramLog").strip("\n")
             said = library.nvrtcGetErrorString(status).decode()
-            raise CompileError(log or f"nvrtc error: {said}", name=name, own_files=(f"{name}.cu",))
+            own = (f"{name}.cu",)
+            raise CompileError(own_words(log, own) or f"nvrtc error: {said}", name=name, own_files=own)
         return _bytes(library, program, "nvrtcGetCUBIN")
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))

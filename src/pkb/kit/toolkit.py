@@ -7,10 +7,14 @@ must arrive at the same cache key as the prebuild did, in a sandbox that may all
 import ctypes
 import importlib.util
 import os
+import pwd
 import re
 import shutil
+import sys
+import tempfile
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 DEFAULT_ARCH = "sm_90a"
 """Hopper, the benchmark's main target: what is built where no GPU is to be asked."""
@@ -76,6 +80,47 @@ def include_dirs() -> tuple[Path, ...]:
     folders = [folder for root in roots for folder in (root / "include", root / "include" / "cccl")]
     unique = {folder.resolve(): folder for folder in reversed(folders) if folder.is_dir()}
     return tuple(reversed(unique.values()))
+
+
+class ImportFolders(NamedTuple):
+    """What Python imports from: `readable` for candidates, and `refused` since it holds far more than libraries."""
+
+    readable: list[Path]
+    refused: list[Path]
+
+
+def import_folders() -> ImportFolders:
+    """Every entry of sys.path (site-packages, the user's, PYTHONPATH, conda) and the trees of editable installs.
+
+    A home, the folder of temporary files or anything above them is refused: a path entry like that would open other
+    candidates, keys and the judge's own folders to every candidate.
+    """
+    entries = [entry for entry in sys.path if entry and Path(entry).is_absolute()]
+    for finder in sys.meta_path:
+        # setuptools installs a finder for an editable package, with its folders in a table of the finder's module.
+        module = sys.modules.get(getattr(finder, "__module__", None) or "")
+        mapping = getattr(module, "MAPPING", None) if "__editable__" in getattr(module, "__name__", "") else None
+        if isinstance(mapping, dict):
+            entries += [str(folder) for folder in mapping.values() if Path(str(folder)).is_absolute()]
+    readable: list[Path] = []
+    refused: list[Path] = []
+    for path in dict.fromkeys(Path(entry).resolve() for entry in entries):
+        if path.exists():
+            (refused if holds_private_places(path) else readable).append(path)
+    return ImportFolders(readable, refused)
+
+
+def holds_private_places(path: Path) -> bool:
+    """Whether a home or the folder of temporary files is this folder or lies below it."""
+    return any(place.is_relative_to(path) for place in _private_places())
+
+
+def _private_places() -> list[Path]:
+    homes = [Path("/root"), Path("/home"), Path("/etc"), Path("/var"), Path("/tmp"), Path(tempfile.gettempdir())]
+    homes += [Path(user.pw_dir) for user in pwd.getpwall() if user.pw_uid == os.getuid()]
+    if os.environ.get("HOME"):
+        homes.append(Path(os.environ["HOME"]))
+    return [home.resolve() for home in homes]
 
 
 def toolkit_version(include: Path) -> str:

@@ -22,7 +22,10 @@ def cause_of(error: BaseException) -> Cause:
     for link in _chain(error):
         if isinstance(link, NotOnThisPlatform):
             return link.cause
-    if _is_compile_error(error):
+    errors = sys.modules.get("pkb.kit.errors")  # there if the candidate uses the kit
+    if errors is not None and isinstance(error, errors.OptionRefused):
+        return Cause.OPTION
+    if errors is not None and isinstance(error, errors.CompileError):
         return Cause.COMPILER
     if isinstance(error, torch.AcceleratorError | torch.cuda.CudaError) and not _raised_by_statement(error):
         return Cause.DEVICE
@@ -37,11 +40,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             return
         yield link
         link = link.__cause__
-
-
-def _is_compile_error(error: BaseException) -> bool:
-    errors = sys.modules.get("pkb.kit.errors")
-    return errors is not None and isinstance(error, errors.CompileError)
 
 
 def _raised_by_statement(error: BaseException) -> bool:

@@ -14,12 +14,17 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from pkb.rank.devices import RankBarrier
-from pkb.rank.isolation.namespaces import Layers, die_with_parent, enter_namespaces, finish_namespaces
+from pkb.rank.isolation.namespaces import (
+    Layers,
+    die_with_parent,
+    enter_namespaces,
+    finish_namespaces,
+    fork_bound,
+)
 from pkb.types.protocol.codec import decode
 from pkb.types.protocol.replies import Ready, facts
 from pkb.types.protocol.settings import SideSettings
@@ -32,24 +37,9 @@ def main() -> None:
     os.close(given)
     _preload(settings)
     # A child of its own enters the namespaces: the kernel wants a single thread, and importing torch may have started more.
-    middle = _fork(lambda: _middle(settings))
+    middle = fork_bound(lambda: _middle(settings))
     _close_rank_ends(settings)
     sys.exit(_exit_status(middle))
-
-
-def _fork(body: Callable[[], None]) -> int:
-    """A child that runs the body and dies with this process."""
-    alive = os.pidfd_open(os.getpid())
-    child = os.fork()
-    if child == 0:
-        try:
-            die_with_parent(parent_pidfd=alive)
-            os.close(alive)
-            body()
-        finally:
-            os._exit(3)
-    os.close(alive)
-    return child
 
 
 def _exit_status(child: int) -> int:
@@ -63,7 +53,7 @@ def _middle(settings: SideSettings) -> None:
             private_network=True, private_shm_bytes=settings.shm_bytes, private_tmp_bytes=settings.tmp_bytes
         )
         die_with_parent()  # entering a user namespace clears it
-    init = _fork(lambda: _init(settings, layers))
+    init = fork_bound(lambda: _init(settings, layers))
     _close_rank_ends(settings)
     os._exit(_exit_status(init))
 
@@ -98,7 +88,9 @@ def _init(settings: SideSettings, layers: Layers) -> None:
             layers, tmp_dir=Path(settings.folder), hidden=[Path("/run")], max_processes=settings.max_processes
         )
     page = mmap.mmap(-1, 64 * RankBarrier.SLOT_BYTES)
-    ranks = {_fork(partial(_rank, settings, rank, page, report, imported)): rank for rank in range(settings.world_size)}
+    ranks = {
+        fork_bound(partial(_rank, settings, rank, page, report, imported)): rank for rank in range(settings.world_size)
+    }
     _close_rank_ends(settings)
     while ranks:
         pid, status = os.wait()

@@ -5,7 +5,7 @@ harness_error. Stopped by bounds on every description, checked before it is rela
 # ranks: 2
 # plan: quick
 # expect: rejected
-# rule: malformed report
+# rule: malformed_report
 # platform: cpu
 
 import sys

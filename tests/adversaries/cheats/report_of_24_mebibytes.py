@@ -5,7 +5,7 @@ the size that each kind of report may have, before any of it is read.
 # ranks: 2
 # plan: quick
 # expect: rejected
-# rule: malformed report
+# rule: malformed_report
 # platform: cpu
 
 import sys

@@ -5,7 +5,7 @@ computes with it. Stopped by the range that every number of a report has.
 # ranks: 2
 # plan: quick
 # expect: rejected
-# rule: malformed report
+# rule: malformed_report
 # platform: cpu
 
 import sys

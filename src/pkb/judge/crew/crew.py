@@ -9,6 +9,7 @@ import os
 import selectors
 import shutil
 import signal
+import site
 import subprocess
 import sys
 import tempfile
@@ -127,6 +128,8 @@ class Crew:
         """A clean environment: nothing of the user's but what finding programs and libraries takes."""
         kept = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH")
         clean = {name: os.environ[name] for name in kept if name in os.environ}
+        if site.ENABLE_USER_SITE:  # it follows from HOME, which is another there
+            clean["PYTHONUSERBASE"] = site.getuserbase()
         return (
             clean
             | {

@@ -88,7 +88,8 @@ def _build(job: Job) -> None:
 
     os.nice(19)
     hardware = create(job.case.platform).facts().hardware
-    prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(hardware))
+    report = prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(hardware))
+    report.discard()
 
 
 def _evaluate(order: JudgeOrder, job: Job, line: _Line) -> VerdictDocument:

@@ -1,64 +1,119 @@
-"""Stage 2: compiles what a candidate compiles, once, in a process of its own, before any rank starts.
+"""Stage 2: compiles what a candidate compiles, once, behind walls, before any rank starts.
 
-The prebuild process reads the candidate's text and runs none of it. What it cannot see (sources put together at run time) is
-built by the first rank that asks, while the others wait.
+The prebuild process reads the candidate's text and runs none of it; compilers run behind walls of their own. What it cannot see
+(sources put together at run time) is built by the first rank that asks, while the others wait.
 """
 
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from pkb.judge.crew.limits import Limits, broken_limit
+from pkb.judge.stages import artifacts
+
 OUTPUT_LIMIT = 4 << 20
+TICK_S = 0.2
+MEMORY_BYTES = 16 << 30
+"""Of all processes of a build together; half of what is free where that is less."""
+FOLDER_BYTES = 2 << 30
+"""Where a build's folder cannot be a file system of its own, it is measured."""
+INHERITED = (
+    "PATH", "HOME", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LANG", "PYTHONPATH", "PYTHONUSERBASE", "VIRTUAL_ENV",
+    "NVSHMEM_HOME", "NCCL_HOME", "CUDNN_HOME",
+)  # fmt: skip
+"""Nothing that steers a compiler beyond finding it: no CXX, no CPATH, no NVCC_APPEND_FLAGS, no LD_PRELOAD."""
 
 
 @dataclass(frozen=True)
 class BuildReport:
     folder: Path
-    """Holds what was built, readable for the ranks and writable for nobody but a build."""
+    """Holds copies of what this candidate needs and nothing else, readable for its ranks; `discard` removes it."""
     built: list[dict[str, Any]] = field(default_factory=list)
     skipped: list[dict[str, Any]] = field(default_factory=list)
     error: dict[str, Any] | None = None
+    rejected: dict[str, Any] | None = None
+    """The compiler option that is not on the list, with `name` and `line` of the build that asks for it."""
     unavailable: str = ""
     timed_out: bool = False
+    stopped: str = ""
+    """The limit that the build has exceeded."""
+    walls: dict[str, str] = field(default_factory=dict)
 
+    def discard(self) -> None:
+        shutil.rmtree(self.folder.parent, ignore_errors=True)
 
-def cache_folder() -> Path:
-    """Where builds are kept between evaluations: PKB_CACHE, or the user's cache directory."""
-    root = os.environ.get("PKB_CACHE") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / ("" if os.environ.get("PKB_CACHE") else "pkb") / "build"
+    def isolation(self) -> dict[str, str]:
+        """For the verdict: whether the build's walls stood, and each that did not."""
+        if not self.walls:
+            return {"build": "on: no compiler ran"}
+        missing = {f"build: {name}": words for name, words in self.walls.items() if words.startswith("off")}
+        return {"build": f"off for {len(missing)} of {len(self.walls)} layers" if missing else "on"} | missing
 
 
 def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> BuildReport:
-    """Build everything that can be seen in the candidate's text."""
-    folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    inherited = ("PATH", "HOME", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
-    clean = {name: os.environ[name] for name in inherited if name in os.environ}
-    with tempfile.TemporaryDirectory(prefix=f"pkb-build-{os.getpid()}-") as scratch:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pkb.candidates.prebuild", str(path), "--parent", str(os.getpid())],
-            env=clean | environment | {"PKB_BUILD_DIR": str(folder), "TMPDIR": scratch},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            output, errors = process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            _kill_family(process)
-            return BuildReport(folder, timed_out=True)
-        except BaseException:  # Ctrl-C above all
-            _kill_family(process)
-            raise
+    """Build everything that can be seen in the candidate's text. The report's folder is the caller's to discard."""
+    cache = artifacts.cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=f"pkb-build-{os.getpid()}-"))
+    try:
+        folder, work = place / "artifacts", place / "work"
+        folder.mkdir()
+        work.mkdir()
+        own = {"PKB_BUILD_DIR": str(folder), "PKB_BUILD_CACHE": str(cache), "TMPDIR": str(work)}
+        clean = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        report = _run(path, folder, work, limit_s=limit_s, environment=clean | environment | own)
+        shutil.rmtree(work, ignore_errors=True)
+        fresh: list[str] = []
+        found: list[str] = []
+        for item in report.built:
+            (found if item.get("cached") else fresh).append(str(item.get("file")))
+        artifacts.store(folder, fresh, found)
+    except BaseException:  # Ctrl-C above all
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    return report
+
+
+def _run(path: Path, folder: Path, work: Path, *, limit_s: float, environment: dict[str, str]) -> BuildReport:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pkb.candidates.prebuild", str(path.resolve()), "--parent", str(os.getpid())],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        cwd=work,  # `-m` makes it importable, and a user's folder must not shadow a library
+    )
+    limits = Limits(memory_bytes=min(MEMORY_BYTES, psutil.virtual_memory().available // 2))
+    give_up = time.monotonic() + limit_s
+    try:
+        while True:
+            try:
+                output, errors = process.communicate(timeout=max(0.0, min(TICK_S, give_up - time.monotonic())))
+                break
+            except subprocess.TimeoutExpired:
+                if time.monotonic() >= give_up:
+                    _kill_family(process)
+                    return BuildReport(folder, timed_out=True)
+            if words := _broken(process, work, limits):
+                _kill_family(process)
+                return BuildReport(folder, stopped=words)
+    except BaseException:
+        _kill_family(process)
+        raise
     try:
         report = json.loads(output[:OUTPUT_LIMIT])
     except ValueError as error:
@@ -70,12 +125,39 @@ def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> Buil
         built=report.get("built", []),
         skipped=report.get("skipped", []),
         error=report.get("error"),
+        rejected=report.get("rejected"),
         unavailable=report.get("unavailable") or "",
+        walls={str(name): str(words) for name, words in report.get("walls", {}).items()},
     )
 
 
+def _broken(process: subprocess.Popen[str], work: Path, limits: Limits) -> str:
+    """Which limit the build exceeds, in words, or nothing."""
+    broken = broken_limit(_descendants(process), limits)
+    if broken is not None:
+        return broken.words
+    used = 0
+    for folder, _, files in os.walk(work):  # empty from here where the build has a file system of its own
+        for name in files:
+            with contextlib.suppress(OSError):
+                used += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118  up to millions of them
+    return f"{used / 2**30:.1f} GiB of files, {FOLDER_BYTES / 2**30:.0f} GiB allowed" if used > FOLDER_BYTES else ""
+
+
+def _descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
 def _kill_family(process: subprocess.Popen[str]) -> None:
-    """The build process and the compilers it has started, which are in its process group."""
+    """The build process and the compilers: those behind walls die with their init, wherever they have gone."""
+    family = _descendants(process)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    _, alive = psutil.wait_procs(family, timeout=2)
+    for child in alive:
+        with contextlib.suppress(psutil.Error):
+            child.kill()
     process.communicate()

@@ -56,8 +56,35 @@ def compiler_failure(error: dict[str, Any]) -> Failure:
 
 
 def build(job: Job, inspection: Inspection, facts: PlatformFacts) -> BuildReport:
-    """Compile what can be compiled before ranks wait for it."""
+    """Compile what can be compiled before ranks wait for it. The report's folder is the caller's to discard."""
     report = prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(facts.hardware))
+    try:
+        _decide(report, job, inspection)
+    except Decided:
+        report.discard()
+        raise
+    return report
+
+
+def refusal(report: BuildReport) -> Failure | None:
+    """The compiler option that is not allowed, if there is one."""
+    if report.rejected is None:
+        return None
+    option, line = report.rejected.get("option"), report.rejected.get("line")
+    text = f"line {line}: the compiler option {option} is not among those that candidates may use"
+    return Failure(FailureKind.COMPILER_OPTION, text, name=str(option))
+
+
+def _decide(report: BuildReport, job: Job, inspection: Inspection) -> None:
+    if refused := refusal(report):
+        raise Decided(Verdict.REJECTED, Stage.BUILD, refused.message, Evidence(failure=refused))
+    if report.stopped:
+        raise Decided(
+            Verdict.COMPILE_ERROR,
+            Stage.BUILD,
+            f"the build was stopped: {report.stopped}",
+            Evidence(failure=Failure(FailureKind.BUILD_LIMIT, report.stopped)),
+        )
     if report.timed_out:
         raise Decided(
             Verdict.COMPILE_ERROR,
@@ -70,4 +97,3 @@ def build(job: Job, inspection: Inspection, facts: PlatformFacts) -> BuildReport
         raise Decided(Verdict.COMPILE_ERROR, Stage.BUILD, failure.message, Evidence(failure=failure))
     if report.unavailable and "cuda" in inspection.needs:
         raise Decided(Verdict.UNSUPPORTED, Stage.BUILD, report.unavailable)
-    return report

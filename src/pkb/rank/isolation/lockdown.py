@@ -19,6 +19,7 @@ TORCH_EXTENSIONS_DIR. A root without capabilities also obeys file modes: readabl
 their owner, or for all.
 """
 
+import functools
 import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,15 +37,19 @@ def lock_down(
     forbidden: Sequence[Path] = (),
     max_file_bytes: int | None = None,
     devices: bool = True,
+    sockets: bool = True,
 ) -> dict[str, str]:
     """Gives up, for good, all that a candidate does not need. Returns each layer with `on...` or `off: why`.
 
     `readable`: usually `reach.default_readable()` and the candidate's own folder. `writable`: everything below may be
     made, changed and removed. `forbidden`: taken out of the readable trees, except for a readable path named inside
     one. `max_file_bytes` also bounds shared memory and memfd, so it must exceed the largest symmetric buffer on the
-    CPU. `devices`: adds /dev/null, /dev/shm, GPUs and their like to the writable paths.
+    CPU. `devices`: adds /dev/null, /dev/shm, GPUs and their like to the writable paths. `sockets`: without them there
+    is no network even where no namespace could be had.
     """
     wanted = [path.resolve() for path in writable]
+    hidden = [path for path in reach.hidden_in_imports() if not any(path.is_relative_to(own) for own in wanted)]
+    forbidden = [*forbidden, *hidden]
     for wall in (path.resolve() for path in forbidden):
         if broken := [path for path in wanted if wall.is_relative_to(path)]:
             raise ValueError(f"forbidden {wall} lies in writable {broken[0]}")
@@ -67,7 +72,9 @@ def lock_down(
         # itself.
         report["peers' memory"] = _attempt(_undumpable)
     report["capabilities"] = _attempt(capabilities.drop)
-    report["system calls"] = _attempt(seccomp.install)
+    report["system calls"] = _attempt(seccomp.install if sockets else functools.partial(seccomp.install, sockets=False))
+    if refused := [path for path in reach.refused_imports() if not any(path.is_relative_to(own) for own in wanted)]:
+        report["imports"] = f"off for {', '.join(map(str, refused))}: Python's path names a folder that holds a home"
     return report
 
 

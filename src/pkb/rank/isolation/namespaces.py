@@ -50,6 +50,21 @@ class Layers:
     report: dict[str, str] = field(default_factory=dict)
 
 
+def fork_bound(body: Callable[[], None]) -> int:
+    """A child that runs the body and dies with this process."""
+    alive = os.pidfd_open(os.getpid())
+    child = os.fork()
+    if child == 0:
+        try:
+            die_with_parent(parent_pidfd=alive)
+            os.close(alive)
+            body()
+        finally:
+            os._exit(3)
+    os.close(alive)
+    return child
+
+
 def enter_namespaces(*, private_network: bool, private_shm_bytes: int | None, private_tmp_bytes: int | None) -> Layers:
     """Leaves the machine's namespaces, as far as the kernel lets us. The PID namespace begins with the next fork.
 

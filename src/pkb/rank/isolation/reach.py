@@ -5,17 +5,28 @@ installed `pkb` inside site-packages) is therefore left out by naming its siblin
 down to it.
 """
 
+import contextlib
 import glob
 import os
+import shutil
 import sys
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pkb.kit.toolkit import holds_private_places, import_folders
+
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run")
+# A compiler needs of /etc where the linker looks and which compiler is meant, and nothing of /run.
+_TOOLCHAIN = (
+    "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/etc/alternatives", "/etc/ld.so.cache",
+    "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/sys/devices/system/cpu", "/sys/devices/system/node",
+)  # fmt: skip
+_MACHINE = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/self", "/proc/sys/vm/overcommit_memory")
 _HOMES = ("CUDA_HOME", "CUDA_PATH", "NVSHMEM_HOME", "NCCL_HOME", "CUDNN_HOME", "TRITON_PTXAS_PATH")
 _SEARCH_PATHS = ("LD_LIBRARY_PATH", "LD_PRELOAD", "LIBRARY_PATH", "CPATH")
+_COMPILERS = ("g++", "c++", "clang++", "gcc", "nvcc", "ld", "as")
 # Never /dev as a whole: root's number, even without capabilities, opens the raw disk, and with it every file.
 _DEVICES = (
     "null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue",
@@ -61,9 +72,40 @@ def own_package_parts() -> list[Path]:
 def default_readable(package_parts: Sequence[Path] | None = None) -> list[Path]:
     """What a Python, torch, Triton and CUDA process reads, and `package_parts` (by default `own_package_parts`).
 
-    No home, no /tmp, no working directory: hand those that are needed to `lock_down` beside it.
+    No home, no /tmp, no working directory: hand those that are needed to `lock_down` beside it. Whatever Python may
+    import from, it may read, except for a path entry that holds a home: `refused_imports` names those.
     """
-    paths = [*_SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
+    return _existing([*_SYSTEM, *_libraries()], own_package_parts() if package_parts is None else package_parts)
+
+
+def build_readable(*, own_proc: bool) -> list[Path]:
+    """What a compiler reads: the toolchain and the libraries. `own_proc`: /proc shows nobody else's processes."""
+    tools = [str(Path(found).resolve().parent) for name in _COMPILERS if (found := shutil.which(name))]
+    beside = [
+        str(Path(tool).parent / name) for tool in tools for name in ("lib", "lib64", "libexec", "include", "nvvm")
+    ]
+    machine = ["/proc"] if own_proc else _MACHINE
+    return _existing([*_TOOLCHAIN, *machine, *tools, *beside, *_libraries()], own_package_parts())
+
+
+def refused_imports() -> list[Path]:
+    """Entries of Python's path that a candidate may not read, since a home or the like lies in them."""
+    return import_folders().refused
+
+
+def hidden_in_imports() -> list[Path]:
+    """What lies beside the libraries of a path entry and is none: .git, .env, .ssh and other names with a dot."""
+    own = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
+    found = []
+    for folder in import_folders().readable:
+        if folder.is_dir() and not any(folder.is_relative_to(prefix) for prefix in own):
+            with contextlib.suppress(OSError):
+                found += [child for child in folder.iterdir() if child.name.startswith(".") and child.name != ".libs"]
+    return found
+
+
+def _libraries() -> list[str]:
+    paths = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
     paths += sysconfig.get_paths().values()
     paths.append(str(Path(sys.executable).resolve().parent))
     paths += [os.environ[name] for name in _HOMES if os.environ.get(name)]
@@ -71,9 +113,13 @@ def default_readable(package_parts: Sequence[Path] | None = None) -> list[Path]:
         # LD_PRELOAD may be separated by blanks. An empty or relative entry means the working directory: not ours to
         # open.
         entries = os.environ.get(name, "").replace(" ", ":").split(":")
-        paths += [entry for entry in entries if Path(entry).is_absolute()]
-    parts = own_package_parts() if package_parts is None else package_parts
-    resolved = [Path(path).resolve() for path in paths] + [Path(part).resolve() for part in parts]
+        folders = [Path(entry).resolve() for entry in entries if Path(entry).is_absolute()]
+        paths += [str(folder) for folder in folders if not holds_private_places(folder)]
+    return [*paths, *map(str, import_folders().readable)]
+
+
+def _existing(paths: Sequence[str], parts: Sequence[Path]) -> list[Path]:
+    resolved = [Path(path).resolve() for path in [*paths, *map(str, parts)]]
     return [path for path in dict.fromkeys(resolved) if path != Path("/") and path.exists()]
 
 

@@ -37,6 +37,7 @@ _DENIED: dict[str, tuple[int, int | None]] = {
     "sethostname": (170, 161), "setdomainname": (171, 162), "syslog": (103, 116),
     "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266),
 }  # fmt: skip
+_SOCKET = (41, 198)
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _PRLIMIT64 = (302, 261)
@@ -59,7 +60,7 @@ def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
-def assemble(machine: str) -> bytes:
+def assemble(machine: str, *, sockets: bool = True) -> bytes:
     """The filter for one architecture. Every test stands in front of its own answer, so that no jump is ever long."""
     if machine not in _AUDIT_ARCH:
         raise OSError(errno.ENOSYS, f"no system call filter for {machine}")
@@ -69,7 +70,7 @@ def assemble(machine: str) -> bytes:
     program = _step(_LOAD, _AT_ARCH) + _step(_JUMP_EQUAL, _AUDIT_ARCH[machine], 1, 0) + deny + _step(_LOAD, _AT_NUMBER)
     if machine == "x86_64":
         program += _step(_JUMP_AT_LEAST, _X32_BIT, 0, 1) + deny
-    for numbers in _DENIED.values():
+    for numbers in (*_DENIED.values(), *([] if sockets else [_SOCKET])):
         if (number := numbers[column]) is not None:
             program += _step(_JUMP_EQUAL, number, 0, 1) + deny
     # Its flags lie behind a pointer, which a filter cannot follow. ENOSYS makes the C library fall back to clone.
@@ -83,9 +84,9 @@ def assemble(machine: str) -> bytes:
     return program + _step(_RETURN, _ALLOW)
 
 
-def install() -> str:
+def install(*, sockets: bool = True) -> str:
     """Installs the filter on every thread of this process (needs no_new_privs); returns the report's words."""
-    program = assemble(kernel.machine())
+    program = assemble(kernel.machine(), sockets=sockets)
     attributes = _Program(len(program) // 8, program)
     number = kernel.numbers().seccomp
     # Without SPEC_ALLOW an older kernel slows a filtered process down, and the candidate's timing with it.
