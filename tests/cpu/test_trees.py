@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkb.rank.trees import DTYPES, MAX_NODES, BadTree, as_bytes, describe, digest, pack, unpack
+from pkb.rank.trees import DTYPES, MAX_DEPTH, MAX_NODES, BadTree, as_bytes, describe, digest, pack, unpack
 
 CPU = torch.device("cpu")
 
@@ -211,7 +211,7 @@ ESCAPES: dict[str, Any] = {
     "a layer of a text": {"is": "linear", "items": [{"is": "value", "value": "x"}, {"is": "value", "value": None}]},
 }
 NESTED: dict[str, Any] = {"is": "list", "items": []}
-for _ in range(900):
+for _ in range(MAX_DEPTH + 1):
     NESTED = {"is": "list", "items": [NESTED]}
 ESCAPES["deep"] = NESTED
 
@@ -230,6 +230,16 @@ def test_hostile_descriptions_are_refused(node: Any) -> None:
 def test_these_too(node: Any) -> None:
     """Today the oracle dies of them or not depending on what it checked before; the reader itself should refuse."""
     refuse(node)
+
+
+def test_how_deep_a_tree_may_be_does_not_depend_on_the_interpreter() -> None:
+    tree: Any = torch.ones(2)
+    for _ in range(MAX_DEPTH):
+        tree = [tree]
+    with packed(tree) as (description, fd):
+        assert describe(unpack(description, fd, device=CPU))[0] == description
+    with pytest.raises(BadTree, match=f"more than {MAX_DEPTH} deep"):
+        describe([tree])
 
 
 def test_a_description_of_a_million_nodes_is_refused() -> None:

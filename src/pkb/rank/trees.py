@@ -17,6 +17,8 @@ import torch.distributed
 
 ALIGNMENT = 64
 MAX_NODES = 100_000
+MAX_DEPTH = 100
+"""Of structures inside structures; how deep the interpreter itself could follow differs between versions of Python."""
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -39,13 +41,12 @@ class BadTree(Exception):
 def describe(tree: Tree) -> tuple[Description, list[torch.Tensor]]:
     """The JSON description of a tree and its tensors in order."""
     tensors: list[torch.Tensor] = []
-    try:
-        return _describe(tree, tensors, [0, 0]), tensors
-    except RecursionError as error:
-        raise BadTree("a structure nested too deeply") from error
+    return _describe(tree, tensors, [0, 0], 0), tensors
 
 
-def _describe(node: Tree, tensors: list[torch.Tensor], offset: list[int]) -> Description:
+def _describe(node: Tree, tensors: list[torch.Tensor], offset: list[int], depth: int) -> Description:
+    if depth > MAX_DEPTH:
+        raise BadTree(f"a structure nested more than {MAX_DEPTH} deep")
     offset[1] += 1
     if offset[1] > MAX_NODES:
         raise BadTree(f"a structure of more than {MAX_NODES} parts")
@@ -54,7 +55,7 @@ def _describe(node: Tree, tensors: list[torch.Tensor], offset: list[int]) -> Des
             # Methods put onto one tensor run when the harness looks at it, after the clock has stopped.
             raise BadTree(f"a tensor with attributes of its own ({', '.join(list(node.__dict__)[:3])})")
         if node.layout is torch.sparse_coo:  # as its parts, so that whoever fills, hashes or copies tensors meets those
-            parts = [_describe(part, tensors, offset) for part in (node._indices(), node._values())]
+            parts = [_describe(part, tensors, offset, depth + 1) for part in (node._indices(), node._values())]
             return {"is": "sparse", "shape": list(node.shape), "coalesced": node.is_coalesced(), "items": parts}
         name = _NAMES.get(node.dtype)
         if name is None or node.layout is not torch.strided or node.device.type == "meta":
@@ -68,16 +69,19 @@ def _describe(node: Tree, tensors: list[torch.Tensor], offset: list[int]) -> Des
         return {"is": "value", "value": node}
     if type(node) in (list, tuple):
         kind = "list" if type(node) is list else "tuple"
-        return {"is": kind, "items": [_describe(item, tensors, offset) for item in node]}
+        return {"is": kind, "items": [_describe(item, tensors, offset, depth + 1) for item in node]}
     if isinstance(node, tuple):  # named tuples count as tuples
-        return {"is": "tuple", "items": [_describe(item, tensors, offset) for item in node]}
+        return {"is": "tuple", "items": [_describe(item, tensors, offset, depth + 1) for item in node]}
     if type(node) is dict:
-        items = [_describe(item, tensors, offset) for item in node.values()]
+        items = [_describe(item, tensors, offset, depth + 1) for item in node.values()]
         return {"is": "dict", "keys": [str(key) for key in node], "items": items}
     if type(node) is torch.Size:
         return {"is": "tuple", "items": [{"is": "value", "value": int(item)} for item in node]}
     if type(node) is torch.nn.Linear:  # an argument of some problems; as an output it is refused like any other module
-        return {"is": "linear", "items": [_describe(item, tensors, offset) for item in (node.weight, node.bias)]}
+        return {
+            "is": "linear",
+            "items": [_describe(item, tensors, offset, depth + 1) for item in (node.weight, node.bias)],
+        }
     if type(node).__name__ == "GroupRef":
         return {"is": "group", "axis": str(node.axis)}
     if isinstance(node, torch.distributed.ProcessGroup):
@@ -139,7 +143,7 @@ def unpack(
         return _Builder(fd, size, _mapped(fd, size), device, group).build(description)
     except BadTree:
         raise
-    except (AttributeError, TypeError, ValueError, IndexError, RuntimeError, RecursionError, OSError) as error:
+    except (AttributeError, TypeError, ValueError, IndexError, RuntimeError, OSError) as error:
         raise BadTree(f"a malformed description: {error}") from error
 
 
@@ -155,9 +159,9 @@ class _Builder:
         self._fd, self._size, self._mapped, self._device, self._group = fd, size, mapped, device, group
         self._count = 0
 
-    def build(self, node: Any) -> Tree:
+    def build(self, node: Any, depth: int = 0) -> Tree:
         self._count += 1
-        if not isinstance(node, dict) or self._count > MAX_NODES:
+        if not isinstance(node, dict) or self._count > MAX_NODES or depth > MAX_DEPTH:
             raise BadTree("a malformed description")
         kind = node.get("is")
         if kind == "tensor":
@@ -165,14 +169,14 @@ class _Builder:
         if kind == "value":
             return node.get("value")
         if kind in ("list", "tuple", "dict"):
-            items = [self.build(item) for item in node.get("items", [])]
+            items = [self.build(item, depth + 1) for item in node.get("items", [])]
             if kind == "dict":
                 return dict(zip(node.get("keys", []), items, strict=True))
             return items if kind == "list" else tuple(items)
         if kind == "linear":
-            return _linear(*(self.build(item) for item in node.get("items", [])))
+            return _linear(*(self.build(item, depth + 1) for item in node.get("items", [])))
         if kind == "sparse" and self._group is not None:  # an argument: no problem returns one
-            indices, values = (self.build(item) for item in node["items"])
+            indices, values = (self.build(item, depth + 1) for item in node["items"])
             return torch.sparse_coo_tensor(
                 indices, values, node["shape"], is_coalesced=node["coalesced"], check_invariants=False
             )
