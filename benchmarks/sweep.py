@@ -22,7 +22,8 @@ from pkb.cluster.sweep import Sweep
 from pkb.cluster.tally import tally
 from pkb.store import Store, Task, TaskSpec
 
-CANDIDATE = Path(__file__).resolve().parents[1] / "examples" / "1_allreduce_symmetric.py"
+ROOT = Path(__file__).resolve().parents[1]
+CANDIDATE = ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_symmetric.py"
 
 
 class Lines:

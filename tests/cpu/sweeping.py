@@ -16,7 +16,7 @@ from pkb.store import Run, Store, Task, TaskSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBLEMS = {"allreduce": 1, "allgather": 2, "broadcast": 3, "reduce": 4, "scatter": 5, "gather": 6, "alltoall": 8}
-REAL = (ROOT / "examples" / "1_allreduce_symmetric.py").read_text()
+REAL = (ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_symmetric.py").read_text()
 LIKE = TaskSpec(
     collection="", problem="0_", backend="", platform="cpu", ranks=2, size="tiny", dtype="bf16", plan="quick"
 )

@@ -23,7 +23,7 @@ from pkb.types.job import Job
 from pkb.types.plan import plan
 from pkb.types.verdict import Communication, Verdict
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src" / "pkb" / "cli" / "demo_candidates"
 
 
 def event(
