@@ -255,7 +255,13 @@ def builds_found(version, arguments):
     """Of this version of torch, for this Python: {"", "+cpu"} and the like."""
     command = [VENV_PYTHON, "-m", "pip", "index", "versions", "torch", "--disable-pip-version-check", "--timeout", "20"]
     done = subprocess.run(command + arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    return set(re.findall(r"(?<![\w.])" + re.escape(version) + r"(\+\w+)?(?![\w.])", done.stdout.decode()))
+    return builds_listed(version, done.stdout.decode())
+
+
+def builds_listed(version, text):
+    listed = re.search(r"^Available versions: (.*)$", text, re.M)
+    names = listed.group(1).split(", ") if listed else []
+    return {name[len(version) :] for name in names if name.partition("+")[0] == version}
 
 
 def own_index():
