@@ -20,10 +20,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from pkb.judge.pipeline import evaluate
-from pkb.judge.sides import build_environment
+from pkb.judge.crew.sides import build_environment
+from pkb.judge.session import evaluate
 from pkb.platforms.base import Platform
 from pkb.platforms.registry import create, resolve
+from pkb.types.case import Case
 from pkb.types.job import Job
 from pkb.types.plan import plan
 
@@ -33,8 +34,8 @@ HERE = Path(__file__).parent
 def ours(args: argparse.Namespace, platform: str, *, timing: bool) -> tuple[float, dict[str, float], str]:
     chosen = dataclasses.replace(plan("standard"), trials=args.trials, second_world_trials=0)
     job = Job(
-        candidate=args.candidate, problem=args.problem, platform=platform, ranks=args.ranks, size=args.size, dtype="bf16",
-        plan=chosen, timing=timing,
+        args.candidate, Case(args.problem, platform, args.ranks, args.size, "bf16", chosen.name), custom_plan=chosen,
+        timing=timing,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="pkb-cost-") as cache:
         os.environ["PKB_CACHE"] = str(args.cache or cache)

@@ -115,14 +115,15 @@ def trial(
     import torch
     import torch.distributed as dist
 
-    from pkb.judge.timing import cover_for
+    from pkb.judge.timing.measure import cover_for
     from pkb.problems import get
     from pkb.problems.base import DTYPES
     from pkb.problems.compare import Context
     from pkb.problems.draw import Draw, GroupRef
-    from pkb.rank.execute import Schedule, run_batch
+    from pkb.rank.comparison.truth import compare_trees, outcome, widen
+    from pkb.rank.execute import run_batch
     from pkb.rank.trees import describe
-    from pkb.rank.truth import compare_trees, outcome, widen
+    from pkb.types.protocol.commands import Schedule
 
     began = time.monotonic()
     problem = get(Path(case["file"]).name.split("_", 1)[0])
@@ -154,9 +155,9 @@ def trial(
         device.synchronize()
         dist.barrier(group=gloo())
         result = compare_trees(problem, truth, dtypes, got, context=context, upstream=False, others={})
-        if not result["ok"]:
-            what = f"call {call}: {result.get('what')} {result.get('where', '')} {result}"[:600]
-        ratio = max(ratio, result["ratio"] if result["ratio"] is not None else float("inf"))
+        if result.difference is not None:
+            what = f"call {call}: {result.difference}"[:600]
+        ratio = max(ratio, result.ratio if result.ratio is not None else float("inf"))
         del native, truth, got, context
     answer: dict[str, Any] = {"ratio": ratio, "what": what}
     bytes_held = sum(t.numel() * t.element_size() for t in describe(arguments(0))[1])
@@ -170,7 +171,7 @@ def trial(
     def timed(function: Any, slots: list[int], cover_us: float) -> tuple[list[tuple[int, int]], float]:
         """Start and end of each call on this rank, and how long a call keeps the host of the slowest."""
         batch = run_batch(
-            function, held, Schedule(slots=slots, aligned=True, cover_us=cover_us), device=device, barrier=barrier,
+            function, held, Schedule(tuple(slots), aligned=True, cover_us=cover_us), device=device, barrier=barrier,
             mutates=tuple(problem.mutates), returns_input=problem.returns_input, on_step=lambda text: None,
         )  # fmt: skip
         hosts = [0.0] * world
@@ -303,7 +304,7 @@ def main() -> int:
     options.add_argument("--case-limit", type=float, default=60.0, help="seconds for one kernel at one size")
     options.add_argument("--out", type=Path)
     args = options.parse_args()
-    from pkb.judge.oracle_world import running
+    from pkb.judge.oracle_only.world import running
     from pkb.platforms.registry import resolve
 
     deadline = time.monotonic() + args.limit

@@ -25,7 +25,7 @@ def main() -> None:
     device = torch.device("cuda", 0) if args.cuda else torch.device("cpu")
     if args.cuda:
         torch.cuda.set_device(device)
-    store = dist.FileStore(args.store, args.world)
+    store = dist.FileStore(args.store, args.world)  # type: ignore[attr-defined]
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if args.cuda else "gloo", store=store, rank=args.rank, world_size=args.world
     )
@@ -37,7 +37,7 @@ def main() -> None:
     function = problem.reference
     if args.role == "candidate":
         if not args.cuda:
-            from pkb.rank import symmetric
+            from pkb.rank.symmetric import memory as symmetric
 
             symmetric.install(Path(args.shared))
         import pkb.kit

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pkb.judge.oracle_world import running
-from pkb.judge.references import ReferenceRow, run_references
+from pkb.judge.oracle_only.references import ReferenceRow, run_references
+from pkb.judge.oracle_only.world import running
 from pkb.platforms.registry import resolve
 from pkb.problems import default_registry
 

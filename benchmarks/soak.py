@@ -19,9 +19,9 @@ from pathlib import Path
 
 import psutil
 
-from pkb.judge.pipeline import evaluate
+from pkb.judge.session import evaluate
+from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.plan import plan
 from pkb.types.verdict import Evaluation
 
 WARM_UP = 20
@@ -102,10 +102,7 @@ def write_candidates(folder: Path) -> dict[str, Path]:
 
 
 def judge(candidate: Path, call_limit_s: float) -> Evaluation:
-    job = Job(
-        candidate=candidate, problem="1", platform="cpu", ranks=2, size="tiny", dtype="bf16", plan=plan("quick"),
-        call_limit_s=call_limit_s,
-    )  # fmt: skip
+    job = Job(candidate, Case("1", "cpu", 2, "tiny", "bf16", "quick"), call_limit_s=call_limit_s)
     return evaluate(job)
 
 

@@ -18,9 +18,10 @@ import time
 from pathlib import Path
 
 from pkb.candidates.source import read
-from pkb.judge.pipeline import evaluate_sizes
+from pkb.judge.session import evaluate_sizes
 from pkb.platforms.registry import resolve
 from pkb.problems import get
+from pkb.types.case import Case
 from pkb.types.job import Job
 from pkb.types.plan import plan
 from pkb.types.verdict import Evaluation
@@ -97,12 +98,8 @@ def main() -> int:
             break
         job = Job(
             candidate=path,
-            problem=problem.stem,
-            platform=platform,
-            ranks=ranks,
-            size=sizes[0],
-            dtype=dtype,
-            plan=chosen,
+            case=Case(problem.stem, platform, ranks, sizes[0], dtype, chosen.name),
+            custom_plan=chosen,
             timing=not args.no_timing,
             call_limit_s=args.call_limit,
         )

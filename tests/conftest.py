@@ -1,8 +1,14 @@
 """Options for the tests that need a GPU or minutes; without them these tests are skipped, not failed."""
 
 import signal
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:  # mypy reads them here, under names that differ; pytest finds them by itself
+    import tests.cpu.conftest
+    import tests.emulator.conftest
+    import tests.site.conftest  # noqa: F401
 
 OPT_IN = {"gpu": "needs an NVIDIA GPU", "slow": "takes minutes"}
 

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from typing import Iterator
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from setup_pip import PipFailed, Progress, megabytes, run_pip
@@ -43,7 +44,7 @@ class Refused(Exception):
     """One line that says what is missing and how to get it."""
 
 
-def main():
+def main() -> int:
     what = sys.argv[1] if len(sys.argv) == 2 else ""
     if what not in ("core", "dev"):
         print("usage: python3 tools/setup.py core|dev", file=sys.stderr)
@@ -66,7 +67,7 @@ def main():
 # --- which Python ---
 
 
-def with_newer_python():
+def with_newer_python() -> int:
     for name in OTHER_PYTHONS:
         path = shutil.which(name)
         if path and works(path):
@@ -84,23 +85,22 @@ def with_newer_python():
     return 1
 
 
-def works(python):
+def works(python: str) -> bool:
     """Is it new enough, and can it make virtual environments? A shim may be there with nothing behind it."""
     code = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.call([python, "-c", code], **quiet) == 0
+    return subprocess.call([python, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
 
 
 # --- what has been done ---
 
 
-def is_done(what):
+def is_done(what: str) -> bool:
     """A set-up for development has the core, too."""
     state = read_state()
     return os.path.exists(VENV_PYTHON) and fingerprint() in (state.get(what), state.get("dev"))
 
 
-def fingerprint():
+def fingerprint() -> str:
     parts = [os.environ.get("TORCH_INDEX", "") or str(read_state().get("torch_index", ""))]
     for path in (os.path.join(ROOT, "pyproject.toml"), PINS):
         with open(path, encoding="utf-8") as file:
@@ -109,15 +109,15 @@ def fingerprint():
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def read_state():
+def read_state() -> "dict[str, str]":
     try:
         with open(STATE, encoding="utf-8") as file:
-            return json.load(file)
+            return dict(json.load(file))
     except (OSError, ValueError):
         return {}
 
 
-def write_state(**changes):
+def write_state(**changes: str) -> None:
     state = dict(read_state(), **changes)
     with open(STATE + ".new", "w", encoding="utf-8") as file:
         json.dump(state, file)
@@ -127,7 +127,7 @@ def write_state(**changes):
 # --- the stages ---
 
 
-def set_up(what):
+def set_up(what: str) -> None:
     started = time.time()
     if platform.system() != "Linux":
         raise Refused("ranks need Linux (memfd, namespaces), this is {}".format(platform.system()))
@@ -148,28 +148,25 @@ def set_up(what):
     if done.returncode:
         tail = done.stdout.decode(errors="replace").strip().splitlines()[-1:]
         raise Refused("what was installed cannot be imported ({}): `make clean`, then again".format("".join(tail)))
-    if (
-        has_gpu()
-    ):  # several ranks on one GPU need a newer NCCL than torch brings; without it the demo still runs, on the CPU
+    if has_gpu():
+        # Several ranks on one GPU need a newer NCCL than torch brings; without it the demo still runs, on the CPU.
         subprocess.call([VENV_PYTHON, "-m", "pkb.platforms.nccl"])
     write_state(**{what: fingerprint()})
     size = sum(entry.stat().st_size for entry in files_below(VENV)) / 1e6
     print("set-up: done in {:.0f} s, {} in .venv".format(time.time() - started, megabytes(size)), flush=True)
 
 
-def make_venv():
+def make_venv() -> None:
     if os.path.isdir(VENV) and os.listdir(VENV) and not os.path.exists(os.path.join(VENV, "pyvenv.cfg")):
         raise Refused(".venv is there and is no virtual environment: move it away")
     here = "{}.{}".format(*sys.version_info[:2])
     if os.path.isdir(VENV):
         there = venv_version()
         finished = read_state().get("core") or read_state().get("dev")
-        usable = there is not None and there >= OLDEST
-        if usable and (finished or "{}.{}".format(*there) == here):
-            if "{}.{}".format(*there) != here:
-                print(
-                    "set-up: .venv has Python {}.{} and keeps it; `make clean` first for {}".format(*(there + (here,)))
-                )
+        if there is not None and there >= OLDEST and (finished or there == sys.version_info[:2]):
+            if there != sys.version_info[:2]:
+                words = "set-up: .venv has Python {}.{} and keeps it; `make clean` first for {}"
+                print(words.format(there[0], there[1], here), flush=True)
             if subprocess.call([VENV_PYTHON, "-c", "import pip"], stderr=subprocess.DEVNULL) == 0:
                 return
         print("set-up: .venv is unfinished, broken or for another Python: made anew", flush=True)
@@ -189,7 +186,7 @@ def make_venv():
         raise Refused("no virtual environment can be made in {}: {}".format(VENV, words[-300:]))
 
 
-def venv_version():
+def venv_version() -> "tuple[int, ...] | None":
     code = "import sys; print(*sys.version_info[:2])"
     try:
         done = subprocess.run([VENV_PYTHON, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -198,14 +195,14 @@ def venv_version():
     return tuple(map(int, done.stdout.split())) if done.returncode == 0 else None
 
 
-def remove_half_installed():
+def remove_half_installed() -> None:
     """pip writes INSTALLER when everything else of a package is in place; what lacks it was interrupted."""
     for folder in glob.glob(os.path.join(glob.escape(VENV), "lib", "python3*", "site-packages", "*.dist-info")):
         if not os.path.exists(os.path.join(folder, "INSTALLER")):
             shutil.rmtree(folder)
 
 
-def renew_pip():
+def renew_pip() -> None:
     done = subprocess.run([VENV_PYTHON, "-m", "pip", "--version"], stdout=subprocess.PIPE)
     found = re.search(r"pip (\d+)\.(\d+)", done.stdout.decode())
     if not found or tuple(map(int, found.groups())) < PIP_WANTED:
@@ -216,8 +213,8 @@ def renew_pip():
                 raise
 
 
-def choose_torch(version):
-    """Where torch comes from: arguments for pip, words, and whether it is a CPU build (None: cannot be known before)."""
+def choose_torch(version: str) -> "tuple[list[str], str, bool]":
+    """Where torch comes from: arguments for pip, words, and whether it is a CPU build."""
     asked = os.environ.get("TORCH_INDEX", "")
     gpu = has_gpu()
     if asked and asked != "pypi":
@@ -242,7 +239,7 @@ def choose_torch(version):
     return [], words, False
 
 
-def index_arguments(place):
+def index_arguments(place: str) -> "list[str]":
     folder = place[len("file://") :] if place.startswith("file://") else place
     if os.path.isdir(folder):
         if not os.path.isdir(os.path.join(folder, "torch")):
@@ -251,20 +248,20 @@ def index_arguments(place):
     return ["--index-url", place]
 
 
-def builds_found(version, arguments):
+def builds_found(version: str, arguments: "list[str]") -> "set[str]":
     """Of this version of torch, for this Python: {"", "+cpu"} and the like."""
     command = [VENV_PYTHON, "-m", "pip", "index", "versions", "torch", "--disable-pip-version-check", "--timeout", "20"]
     done = subprocess.run(command + arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return builds_listed(version, done.stdout.decode())
 
 
-def builds_listed(version, text):
+def builds_listed(version: str, text: str) -> "set[str]":
     listed = re.search(r"^Available versions: (.*)$", text, re.M)
     names = listed.group(1).split(", ") if listed else []
     return {name[len(version) :] for name in names if name.partition("+")[0] == version}
 
 
-def own_index():
+def own_index() -> bool:
     """Who has configured an index of their own may not want, or be allowed, any other."""
     if os.environ.get("PIP_INDEX_URL"):
         return True
@@ -273,7 +270,7 @@ def own_index():
     return b".index-url=" in done.stdout
 
 
-def reachable(url):
+def reachable(url: str) -> bool:
     try:
         urllib.request.urlopen(url, timeout=5).close()
         return True
@@ -281,7 +278,7 @@ def reachable(url):
         return False
 
 
-def announce(what, words, cpu_build):
+def announce(what: str, words: str, cpu_build: bool) -> None:
     total = Progress.total_mb = to_download(what, cpu_build)
     print("set-up: {} into .venv with Python {}".format(what, platform.python_version()), flush=True)
     print("set-up: {}".format(words))
@@ -292,7 +289,7 @@ def announce(what, words, cpu_build):
         raise Refused("{} needs {:.1f} GB of disk, {:.1f} GB are free".format(VENV, needed / 1e9, free / 1e9))
 
 
-def to_download(what, cpu_build):
+def to_download(what: str, cpu_build: bool) -> float:
     """Megabytes that are not installed yet."""
     there = installed()
     total = 0.0
@@ -307,7 +304,7 @@ def to_download(what, cpu_build):
     return total
 
 
-def install_torch(version, source):
+def install_torch(version: str, source: "list[str]") -> None:
     changed = os.environ.get("TORCH_INDEX", "") not in ("", read_state().get("torch_index", ""))
     wrong_build = (
         has_gpu() and "torch=={}+cpu".format(version) in installed() and source[:1] == ["==={}".format(version)]
@@ -329,7 +326,7 @@ def install_torch(version, source):
                     raise  # else torch for this machine may not ask for it: what resolves dependencies will know
 
 
-def torch_asks_for_cuda():
+def torch_asks_for_cuda() -> bool:
     pattern = os.path.join(glob.escape(VENV), "lib", "python3*", "site-packages", "torch-*.dist-info", "METADATA")
     for path in glob.glob(pattern):
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -337,7 +334,7 @@ def torch_asks_for_cuda():
     return False
 
 
-def pip_install(arguments, say=False):
+def pip_install(arguments: "list[str]", say: bool = False) -> None:
     command = [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check"] + arguments
     run_pip(command, cwd=ROOT, log=os.path.join(VENV, "setup.log"), say=say)
 
@@ -345,7 +342,7 @@ def pip_install(arguments, say=False):
 # --- facts ---
 
 
-def pinned():
+def pinned() -> "dict[str, tuple[str, float, bool]]":
     """name -> (version, megabytes, is it of the core?)"""
     pins, core = {}, True
     with open(PINS, encoding="utf-8") as file:
@@ -359,21 +356,21 @@ def pinned():
     return pins
 
 
-def installed():
+def installed() -> "set[str]":
     pattern = os.path.join(glob.escape(VENV), "lib", "python3*", "site-packages", "*.dist-info")
     names = [os.path.basename(path)[: -len(".dist-info")].rsplit("-", 1) for path in glob.glob(pattern)]
     return {"{}=={}".format(name.lower().replace("_", "-"), version) for name, version in names}
 
 
-def has_gpu():
+def has_gpu() -> bool:
     return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/proc/driver/nvidia/gpus/*") or wsl_gpu())
 
 
-def wsl_gpu():
+def wsl_gpu() -> bool:
     return os.path.exists("/dev/dxg") and os.path.exists("/usr/lib/wsl/lib/libcuda.so.1")
 
 
-def files_below(folder):
+def files_below(folder: str) -> "Iterator[os.DirEntry[str]]":
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
             for inner in files_below(entry.path):

@@ -20,24 +20,25 @@ UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED|SSLError|certificate verify f
 class PipFailed(Exception):
     """One line; `final` if nothing else that pip is asked for can succeed either."""
 
-    def __init__(self, words, final):
+    def __init__(self, words: str, final: bool) -> None:
         super().__init__(words)
         self.final = final
 
 
-def megabytes(size):
+def megabytes(size: float) -> str:
     return "{:.1f} GB".format(size / 1000) if size >= 1000 else "{:.0f} MB".format(size)
 
 
-def run_pip(command, cwd, log, say):
+def run_pip(command: "list[str]", cwd: str, log: str, say: bool) -> None:
     """Everything that pip prints goes to the log; what a user wants to know of it, to the screen."""
     progress = Progress(say)
     shown = ["--progress-bar", "raw"] if say and knows_raw(command[0]) else ["--progress-bar", "off"]
-    lines = []
+    lines = []  # type: list[str]
     with open(log, "a", encoding="utf-8") as file:
         file.write("\n$ {}\n".format(" ".join(command)))
         pip = subprocess.Popen(command + shown, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:
+            assert pip.stdout is not None
             for raw in pip.stdout:
                 line = raw.decode(errors="replace").rstrip()
                 if not progress.saw(line):
@@ -53,14 +54,14 @@ def run_pip(command, cwd, log, say):
         raise failure(lines, log)
 
 
-def knows_raw(python):
+def knows_raw(python: str) -> bool:
     """pip 24.1 and newer print progress for programs."""
     done = subprocess.run([python, "-m", "pip", "--version"], stdout=subprocess.PIPE)
     found = re.search(r"pip (\d+)\.(\d+)", done.stdout.decode())
-    return bool(found) and tuple(map(int, found.groups())) >= (24, 1)
+    return found is not None and tuple(map(int, found.groups())) >= (24, 1)
 
 
-def failure(lines, log):
+def failure(lines: "list[str]", log: str) -> PipFailed:
     text = "\n".join(lines)
     errors = [line for line in lines if line.startswith("ERROR:")] or [line for line in lines if line.strip()][-1:]
     if "No space left on device" in text:
@@ -83,14 +84,14 @@ class Progress:
     total_mb = 0.0  # of the whole set-up, as far as it is known
     done_mb = 0.0
 
-    def __init__(self, say):
+    def __init__(self, say: bool) -> None:
         self._say = say
         self._terminal = sys.stdout.isatty()
         self._name = ""
         self._last_s = time.time()
         self._open = False
 
-    def saw(self, line):
+    def saw(self, line: str) -> bool:
         """Was this only about progress?"""
         got = re.match(r"Progress (\d+) of (\d+)", line)
         if got:
@@ -115,7 +116,7 @@ class Progress:
             self._print("  installing {}".format("{} packages".format(count) if count > 1 else line.partition(": ")[2]))
         return False
 
-    def _show(self, words, done):
+    def _show(self, words: str, done: bool) -> None:
         if not self._say:
             return
         if self._terminal:
@@ -128,11 +129,11 @@ class Progress:
             self._last_s = time.time()
         sys.stdout.flush()
 
-    def _print(self, words):
+    def _print(self, words: str) -> None:
         self.end()
         print(words, flush=True)
 
-    def end(self):
+    def end(self) -> None:
         if self._open:
             print(flush=True)
             self._open = False

@@ -18,9 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pkb.judge.pipeline import evaluate
-from pkb.judge.statistics import Claim, check_clock
+from pkb.judge.session import evaluate
+from pkb.judge.timing.statistics import Claim, check_clock
 from pkb.types.errors import UserError
+from pkb.types.case import Case
 from pkb.types.job import Job
 from pkb.types.plan import PLANS, Plan
 from pkb.types.verdict import Evaluation, Verdict
@@ -63,13 +64,16 @@ def judge(path: Path, said: dict[str, str]) -> Evaluation:
     memory = float(said["memory_limit_gib"]) if "memory_limit_gib" in said else None
     return evaluate(
         Job(
-            candidate=path,
-            problem=said["problem"],
-            platform="cpu" if said["platform"] == "cpu" else "virtual",
-            ranks=int(said["ranks"]),
-            size=said.get("size", "tiny"),
-            dtype=said.get("dtype", "bf16"),
-            plan=PLANS_HERE[said["plan"]],
+            path,
+            Case(
+                problem=said["problem"],
+                platform="cpu" if said["platform"] == "cpu" else "virtual",
+                ranks=int(said["ranks"]),
+                size=said.get("size", "tiny"),
+                dtype=said.get("dtype", "bf16"),
+                plan=said["plan"],
+            ),
+            custom_plan=PLANS_HERE[said["plan"]],
             call_limit_s=float(said.get("call_limit_s", 20)),
             memory_limit_bytes=None if memory is None else int(memory * 2**30),
         )
@@ -167,13 +171,13 @@ def test_what_is_no_text_is_wrong_usage(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "candidate.py"
     path.write_bytes(data)
     with pytest.raises(UserError):
-        evaluate(Job(path, "1", "cpu", 2, "tiny", "bf16", QUICK))
+        evaluate(Job(path, Case("1", "cpu", 2, "tiny", "bf16", "quick"), custom_plan=QUICK))
 
 
 def test_nul_bytes_do_not_compile(tmp_path: Path) -> None:
     path = tmp_path / "candidate.py"
     path.write_bytes(b"def solution(t):\n    return t\0\n")
-    evaluation = evaluate(Job(path, "1", "cpu", 2, "tiny", "bf16", QUICK))
+    evaluation = evaluate(Job(path, Case("1", "cpu", 2, "tiny", "bf16", "quick"), custom_plan=QUICK))
     assert evaluation.verdict is Verdict.COMPILE_ERROR
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pkb.rank.namespaces import Layers, enter_namespaces, finish_namespaces
+from pkb.rank.isolation.namespaces import Layers, enter_namespaces, finish_namespaces
 
 
 def in_child(work: Callable[[], Any]) -> Any:

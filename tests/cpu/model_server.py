@@ -42,9 +42,12 @@ class Sleep:
     """Says nothing until the server closes."""
 
 
+Script = Mapping[str, Sequence[Say | Call | Refuse | Sleep]]
+
+
 @dataclass
 class ModelServer:
-    script: Mapping[str, Sequence[Say | Call | Refuse | Sleep]]
+    script: Script
     url: str = ""
     requests: list[dict[str, Any]] = field(default_factory=list)
     """Bodies, in the order in which they came."""
@@ -69,7 +72,7 @@ class ModelServer:
 
 
 @contextmanager
-def serve(script: Mapping[str, Sequence[Say | Call | Refuse | Sleep]]) -> Iterator[ModelServer]:
+def serve(script: Script) -> Iterator[ModelServer]:
     model = ModelServer(script)
 
     class Handler(BaseHTTPRequestHandler):

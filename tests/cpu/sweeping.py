@@ -5,7 +5,7 @@ import ctypes
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -75,11 +75,11 @@ class Silent:
         self.losses.append((why, again))
 
 
-def pkb(*arguments: str, **options: object) -> subprocess.Popen[str]:
+def pkb(*arguments: str) -> subprocess.Popen[str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "pkb.cli.main", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def adopt_orphans() -> Iterator[None]:
                     os.waitpid(child.pid, os.WNOHANG)
 
 
-def running_below_us(but: set[int] = frozenset()) -> list[str]:  # type: ignore[assignment]
+def running_below_us(but: Set[int] = frozenset()) -> list[str]:
     found = []
     for process in psutil.Process().children(recursive=True):
         try:

@@ -1,11 +1,13 @@
 """Triton kernels of the symmetric-memory tests; to be imported in a rank, after TRITON_INTERPRET=1 was set."""
 
+from typing import Any
+
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def meet(pads, rank: tl.constexpr, world_size: tl.constexpr):
+def meet(pads: Any, rank: tl.constexpr, world_size: tl.constexpr) -> None:
     """A barrier in the kernel's own hand: compare-and-swap on the peers' pads at system scope, as on a GPU."""
     table = pads.to(tl.pointer_type(tl.uint64))
     own = tl.load(table + rank).to(tl.pointer_type(tl.uint32))
@@ -20,8 +22,8 @@ def meet(pads, rank: tl.constexpr, world_size: tl.constexpr):
 
 @triton.jit
 def all_reduce(
-    buffers, pads, out, count, rank: tl.constexpr, world_size: tl.constexpr, block: tl.constexpr
-):  # fmt: skip
+    buffers: Any, pads: Any, out: Any, count: Any, rank: tl.constexpr, world_size: tl.constexpr, block: tl.constexpr
+) -> None:  # fmt: skip
     """Waits for all ranks, sums all buffers through the table of peer pointers, waits again."""
     meet(pads, rank, world_size)
     table = buffers.to(tl.pointer_type(tl.uint64))

@@ -30,7 +30,7 @@ def pretend_cuda_build() -> None:
 
 
 def on_cpu(rank: int, size: int) -> None:
-    from pkb.rank import aliases
+    from pkb.rank.emulate import aliases
 
     real = torch.device
     before = torch.zeros(2)
@@ -79,7 +79,7 @@ def on_cpu(rank: int, size: int) -> None:
 
 
 def passes_for_the_class(rank: int, size: int) -> bytes:
-    from pkb.rank import aliases
+    from pkb.rank.emulate import aliases
 
     real = torch.device
     aliases.install("cpu", rank=0, source=USES_CUDA)
@@ -89,7 +89,7 @@ def passes_for_the_class(rank: int, size: int) -> bytes:
     assert isinstance(torch.device("cpu"), torch.device | None)
     assert not isinstance("cpu", torch.device)
     assert issubclass(real, torch.device)
-    assert {real: 1}[torch.device] == 1  # type: ignore[index]
+    assert {real: 1}[torch.device] == 1
 
     @torch.library.custom_op("pkb_test::made_on", mutates_args=())
     def made_on(x: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
@@ -99,7 +99,7 @@ def passes_for_the_class(rank: int, size: int) -> bytes:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
-    gathered = [None]
+    gathered: list[Any] = [None]
     dist.all_gather_object(gathered, {"device": torch.device("cuda:1")})
     assert gathered[0] == {"device": real("cpu")}
     assert init_device_mesh("cpu", (1,)).size() == 1
@@ -109,7 +109,7 @@ def passes_for_the_class(rank: int, size: int) -> bytes:
 
 
 def streams_and_events(rank: int, size: int) -> None:
-    from pkb.rank import aliases
+    from pkb.rank.emulate import aliases
 
     aliases.install("cpu", rank=2, source=USES_NOTHING)
     assert torch.cuda.current_device() == 2
@@ -139,7 +139,7 @@ def streams_and_events(rank: int, size: int) -> None:
 def nothing_without_need(rank: int, size: int) -> list[Any]:
     from torch.overrides import _get_current_function_mode_stack
 
-    from pkb.rank import aliases
+    from pkb.rank.emulate import aliases
 
     real, real_event = torch.device, torch.cuda.Event
     seen: list[Any] = []
@@ -168,7 +168,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
 
 
 def on_one_gpu(rank: int, size: int) -> tuple[list[str], list[Any]]:
-    from pkb.rank import aliases
+    from pkb.rank.emulate import aliases
 
     set_to: list[Any] = []
     torch.cuda.set_device = set_to.append  # type: ignore[assignment]
@@ -183,7 +183,7 @@ def on_one_gpu(rank: int, size: int) -> tuple[list[str], list[Any]]:
     torch.Tensor.cuda(torch.Tensor(), 3)
     torch.cuda.set_device(3)
     torch.cuda.set_device("cuda:2")
-    assert torch.cuda.device(3).idx == 0  # type: ignore[attr-defined]
+    assert torch.cuda.device(3).idx == 0
     return recorder.devices, set_to
 
 
@@ -227,6 +227,6 @@ def test_all_ranks_of_the_virtual_platform_share_the_first_gpu(one_rank: World) 
     ],
 )
 def test_which_texts_are_worth_the_mode(text: str, wanted: bool) -> None:
-    from pkb.rank.aliases import NAMES_A_DEVICE
+    from pkb.rank.emulate.aliases import NAMES_A_DEVICE
 
     assert bool(NAMES_A_DEVICE.search(text)) is wanted

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from leftovers import processes_of, shared_memory, until
 
-from pkb.judge.stale import stale_folders, sweep
+from pkb.judge.crew.leftovers import stale_folders, sweep
 
 HANGS = """
 import time

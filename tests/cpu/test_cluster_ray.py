@@ -33,6 +33,11 @@ def ray_processes(folder: str) -> list[str]:
     return found
 
 
+def removed(folder: Path) -> bool:
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
@@ -61,7 +66,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         started.shutdown()
         left = ray_processes(folder)
         gone = until(lambda: not ray_processes(folder), within_s=20)
-        until(lambda: shutil.rmtree(folder, ignore_errors=True) or not Path(folder).exists(), within_s=5)
+        until(lambda: removed(Path(folder)), within_s=5)
         assert gone, left
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pkb.rank.devices import CpuDevice, RankBarrier
-from pkb.rank.execute import ZERO_ATTEMPTS, Schedule, run_batch
+from pkb.rank.execute import ZERO_ATTEMPTS, run_batch
+from pkb.types.protocol.commands import Schedule
 
 RANKS = 3
 
@@ -60,7 +61,7 @@ def test_all_ranks_begin_anew_while_one_is_late(late: int, expected: tuple[int, 
         batch = run_batch(
             lambda: None,
             {0: {}},
-            Schedule([0], aligned=True, barrier_timeout_s=20),
+            Schedule((0,), aligned=True, barrier_timeout_s=20),
             device=device,
             barrier=barrier,
             mutates=(),
@@ -80,7 +81,7 @@ def test_who_waits_for_others_to_begin_says_so() -> None:
         run_batch(
             lambda: None,
             {0: {}},
-            Schedule([0], aligned=True, barrier_timeout_s=0.1),
+            Schedule((0,), aligned=True, barrier_timeout_s=0.1),
             device=CpuDevice(),
             barrier=RankBarrier(page, 0, 2),
             mutates=(),

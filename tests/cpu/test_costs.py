@@ -149,7 +149,7 @@ def test_cost_is_a_lower_bound_and_says_why_where_it_is_low(
 def test_cost_holds_for_calls_with_less_to_do(world: Worlds, problem_id: int, world_size: int) -> None:
     """Half of the calls are causal; where they happen to be most, the median of the times is theirs."""
     problem = get(problem_id)
-    case = {"rank": 0, "world_size": world_size, "size": "tiny", "dtype": problem.default_dtype}
+    case: dict[str, Any] = {"rank": 0, "world_size": world_size, "size": "tiny", "dtype": problem.default_dtype}
     causal = tuple(call for call in range(12) if drawn(problem, call, **case)["causal"])[:2]
     assert len(causal) == 2
     counts = world(world_size).call(count_reference, problem_id, "tiny", problem.default_dtype, causal)

@@ -12,16 +12,18 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from leftovers import descriptors, processes_of, shared_memory, until
 
-from pkb.judge.crew import Crew
-from pkb.judge.failure import CrewFailure, CrewSpec
-from pkb.judge.limits import Limits
+from pkb.judge.crew.crew import Crew
+from pkb.judge.crew.failure import CrewFailure, CrewSpec
+from pkb.judge.crew.limits import Limits
 from pkb.platforms.cpu import CpuPlatform
+from pkb.types.protocol.commands import Drop, Load, Open
+from pkb.types.protocol.replies import Done, Loaded
+from pkb.types.protocol.settings import CandidateOptions
 
 GIB = 1 << 30
 HEAD = "import os, signal, sys, time\nrank = int(os.environ['RANK'])\n"
@@ -43,25 +45,21 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 
 def crew_of(size: int, tmp_path: Path, *, memory_bytes: int = 64 * GIB, processes: int = 1500) -> Crew:
-    options = {
-        "isolate": True,
-        "readable": [str(tmp_path / "candidate.py")],
-        "writable": [],
-        "max_file_bytes": GIB,
-        "collective_timeout_s": 60,
-    }
+    options = CandidateOptions(
+        readable=(str(tmp_path / "candidate.py"),), writable=(), max_file_bytes=GIB, collective_timeout_s=60
+    )
     limits = Limits(memory_bytes=memory_bytes, processes=processes)
-    return Crew(CrewSpec("candidate", size, options=options), CpuPlatform(), limits)
+    return Crew(CrewSpec(options, size), CpuPlatform(), limits)
 
 
-def load(crew: Crew, tmp_path: Path, source: str, *, timeout_s: float = 120) -> dict[int, dict[str, Any]]:
+def load(crew: Crew, tmp_path: Path, source: str, *, timeout_s: float = 120) -> dict[int, Loaded]:
     """Start the crew and import this text on every rank: what a candidate does there it could do anywhere."""
     path = tmp_path / "candidate.py"
     path.write_text(HEAD + textwrap.dedent(source) + "\ndef solution(): pass\n")
     crew.launch()
     crew.await_ready(timeout_s=START_S)
-    crew.ask({"do": "open", "name": "world", "layout": {}, "mutates": [], "returns_input": False}, timeout_s=START_S)
-    return crew.ask({"do": "load", "path": str(path)}, timeout_s=timeout_s)
+    crew.ask(Open.of("world", {}), timeout_s=START_S)
+    return crew.ask(Load(str(path)), timeout_s=timeout_s)
 
 
 def failure_of(tmp_path: Path, source: str, *, size: int = 2, timeout_s: float = 120, **limits: int) -> CrewFailure:
@@ -78,12 +76,12 @@ def test_ranks_answer_print_and_end(tmp_path: Path) -> None:
     crew = crew_of(2, tmp_path)
     answers = load(crew, tmp_path, "print(f'hello from {rank}\\n', end='', flush=True)")
     assert sorted(answers) == [0, 1]
-    assert all(answer["reply"] == "done" for answer in crew.ask({"do": "drop"}, timeout_s=60).values())
+    assert crew.ask(Drop(), timeout_s=60) == {0: Done(), 1: Done()}
     assert len(crew.survivors()) == 2, "both ranks live, known by the ids that the kernel gave"
     # Known by the kernel's id from outside the namespace, a rank can be found, and killed by somebody else.
     os.kill(crew._pids[0], signal.SIGKILL)
     with pytest.raises(CrewFailure) as caught:
-        crew.ask({"do": "drop"}, timeout_s=60)
+        crew.ask(Drop(), timeout_s=60)
     assert (caught.value.kind, caught.value.ranks) == ("gone", [0])
     crew.kill()
     crew.kill()  # safe to call twice
@@ -101,10 +99,11 @@ def test_an_exception_names_its_rank_and_line(tmp_path: Path) -> None:
             sys.exit(0)
     """
     failure = failure_of(tmp_path, source, size=3)
-    assert (failure.kind, failure.ranks, failure.info["rank"]) == ("error", [1, 2], 1)
-    assert failure.info["type"] == "ValueError"
+    assert (failure.kind, failure.ranks, failure.rank) == ("error", [1, 2], 1)
+    assert failure.error is not None
+    assert failure.error.type == "ValueError"
     assert "no such luck" in failure.detail
-    assert "candidate.py" in failure.info["trace"]
+    assert "candidate.py" in failure.trace
     assert [(state.rank, state.state) for state in failure.states] == [(0, "running")]
 
 
@@ -197,13 +196,13 @@ def test_forked_and_daemonised_children_die_with_the_crew(tmp_path: Path) -> Non
 
 def test_too_many_processes_are_stopped(tmp_path: Path) -> None:
     failure = failure_of(tmp_path, FORKS + "time.sleep(60)", size=1, processes=6)
-    assert (failure.kind, failure.info["limit"]) == ("limit", "process")
+    assert (failure.kind, failure.limit) == ("limit", "process")
 
 
 def test_too_much_memory_is_stopped(tmp_path: Path) -> None:
     hoard = "hoard = [bytearray(b'x' * (8 << 20)) for _ in range(100) if not time.sleep(0.02)]\ntime.sleep(60)"
     failure = failure_of(tmp_path, hoard, size=1, memory_bytes=700 << 20)
-    assert (failure.kind, failure.info["limit"]) == ("limit", "memory")
+    assert (failure.kind, failure.limit) == ("limit", "memory")
 
 
 def test_too_much_memory_is_stopped_in_a_side_that_prints_all_the_time(tmp_path: Path) -> None:
@@ -218,14 +217,14 @@ def test_too_much_memory_is_stopped_in_a_side_that_prints_all_the_time(tmp_path:
         time.sleep(60)
     """
     failure = failure_of(tmp_path, source, size=1, memory_bytes=700 << 20)
-    assert (failure.kind, failure.info["limit"]) == ("limit", "memory")
+    assert (failure.kind, failure.limit) == ("limit", "memory")
 
 
 CHANNEL = "import gc, pkb.types.channel as c\nchannel = next(o for o in gc.get_objects() if type(o) is c.Channel)\n"
 
 
 def test_garbage_on_the_channel_is_the_ranks_own(tmp_path: Path) -> None:
-    packets = """[None, b'Ihello', b'I[]', b'I' + b'[' * 30000, b'F', b'I{"reply": "ready"}', b'I{}']"""
+    packets = """[None, b'Ihello', b'I[]', b'I' + b'[' * 30000, b'F', b'I{"is": "Done"}', b'I{}']"""
     source = f"packet = {packets}[rank]\nif packet: channel.sock.send(packet)\ntime.sleep(60)"
     failure = failure_of(tmp_path, CHANNEL + source, size=7)
     assert failure.kind == "garbage"
@@ -235,11 +234,13 @@ def test_garbage_on_the_channel_is_the_ranks_own(tmp_path: Path) -> None:
 def test_descriptors_sent_with_an_error_are_closed(tmp_path: Path) -> None:
     gift = "[os.memfd_create('gift') for _ in range(4)]"
     before = descriptors()
-    failure = failure_of(tmp_path, CHANNEL + f"channel.send({{'reply': 'error', 'message': ''}}, {gift})", size=1)
+    report = "ErrorReport('Error', '', '', None, 'candidate', False, 0)"
+    source = f"from pkb.types.protocol.replies import ErrorReport\nchannel.send({report}, {gift})"
+    failure = failure_of(tmp_path, CHANNEL + source, size=1)
     gifts = descriptors().keys() - before.keys()
     for name in gifts:
         os.close(int(name))
-    assert failure.kind == "error"
+    assert failure.kind == "garbage", "an error comes without files"
     assert not gifts
 
 

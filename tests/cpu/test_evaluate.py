@@ -15,8 +15,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pkb.judge.pipeline import evaluate, evaluate_sizes
+from pkb.judge.session import evaluate, evaluate_sizes
 from pkb.problems.registry import get
+from pkb.types.case import Case
 from pkb.types.job import Job
 from pkb.types.plan import plan
 from pkb.types.verdict import Communication, Evaluation, Stage, Verdict
@@ -24,15 +25,13 @@ from pkb.types.verdict import Communication, Evaluation, Stage, Verdict
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "src" / "pkb" / "cli" / "demo_candidates"
 VALIDATOR = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "verdict.schema.json").read_text()))
+TINY = Case("1", "cpu", 2, "tiny", "bf16", "quick")
 
 
 def judge(
     candidate: Path, *, problem: str = "1", ranks: int = 4, plan_name: str = "quick", call_limit_s: float = 30.0
 ) -> Evaluation:
-    job = Job(
-        candidate=candidate, problem=problem, platform="cpu", ranks=ranks, size="tiny", dtype="bf16",
-        plan=plan(plan_name), call_limit_s=call_limit_s,
-    )  # fmt: skip
+    job = Job(candidate, Case(problem, "cpu", ranks, "tiny", "bf16", plan_name), call_limit_s=call_limit_s)
     evaluation = evaluate(job)
     VALIDATOR.validate(json.loads(evaluation.to_json()))
     return evaluation
@@ -258,13 +257,13 @@ def starts(lines: list[str]) -> list[str]:
 
 
 def test_several_sizes_get_the_verdicts_of_separate_evaluations_from_one_start() -> None:
-    job = Job(EXAMPLES / "1_allreduce_symmetric.py", "1", "cpu", 2, "tiny", "bf16", ELSEWHERE, call_limit_s=30.0)
+    job = Job(EXAMPLES / "1_allreduce_symmetric.py", TINY, custom_plan=ELSEWHERE, call_limit_s=30.0)
     said: list[str] = []
     together = list(evaluate_sizes(job, ["tiny", "odd"], progress=said.append))
     assert starts(said) == ["starting 2 x 2 ranks", "starting 2 x 4 ranks"]
     assert [evaluation.size for evaluation in together] == ["tiny", "odd"]
     for evaluation in together:
-        alone = evaluate(dataclasses.replace(job, size=evaluation.size, plan=plan("quick")))
+        alone = evaluate(dataclasses.replace(job.at_size(evaluation.size), custom_plan=None))
         VALIDATOR.validate(json.loads(evaluation.to_json()))
         assert evaluation.verdict is alone.verdict is Verdict.CORRECT, (evaluation.detail, alone.detail)
         assert evaluation.communication is alone.communication is Communication.CUSTOM
@@ -285,7 +284,7 @@ def test_what_fails_with_another_number_of_ranks_fails_at_every_size(tmp_path: P
         ELSEWHERE, odd_trials=0, race_calls=0, timing_rounds=2, calls_per_round=4, warmup_calls=2, verify_share=0.25
     )
     said: list[str] = []
-    job = Job(path, "1", "cpu", 2, "tiny", "bf16", timed, call_limit_s=30.0)
+    job = Job(path, TINY, custom_plan=timed, call_limit_s=30.0)
     first, second = evaluate_sizes(job, ["tiny", "odd"], progress=said.append)
     assert starts(said) == ["starting 2 x 2 ranks", "starting 2 x 4 ranks"], "nothing is started for the second size"
     assert "timing" in first.stage_seconds

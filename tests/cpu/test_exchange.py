@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from pkb.judge import cases
-from pkb.judge.cases import Case, Exchange
-from pkb.judge.failure import CrewFailure
-from pkb.judge.sides import candidate_crew, oracle_crew
+from pkb.judge import exchange as cases
+from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.crew.sides import candidate_crew, oracle_crew
+from pkb.judge.exchange import Exchange
 from pkb.platforms.cpu import CpuPlatform
 from pkb.problems.layouts import groups
+from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.plan import plan
+from pkb.types.protocol.commands import DrawSpec, Forget, Load, Open, Schedule
 
 RANKS = 2
-CASE = Case("1", "tiny", "bf16")
+SPEC = DrawSpec("1", "tiny", "bf16")
 STALE_FROM_THE_FOURTH_ON = """
 import torch
 import torch.distributed as dist
@@ -34,10 +35,7 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def exchange_of(candidate: Path) -> Iterator[Exchange]:
-    job = Job(
-        candidate=candidate, problem=CASE.problem, platform="cpu", ranks=RANKS, size=CASE.size, dtype=CASE.dtype,
-        plan=plan("quick"),
-    )  # fmt: skip
+    job = Job(candidate, Case(SPEC.problem, "cpu", RANKS, SPEC.size, SPEC.dtype, "quick"))
     platform = CpuPlatform()
     with (
         oracle_crew(job, platform, RANKS) as oracle,
@@ -48,15 +46,15 @@ def exchange_of(candidate: Path) -> Iterator[Exchange]:
         oracle.await_ready(timeout_s=180)
         side.await_ready(timeout_s=180)
         exchange = Exchange(oracle, side, limit_s=60)
-        exchange.open(name="world", layout=groups("world", RANKS), mutates=[], returns_input=False)
-        side.ask({"do": "load", "path": str(candidate)}, timeout_s=60)
+        exchange.open(Open.of("world", groups("world", RANKS)))
+        side.ask(Load(str(candidate)), timeout_s=60)
         yield exchange
 
 
 def forgotten(exchange: Exchange, slot: int) -> bool:
     """Forgets what may be known; the oracle complains where it is not."""
     try:
-        exchange.oracle.ask({"do": "forget", "slot": slot}, timeout_s=30)
+        exchange.oracle.ask(Forget(slot), timeout_s=30)
     except CrewFailure as failure:
         return failure.role == "oracle"
     return False
@@ -66,8 +64,8 @@ def test_truths_together_and_one_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     candidate = tmp_path / "candidate.py"
     candidate.write_text(STALE_FROM_THE_FOURTH_ON)
     with exchange_of(candidate) as exchange:
-        slots = exchange.deliver(CASE, 4)
-        exchange.run_candidate(slots)
+        slots = exchange.deliver(SPEC, 4)
+        exchange.run_candidate(Schedule(slots))
 
         wrong = exchange.check(slots, words="queued").mismatch
         assert wrong is not None

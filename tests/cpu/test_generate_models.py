@@ -2,13 +2,13 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, ModelServer, Refuse, Say, Sleep, serve
+from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, ModelServer, Refuse, Say, Script, Sleep, serve
 
 from pkb.generate.models import ask
 from pkb.generate.prices import Price, price_of
@@ -33,7 +33,7 @@ class Server:
         return self._running({"01_allreduce": said})
 
     @contextmanager
-    def _running(self, script: Mapping[str, Sequence[Say | Refuse | Sleep]]):  # type: ignore[no-untyped-def]
+    def _running(self, script: Script) -> Iterator[ModelServer]:
         with serve(script) as model:
             self.monkeypatch.setenv("PKBTEST_BASE_URL", model.url)
             self.monkeypatch.setenv(KEY_VARIABLE, FAKE_KEY)

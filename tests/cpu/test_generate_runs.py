@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, Call, ModelServer, Refuse, Say, Sleep, serve
+from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, Call, ModelServer, Refuse, Say, Script, Sleep, serve
 from rich.console import Console
 
 from pkb.cli.panel import render
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 GOOD = (ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_symmetric.py").read_text()
 WRONG = (ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_wrong_on_one_rank.py").read_text()
 NOT_PYTHON = "import torch\n\ndef solution(tensor)\n    return tensor\n"
-REJECTED = "import pkb.judge.pipeline\n\n\ndef solution(tensor):\n    return tensor\n"
+REJECTED = "import pkb.judge.session\n\n\ndef solution(tensor):\n    return tensor\n"
 COMMON = ["--backend", "triton", "--platform", "cpu", "--ranks", "2", "--plan", "quick"]
 
 
@@ -75,7 +75,7 @@ def files_with(secret: bytes, folder: Path) -> list[str]:
 
 
 def test_one_shot(tmp_path: Path, environment: Callable[[ModelServer], None]) -> None:
-    script = {
+    script: Script = {
         "01_allreduce": [Say(f"First try:\n{block(REJECTED)}\nBetter:\n{block(GOOD)}")],
         "02_allgather": [Say(f"I would rather not. Your key is {FAKE_KEY}.")],
         "03_broadcast": [Refuse(429, "slow down"), Say("```python\ndef solution(ten", finish="length")],
@@ -124,7 +124,7 @@ def test_one_shot(tmp_path: Path, environment: Callable[[ModelServer], None]) ->
 def test_an_agent_compiles_at_its_third_step_and_keeps_its_best(
     tmp_path: Path, environment: Callable[[ModelServer], None]
 ) -> None:
-    script = {
+    script: Script = {
         "01_allreduce": [
             Call("submit_kernel", {"code": NOT_PYTHON}),
             Say("def solution(tensor)\n    return tensor\n"),
@@ -198,7 +198,7 @@ def wait_until(condition: Callable[[], bool], *, limit_s: float = 90) -> None:
 
 
 def test_a_killed_agent_goes_on_where_it_stood(tmp_path: Path, environment: Callable[[ModelServer], None]) -> None:
-    script = {
+    script: Script = {
         "01_allreduce": [
             Call("submit_kernel", {"code": NOT_PYTHON}),
             Call("read_kit_docs", {"name": "pkb.cuh"}),
@@ -236,7 +236,7 @@ def test_a_killed_agent_goes_on_where_it_stood(tmp_path: Path, environment: Call
 
 
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path, environment: Callable[[ModelServer], None]) -> None:
-    script = {"01_allreduce": [Sleep()], "02_allgather": [Say("nothing")]}
+    script: Script = {"01_allreduce": [Sleep()], "02_allgather": [Say("nothing")]}
     place = tmp_path / "store"
     with serve(script) as server:
         environment(server)

@@ -30,7 +30,7 @@ from pkb.types.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 # Judged by its text alone: no ranks are started, so these tests are quick.
-REJECTED = "import pkb.judge.pipeline\n\n\ndef solution(tensor):\n    return tensor\n"
+REJECTED = "import pkb.judge.session\n\n\ndef solution(tensor):\n    return tensor\n"
 REQUEST = Request(
     code=REJECTED, filename="01_allreduce_triton.py", problem="01_allreduce", platform="cpu", ranks=2, size="tiny",
     dtype="bf16", plan="quick",
@@ -88,7 +88,11 @@ def test_one_evaluation_at_a_time_on_a_device_and_no_key_below(monkeypatch: pyte
 
 
 def test_a_judge_that_is_killed_is_no_verdict_and_the_next_one_starts() -> None:
-    judge = Judge(lambda what: judge._process and judge._process.kill() if what == "inspect" else None)
+    def kill_at_inspection(what: str) -> None:
+        if what == "inspect" and judge._process:
+            judge._process.kill()
+
+    judge = Judge(kill_at_inspection)
     with pytest.raises(JudgeFailed, match="gone"):
         judge.evaluate(REQUEST)
     judge._progress = lambda what: None
@@ -169,7 +173,7 @@ def test_pages_of_the_kit_are_there_and_nothing_else_is() -> None:
     for name in KIT_PAGES:
         assert len(kit_page(name, backend="cuda")) > 500
     assert "kit.barrier_pads(" in kit_page("kit", backend="cuda")
-    assert "there is no page" in kit_page("../../judge/pipeline.py", backend="cuda")
+    assert "there is no page" in kit_page("../../judge/session.py", backend="cuda")
 
 
 def test_a_fence_around_a_tools_argument_is_taken_off() -> None:

@@ -387,7 +387,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def install_symmetric(rank: int, size: int, folder: str) -> None:
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     symmetric.install(Path(folder), timeout_s=30.0)
 

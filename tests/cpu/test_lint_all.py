@@ -5,7 +5,7 @@
 
 import pytest
 
-from pkb.judge.lint import lint
+from pkb.judge.oracle_only.lint import lint
 from pkb.problems import default_registry
 from pkb.types.lint import LintRow
 

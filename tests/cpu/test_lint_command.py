@@ -88,7 +88,7 @@ def test_broken_problems_are_found_out(broken_problems: Path, tmp_path: Path) ->
 
 def test_the_judge_itself_finds_them(broken_problems: Path) -> None:
     """The same below the command line."""
-    from pkb.judge.lint import lint as run_lint
+    from pkb.judge.oracle_only.lint import lint as run_lint
     from pkb.problems.registry import load_folder
 
     rows = run_lint(

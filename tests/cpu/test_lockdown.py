@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from forked import error_of, in_child, in_namespaces, peer, status_field
 
-from pkb.rank import landlock, lockdown, reach, seccomp
+from pkb.rank.isolation import capabilities, landlock, lockdown, reach, seccomp
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 DENIED = {errno.EPERM, errno.EACCES}
@@ -87,7 +87,7 @@ def test_siblings_cannot_reach_each_other(walls: str, tmp_path: Path, monkeypatc
     if walls == "without seccomp":
         monkeypatch.setattr(seccomp, "install", lambda: "off: by the test")
     if walls == "without capabilities dropped":
-        monkeypatch.setattr(lockdown.capabilities, "drop", lambda: "off: by the test")
+        monkeypatch.setattr(capabilities, "drop", lambda: "off: by the test")
     secret = ctypes.create_string_buffer(b"secret")
     descriptor = os.memfd_create("secret")
 
@@ -280,7 +280,8 @@ def test_the_filter_is_well_formed_for_both_architectures() -> None:
 CANDIDATE = """
 import ctypes, os, subprocess, sys
 from pathlib import Path
-from pkb.rank import lockdown, reach
+from pkb.rank.isolation import lockdown
+from pkb.rank.isolation import reach
 
 def rank(index, port, folder):
     report = lockdown.lock_down(
@@ -303,7 +304,7 @@ def rank(index, port, folder):
         again = shared_memory.SharedMemory(block.name)
         assert again.buf[0] == 7
         block.unlink()
-        import pkb.rank.lockdown, pkb.types.cost
+        import pkb.rank.isolation.lockdown, pkb.types.cost
         try:
             import pkb.problems.registry
         except (ImportError, PermissionError):

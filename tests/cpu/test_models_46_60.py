@@ -20,7 +20,7 @@ from pkb.problems.base import DTYPES, Problem, tensors_in
 from pkb.problems.compare import Context
 from pkb.problems.draw import Draw, GroupRef
 from pkb.problems.layouts import groups
-from pkb.rank.lint import communication_removed
+from pkb.rank.comparison.null_candidates import communication_removed
 
 Worlds = Callable[[int], World]
 SECRET = b"models 46 to 60"

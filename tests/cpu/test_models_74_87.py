@@ -22,7 +22,7 @@ from pkb.problems.compare import Context
 from pkb.problems.draw import Draw, GroupRef
 from pkb.problems.filtered_logits import draw_rows
 from pkb.problems.layouts import groups
-from pkb.rank.lint import communication_removed
+from pkb.rank.comparison.null_candidates import communication_removed
 
 Worlds = Callable[[int], World]
 SECRET = b"models of 74 to 87"

@@ -6,18 +6,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from world import World
 
 from pkb.cli.probe_hardware import above_ideal, reachable, to_hardware, write
-from pkb.judge.probe import Probe, Row, combine, size_for
+from pkb.judge.oracle_only.probe import Probe, Row, combine, size_for
 from pkb.kit import nvcc, nvrtc
 from pkb.platforms.base import PlatformFacts
 from pkb.roofline.hardware import load
+from pkb.types.protocol.replies import ProbeRow, ProbeRows
 
-KERNELS = Path(__file__).parents[2] / "src" / "pkb" / "rank" / "probe.cu"
+KERNELS = Path(__file__).parents[2] / "src" / "pkb" / "rank" / "probe" / "probe.cu"
 HALF = 1 << 16
 
 
@@ -88,7 +88,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def _install(rank: int, size: int, folder: str) -> None:
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     symmetric.install(Path(folder), timeout_s=30)
 
@@ -99,8 +99,9 @@ def _move(rank: int, size: int, fault: str, faulty: int) -> str:
     import torch.distributed as dist
 
     from pkb.rank.devices import CpuDevice
-    from pkb.rank.probe_links import Links
-    from pkb.rank.probe_sample import Effort, Sampler
+    from pkb.rank.probe.links import Links
+    from pkb.rank.probe.sample import Sampler
+    from pkb.types.protocol.commands import Effort
 
     sampler = Sampler(CpuDevice(), effort=Effort(2, 1.0, 20), meet=dist.barrier)
     links = Links(sampler, rank=rank, world_size=size, half_bytes=HALF)
@@ -148,8 +149,8 @@ def test_a_transfer_that_did_not_happen_is_an_error_with_rank_and_path(three: Wo
 
 
 def test_times_of_ranks_are_combined_by_the_slowest() -> None:
-    def answer(*us: float) -> dict[str, Any]:
-        return {"rows": [{"name": "load", "size": 1000, "work": 1000, "us": list(us), "blocks": 4}]}
+    def answer(*us: float) -> ProbeRows:
+        return ProbeRows((ProbeRow("load", 1000, 1000, us, blocks=4),))
 
     (row,) = combine("link", "ring", {1: answer(4, 10, 1), 0: answer(2, 2, 9), 2: answer()})
     assert (row.time_us, row.low_us, row.high_us, row.ranks) == (9, 4, 10, 2)
@@ -168,7 +169,7 @@ def test_messages_fit_the_buffers_and_are_whole_vectors(device: str, quick: bool
         assert nbytes % 16 == 0
         assert size.half_bytes % nbytes == 0
     assert max(size.message_sizes(size.half_bytes // 8)) <= size.half_bytes // 8
-    assert size.effort["most_calls"] < 1000, "a GPU's queue holds about that many launches"
+    assert size.effort.most_calls < 1000, "a GPU's queue holds about that many launches"
 
 
 def gpu_probe(platform: str, *, multicast: bool = False, scale: float = 1.0) -> Probe:
@@ -243,7 +244,7 @@ def test_the_kernels_compile(arch: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_kernels_and_launches_agree_on_their_constants() -> None:
-    from pkb.rank.probe_links import BULK_CHUNK, BULK_STAGES, WAYS
+    from pkb.rank.probe.links import BULK_CHUNK, BULK_STAGES, WAYS
 
     source = KERNELS.read_text()
     assert f"STAGES = {BULK_STAGES};" in source

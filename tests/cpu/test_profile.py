@@ -4,26 +4,29 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.autograd.profiler_util import FunctionEvent
 
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import read
-from pkb.judge import before_running
-from pkb.judge.cases import Case
 from pkb.judge.decision import Decided
-from pkb.judge.pipeline import evaluate
-from pkb.judge.profile import Observed, profile_calls, read_claim
-from pkb.judge.roles import Expected
+from pkb.judge.profile.calls import Observed, profile_calls, records_of
+from pkb.judge.profile.roles import Expected
+from pkb.judge.session import evaluate
+from pkb.judge.stages import prepare as before_running
 from pkb.judge.worlds import World
 from pkb.platforms.registry import create
 from pkb.problems.registry import get
 from pkb.rank import profile
+from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.plan import plan
+from pkb.types.protocol.commands import DrawSpec
+from pkb.types.protocol.limits import MAX_NAME
+from pkb.types.protocol.replies import Activity
 from pkb.types.verdict import Communication, Verdict
 
 EXAMPLES = Path(__file__).parents[2] / "src" / "pkb" / "cli" / "demo_candidates"
+TINY = Case("1", "cpu", 2, "tiny", "bf16", "quick")
 
 
 def event(
@@ -54,38 +57,44 @@ def test_device_records_are_packed_in_order_without_what_the_host_did() -> None:
             event("cut off", 160.0, 0.0),
         ]
     )
-    assert packed == {
-        "names": ["Memcpy DtoD (Device -> Device)", "push_tiles", "Memset (Device)"],
-        "records": [
-            [0, "memcpy", 0, 4250, 7, 4096],
-            [1, "kernel", 20500, 9500, 9, None],
-            [2, "memset", 40000, 1000, 7, None],
-            [1, "kernel", 50000, 1000, 7, None],
-        ],
-        "left_out": 0,
-    }
-    read = read_claim({"activity": packed}, rank=0)
-    assert [record.name for record in read.records][:2] == ["Memcpy DtoD (Device -> Device)", "push_tiles"]
-    assert read.left_out == 0
+    assert packed == Activity(
+        names=("Memcpy DtoD (Device -> Device)", "push_tiles", "Memset (Device)"),
+        records=(
+            (0, "memcpy", 0, 4250, 7, 4096),
+            (1, "kernel", 20500, 9500, 9, None),
+            (2, "memset", 40000, 1000, 7, None),
+            (1, "kernel", 50000, 1000, 7, None),
+        ),
+        left_out=0,
+    )
+    assert [record.name for record in records_of(packed)][:2] == ["Memcpy DtoD (Device -> Device)", "push_tiles"]
 
 
 def test_the_number_of_records_and_the_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "MAX_RECORDS", 3)
     packed = profile.pack_records([event("k" * 5000, 10.0 * i, 10.0 * i + 5) for i in range(5)])
-    assert len(packed["records"]) == 3
-    assert packed["left_out"] == 2
-    assert packed["names"] == ["k" * profile.MAX_NAME]
+    assert len(packed.records) == 3
+    assert packed.left_out == 2
+    assert packed.names == ("k" * MAX_NAME,)
+
+
+def test_what_the_protocol_has_no_room_for_is_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "MAX_KERNEL_NAMES", 2)
+    odd = [event("negative stream", 5.0, 6.0, stream=-1), event("for ever", 6.0, 1e15)]
+    packed = profile.pack_records([*(event(f"k{i}", 10.0 * i, 10.0 * i + 5) for i in range(5)), *odd])
+    assert packed.names == ("k0", "k1")
+    assert (len(packed.records), packed.left_out) == (2, 5)
 
 
 def test_without_a_gpu_or_unasked_there_are_no_events() -> None:
     with profile.device_events(wanted=False) as events:
         torch.ones(2).add_(1)
     assert events == []
-    assert profile.pack_records(events) == {"names": [], "records": [], "left_out": 0}
+    assert profile.pack_records(events) == Activity()
 
 
 def test_the_cpu_platform_says_that_it_does_not_profile() -> None:
-    job = Job(EXAMPLES / "1_allreduce_symmetric.py", "1", "cpu", 2, "tiny", "bf16", plan("quick"), call_limit_s=30.0)
+    job = Job(EXAMPLES / "1_allreduce_symmetric.py", TINY, call_limit_s=30.0)
     evaluation = evaluate(job)
     assert evaluation.profile is None
     assert any(check.startswith("not profiled: ") for check in evaluation.checks)
@@ -96,14 +105,12 @@ def test_the_cpu_platform_says_that_it_does_not_profile() -> None:
 
 RECORDS = """
 _STEPS = (("elementwise", 0, 5), ("spin_kernel", 10, 50), ("barrier_kernel", 60, 3), ("NAME", 70, 20), ("gemm", 80, 30))
-_FORGED = {
-    "names": [step[0] for step in _STEPS],
-    "records": [
-        [number, "kernel", 1000 * (call + start), 1000 * us, 7 if number != 3 else 9, None]
-        for call in (0, 200, 400) for number, (_, start, us) in enumerate(_STEPS)
-    ],
-    "left_out": 0,
-}
+_ROWS = [
+    [number, "kernel", 1000 * (call + start), 1000 * us, 7 if number != 3 else 9, None]
+    for call in (0, 200, 400) for number, (_, start, us) in enumerate(_STEPS)
+]
+def _forged():
+    return sys.modules['pkb.types.protocol.replies'].Activity([step[0] for step in _STEPS], _ROWS, 0)
 """
 TAMPER = "\nimport sys\nsys.modules['pkb.rank.server'].pack_records = lambda events: FORGED\n"
 
@@ -111,18 +118,21 @@ TAMPER = "\nimport sys\nsys.modules['pkb.rank.server'].pack_records = lambda eve
 def profiled(folder: Path, extra: str) -> Observed:
     path = folder / "candidate.py"
     path.write_text((EXAMPLES / "1_allreduce_symmetric.py").read_text() + extra)
-    job = Job(path, "1", "cpu", 2, "tiny", "bf16", plan("quick"), call_limit_s=30.0)
+    job = Job(path, TINY, call_limit_s=30.0)
     platform = create("cpu")
     build = before_running.build(job, inspect_source(read(path)), platform.facts())
     with World(job, platform, get(1), ranks=2, build=build.folder, backend="torch") as world:
         world.open()
         return profile_calls(
-            world.exchange, Case("1", "tiny", "bf16"), expected=Expected({"push": ("tma",)}), progress=lambda text: None
+            world.exchange,
+            DrawSpec("1", "tiny", "bf16"),
+            expected=Expected({"push": ("tma",)}),
+            progress=lambda text: None,
         )
 
 
 def test_a_side_without_records_is_left_out_and_the_other_described(tmp_path: Path) -> None:
-    observed = profiled(tmp_path, RECORDS.replace("NAME", "push") + TAMPER.replace("FORGED", "_FORGED"))
+    observed = profiled(tmp_path, RECORDS.replace("NAME", "push") + TAMPER.replace("FORGED", "_forged()"))
     assert observed.profile is not None
     assert observed.profile.reference is None
     assert "no reference: 3 calls were profiled and 0 beginnings found in 0 records" in observed.profile.note
@@ -136,7 +146,7 @@ def test_a_side_without_records_is_left_out_and_the_other_described(tmp_path: Pa
 
 
 def test_a_library_kernel_among_the_records_is_said(tmp_path: Path) -> None:
-    observed = profiled(tmp_path, RECORDS.replace("NAME", "ncclDevKernel_X") + TAMPER.replace("FORGED", "_FORGED"))
+    observed = profiled(tmp_path, RECORDS.replace("NAME", "ncclDevKernel_X") + TAMPER.replace("FORGED", "_forged()"))
     assert observed.communication is Communication.LIBRARY
 
 

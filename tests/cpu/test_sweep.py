@@ -149,9 +149,9 @@ def test_interrupt_leaves_a_run_that_can_be_resumed(tmp_path: Path, before: set[
     assert until(lambda: not running_below_us(before), within_s=10), running_below_us(before)
     with Store(tmp_path / "store") as store:
         run = store.run("latest")
-        before = tally(store, run)
-        assert (before.state, before.elsewhere) == ("interrupted", 0)
-        assert 1 <= sum(before.verdicts.values()) < 4
+        stopped = tally(store, run)
+        assert (stopped.state, stopped.elsewhere) == ("interrupted", 0)
+        assert 1 <= sum(stopped.verdicts.values()) < 4
         assert all(task.attempts <= 1 for task in store.tasks(run.id))
         again = pkb(*command.split())
         output, errors = again.communicate(timeout=120)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from world import RankError, World
+from world import RankError, World, world_group
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def pair(folder: Path) -> Iterator[World]:
 
 
 def install(rank: int, size: int, folder: str) -> None:
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     symmetric.install(Path(folder), timeout_s=30.0)
 
@@ -38,7 +38,7 @@ def allocate_on_every_call(rank: int, size: int, folder: str, turns: int) -> tup
     kept = None
     for _ in range(turns):
         buffer = symm_mem.empty(1 << 20, dtype=torch.float32)
-        handle = symm_mem.rendezvous(buffer, dist.group.WORLD)
+        handle = symm_mem.rendezvous(buffer, world_group())
         kept = handle.get_buffer(1 - rank, (1 << 20,), torch.float32)
         kept[0] = rank
         handle.barrier()
@@ -61,22 +61,19 @@ def test_memory_is_given_back_while_the_ranks_live(pair: World, folder: Path) ->
 def drop_at_once(rank: int, size: int) -> float:
     import torch.distributed._symmetric_memory as symm_mem
 
-    from pkb.rank import symmetric_rendezvous
+    from pkb.rank.symmetric import rendezvous as symmetric_rendezvous
+    from pkb.rank.symmetric.region import Region, attach
 
-    attach = symmetric_rendezvous.attach
-
-    def attach_late(*arguments: object, **options: object) -> object:
+    def attach_late(path: Path, *, data_bytes: int, pad_bytes: int) -> Region:
         time.sleep(0.2)
-        return attach(*arguments, **options)  # type: ignore[arg-type]
+        return attach(path, data_bytes=data_bytes, pad_bytes=pad_bytes)
 
-    if rank == 1:
-        symmetric_rendezvous.attach = attach_late  # type: ignore[assignment]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        if rank == 1:
+            patch.setattr(symmetric_rendezvous, "attach", attach_late)
         buffer = symm_mem.empty(4)
         buffer.fill_(rank + 1)
-        handle = symm_mem.rendezvous(buffer, dist.group.WORLD)
-    finally:
-        symmetric_rendezvous.attach = attach
+        handle = symm_mem.rendezvous(buffer, world_group())
     if rank == 0:
         del buffer, handle
         gc.collect()
@@ -103,7 +100,7 @@ def test_memory_that_is_not_there_is_an_error_and_no_crash(pair: World, folder: 
 
 EXITS = """
 import pathlib, sys, torch, torch.distributed as dist
-from pkb.rank import symmetric
+from pkb.rank.symmetric import memory as symmetric
 import torch.distributed._symmetric_memory as symm_mem
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=0, world_size=1)
 symmetric.install(pathlib.Path(sys.argv[1], "symmetric"))

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from world import World
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
+from world import World, world_group
 
 ROUNDS = 50
 
@@ -33,7 +34,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], 
 
 
 def install(rank: int, size: int, folder: str, timeout_s: float = 30.0) -> None:
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     symmetric.install(Path(folder), timeout_s=timeout_s)
 
@@ -52,8 +53,8 @@ def expected(ranks: range | list[int], turn: int, count: int) -> torch.Tensor:
 def reduce_by_peers(rank: int, size: int, count: int) -> list[bool]:
     import torch.distributed._symmetric_memory as symm_mem
 
-    buffer = symm_mem.empty(count, dtype=torch.float32, device=f"cuda:{rank}")
-    handle = symm_mem.rendezvous(buffer, dist.group.WORLD)
+    buffer = symm_mem.empty(count, dtype=torch.float32, device=f"cuda:{rank}")  # type: ignore[call-overload]
+    handle = symm_mem.rendezvous(buffer, world_group())
     right = []
     late = random.Random(rank)
     for turn in range(ROUNDS):
@@ -61,7 +62,7 @@ def reduce_by_peers(rank: int, size: int, count: int) -> list[bool]:
         buffer.copy_(contribution(rank, turn, count))
         handle.barrier(channel=turn % 3)
         time.sleep(late.choice([0, 0, 0.002]))  # ... and without the second one, its next data
-        total = sum(handle.get_buffer(peer, (count,), torch.float32) for peer in range(size))
+        total = sum((handle.get_buffer(peer, (count,), torch.float32) for peer in range(size)), torch.zeros(count))
         handle.barrier(channel=turn % 3)
         right.append(torch.equal(total, expected(range(size), turn, count)))
     return right
@@ -79,12 +80,12 @@ def reduce_in_groups(rank: int, size: int) -> tuple[int, int, bool, bool]:
     group, members = (pairs[0], [0, 1]) if rank < 2 else (pairs[1], [2, 3])
     buffer = symm_mem.empty((4, 5), dtype=torch.float32)
     mine = symm_mem.rendezvous(buffer, group)
-    everyone = symm_mem.rendezvous(buffer, dist.group.WORLD.group_name)  # by name, and the same memory in two groups
+    everyone = symm_mem.rendezvous(buffer, world_group().group_name)  # by name, and the same memory in two groups
     buffer.copy_(contribution(rank, 7, 20).view(4, 5))
     mine.barrier()
     pair = mine.get_buffer(0, [20], torch.float32) + mine.get_buffer(1, [20], torch.float32)
     everyone.barrier(channel=1)
-    world = sum(everyone.get_buffer(peer, [20], torch.float32) for peer in range(size))
+    world = sum((everyone.get_buffer(peer, [20], torch.float32) for peer in range(size)), torch.zeros(20))
     everyone.barrier(channel=1)
     return (
         mine.rank,
@@ -106,7 +107,7 @@ def reduce_in_triton(rank: int, size: int, count: int, turns: int) -> list[bool]
     import torch.distributed._symmetric_memory as symm_mem
 
     buffer = symm_mem.empty(count, dtype=torch.float32)
-    handle = symm_mem.rendezvous(buffer, dist.group.WORLD)
+    handle = symm_mem.rendezvous(buffer, world_group())
     right = []
     for turn in range(turns):
         buffer.copy_(contribution(rank, turn, count))
@@ -127,16 +128,17 @@ def test_a_triton_kernel_reaches_its_peers_by_pointer(ranks: Callable[[int], Wor
 def reduce_by_operator(rank: int, size: int, dtype: torch.dtype) -> list[Any]:
     import torch.distributed._symmetric_memory as symm_mem
 
-    from pkb.rank.symmetric import ACTIVITY
+    from pkb.rank.symmetric.memory import ACTIVITY
 
-    name = dist.group.WORLD.group_name
+    name = world_group().group_name
     before = ACTIVITY.counts()
     buffer = symm_mem.empty(1003, dtype=dtype)  # a count that no number of ranks divides
     symm_mem.rendezvous(buffer, name)
-    right = []
+    right: list[Any] = []
     for turn in range(5):
         mine = torch.arange(1003).remainder(17).add(rank + turn).to(dtype)
-        total = sum(torch.arange(1003).remainder(17).add(peer + turn) for peer in range(size)).to(dtype)  # type: ignore[union-attr]
+        parts = [torch.arange(1003).remainder(17).add(peer + turn) for peer in range(size)]
+        total = torch.stack(parts).sum(0).to(dtype)
         buffer.copy_(mine)
         right.append(torch.equal(torch.ops.symm_mem.one_shot_all_reduce(buffer, "sum", name), total))
         out = torch.empty_like(mine)
@@ -168,7 +170,7 @@ def ping_pong(rank: int, size: int) -> list[float]:
     import torch.distributed._symmetric_memory as symm_mem
 
     buffer = symm_mem.empty(8, dtype=torch.float32)
-    handle = symm_mem.rendezvous(buffer, dist.group.WORLD)
+    handle = symm_mem.rendezvous(buffer, world_group())
     peer, seen = 1 - rank, []
     for turn in range(ROUNDS):
         if rank == turn % 2:
@@ -188,9 +190,9 @@ def test_signals_carry_data(ranks: Callable[[int], World]) -> None:
 def time_out(rank: int, size: int) -> tuple[list[str], list[str | None], list[str]]:
     import torch.distributed._symmetric_memory as symm_mem
 
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
-    handle = symm_mem.rendezvous(symm_mem.empty(4), dist.group.WORLD)
+    handle = symm_mem.rendezvous(symm_mem.empty(4), world_group())
     told: list[str | None] = []
     symmetric.ACTIVITY.on_wait = told.append
     errors: list[str] = []
@@ -239,7 +241,7 @@ def mismatch(rank: int, size: int) -> str:
 
     buffer = symm_mem.empty(100 + rank, dtype=torch.float32)
     try:
-        symm_mem.rendezvous(buffer, dist.group.WORLD)
+        symm_mem.rendezvous(buffer, world_group())
     except RuntimeError as error:
         return str(error)
     return "none"
@@ -257,7 +259,7 @@ def absent(rank: int, size: int) -> str:
     if rank != 1:
         return "did not come"
     try:
-        symm_mem.rendezvous(symm_mem.empty(4), dist.group.WORLD)
+        symm_mem.rendezvous(symm_mem.empty(4), world_group())
     except RuntimeError as error:
         return str(error)
     return "none"
@@ -274,21 +276,22 @@ def interface(rank: int, size: int) -> dict[str, Any]:
     import torch.distributed._symmetric_memory as symm_mem
     from torch._C._distributed_c10d import _SymmetricMemory
 
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     before = symmetric.ACTIVITY.peer_accesses()
     buffer = symm_mem.empty(6, 4, dtype=torch.int32, device=torch.device("cpu"))
-    handle = symm_mem.rendezvous(buffer, dist.group.WORLD)
+    handle = symm_mem.rendezvous(buffer, world_group())
     untouched = symmetric.ACTIVITY.peer_accesses() - before
     handle.get_buffer(rank, (24,), torch.int32)
     own = symmetric.ACTIVITY.peer_accesses() - before
     handle.get_buffer(1 - rank, (24,), torch.int32)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        stranger = symm_mem.rendezvous(torch.empty(4), dist.group.WORLD)
+        stranger = symm_mem.rendezvous(torch.empty(4), world_group())
     part = handle.get_buffer(rank, (2, 4), torch.int32, 16)
     buffer[4:].fill_(7)
-    workspace = symm_mem.get_symm_mem_workspace(dist.group.WORLD.group_name, 1000)
+    name = world_group().group_name
+    workspace = symm_mem.get_symm_mem_workspace(name, 1000)
     direct = _SymmetricMemory.empty_strided_p2p((3, 2), (1, 3), torch.float16, torch.device("cpu"), "0")
     try:
         handle.get_buffer(1 - rank, (25,), torch.int32)
@@ -296,9 +299,9 @@ def interface(rank: int, size: int) -> dict[str, Any]:
     except RuntimeError as error:
         beyond = str(error)
     return {
-        "same": symm_mem.rendezvous(buffer[2:].view(-1)[3:], dist.group.WORLD) is handle,
+        "same": symm_mem.rendezvous(buffer[2:].view(-1)[3:], world_group()) is handle,
         "is": (symm_mem.is_symm_mem_tensor(buffer.view(-1)), symm_mem.is_symm_mem_tensor(torch.empty(3))),
-        "isinstance": isinstance(handle, symm_mem._SymmetricMemory) and _SymmetricMemory is symm_mem._SymmetricMemory,
+        "isinstance": isinstance(handle, _SymmetricMemory) and vars(symm_mem)["_SymmetricMemory"] is _SymmetricMemory,
         "fresh": bool((buffer[:4] == 0).all()),
         "part": part.flatten().tolist(),
         "pointer": handle.buffer_ptrs[rank] == buffer.data_ptr(),
@@ -309,13 +312,17 @@ def interface(rank: int, size: int) -> dict[str, Any]:
         ),
         "workspace": (
             workspace.buffer_size,
-            symm_mem.get_symm_mem_workspace("0", 10) is workspace,
-            symm_mem.get_symm_mem_workspace("0", 5000).buffer_size,
+            symm_mem.get_symm_mem_workspace(name, 10) is workspace,
+            symm_mem.get_symm_mem_workspace(name, 5000).buffer_size,
         ),
         "strides": direct.stride(),
-        "empty": symm_mem.rendezvous(symm_mem.empty(0, 3), dist.group.WORLD).buffer_size,
+        "empty": symm_mem.rendezvous(symm_mem.empty(0, 3), world_group()).buffer_size,
         "beyond": beyond,
-        "facts": (handle.multicast_ptr, handle.has_multicast_support(), symm_mem.is_nvshmem_available()),
+        "facts": (
+            handle.multicast_ptr,
+            handle.has_multicast_support(DeviceType.CPU, 0),
+            symm_mem.is_nvshmem_available(),
+        ),
         "pad": (
             handle.signal_pad_size,
             symm_mem.get_signal_pad_size(),
@@ -341,10 +348,11 @@ def test_the_interface_of_torch(ranks: Callable[[int], World]) -> None:
 def poisoned(rank: int, size: int) -> dict[str, Any]:
     import torch.distributed._symmetric_memory as symm_mem
 
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     floats, flags = symm_mem.empty(10, dtype=torch.bfloat16), symm_mem.empty(10, dtype=torch.int32)
-    handle, others = symm_mem.rendezvous(floats, "0"), symm_mem.rendezvous(flags, "0")
+    name = world_group().group_name
+    handle, others = symm_mem.rendezvous(floats, name), symm_mem.rendezvous(flags, name)
     floats.fill_(1), flags.fill_(3)
     handle.put_signal(1 - rank)
     handle.barrier(channel=1)

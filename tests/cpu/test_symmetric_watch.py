@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from pkb.rank import symmetric_watch
+from pkb.rank.symmetric import watch as symmetric_watch
 
 
 def fake_module(*, closed: bool = False) -> Any:

@@ -7,6 +7,7 @@ import os
 from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,16 +15,29 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkb.rank.trees import DTYPES, MAX_DEPTH, MAX_NODES, BadTree, as_bytes, describe, digest, pack, unpack
+from pkb.rank.trees import DTYPES, BadTree, as_bytes, describe, digest, pack, unpack
+from pkb.types.protocol.codec import Malformed, decode, encode
+from pkb.types.protocol.limits import MAX_DEPTH, MAX_NAME, MAX_NODES
+from pkb.types.protocol.replies import OutputReply
+from pkb.types.protocol.trees import (
+    DictNode,
+    LinearNode,
+    ListNode,
+    Node,
+    SparseNode,
+    TensorNode,
+    TupleNode,
+    tensor_nodes,
+)
 
 CPU = torch.device("cpu")
 
 
 def round_trip(tree: Any) -> Any:
-    """Through JSON, as between two processes."""
+    """Through the channel's bytes, as between two processes."""
     description, fd = pack(tree)
     try:
-        return unpack(json.loads(json.dumps(description)), fd, device=CPU)
+        return unpack(decode(encode(OutputReply(0, description)), (OutputReply,)).tree, fd, device=CPU)
     finally:
         os.close(fd)
 
@@ -104,7 +118,7 @@ leaves = st.one_of(
     st.booleans(),
     st.integers(-(2**60), 2**60),
     st.floats(allow_nan=False),
-    st.text(max_size=5),
+    st.text(max_size=5).filter(str.isprintable),
     st.builds(
         lambda name, shape: random_bits(DTYPES[name], *shape),
         st.sampled_from(sorted(DTYPES)),
@@ -155,7 +169,7 @@ def test_what_may_not_travel_is_refused(item: Any) -> None:
 
 
 @contextmanager
-def packed(tree: Any) -> Iterator[tuple[dict[str, Any], int]]:
+def packed(tree: Any) -> Iterator[tuple[Node, int]]:
     description, fd = pack(tree)
     try:
         yield description, fd
@@ -163,93 +177,113 @@ def packed(tree: Any) -> Iterator[tuple[dict[str, Any], int]]:
         os.close(fd)
 
 
-def tensor_node(**changes: Any) -> dict[str, Any]:
+def tensor_node(**changes: Any) -> TensorNode:
     """Of a float32 tensor of shape (4, 4) at the start of a file of 64 bytes."""
-    return {"is": "tensor", "dtype": "float32", "shape": [4, 4], "offset": 0, "bytes": 64} | changes
+    return replace(TensorNode("float32", (4, 4), 0, 64), **changes)
 
 
-HOSTILE: dict[str, Any] = {
-    "negative extent": tensor_node(shape=[-4, -4]),
-    "one negative extent": tensor_node(shape=[-1, 16]),
-    "negative offset": tensor_node(offset=-64),
-    "negative bytes": tensor_node(shape=[0], bytes=-4),
-    "offset past the end": tensor_node(offset=64),
-    "one byte past the end": tensor_node(offset=1),
-    "huge offset": tensor_node(offset=2**70),
-    "huge extent": tensor_node(shape=[2**40], bytes=2**42),
-    "overflowing extents": tensor_node(shape=[2**32, 2**32, 2**32], bytes=0),
-    "more bytes than elements": tensor_node(shape=[4, 3]),
-    "fewer bytes than elements": tensor_node(bytes=60),
-    "wrong element size": tensor_node(dtype="float64"),
-    "unknown dtype": tensor_node(dtype="float31"),
-    "dtype of another type": tensor_node(dtype=["float32"]),
-    "no shape": {k: v for k, v in tensor_node().items() if k != "shape"},
-    "no offset": {k: v for k, v in tensor_node().items() if k != "offset"},
-    "shape is a number": tensor_node(shape=16),
-    "extent is text": tensor_node(shape=["4", "4"]),
-    "extent is a fraction": tensor_node(shape=[4.0, 4.0]),
-    "offset is text": tensor_node(offset="0"),
-    "bytes is a fraction": tensor_node(bytes=64.0),
+def raw(**changes: Any) -> dict[str, Any]:
+    """The same as it travels."""
+    return {"is": "TensorNode", "dtype": "float32", "shape": [4, 4], "offset": 0, "size": 64} | changes
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: value for key, value in raw().items() if key != name}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    node: dict[str, Any] = {"is": "ListNode", "items": []}
+    for _ in range(levels - 1):
+        node = {"is": "ListNode", "items": [node]}
+    return node
+
+
+VALUE = {"is": "ValueNode", "value": 0}
+MALFORMED: dict[str, Any] = {
+    "negative extent": raw(shape=[-4, -4]),
+    "one negative extent": raw(shape=[-1, 16]),
+    "negative offset": raw(offset=-64),
+    "negative bytes": raw(shape=[0], size=-4),
+    "huge offset": raw(offset=2**70),
+    "overflowing extents": raw(shape=[2**32, 2**32, 2**32], size=0),
+    "unknown dtype": raw(dtype="float31"),
+    "dtype of another type": raw(dtype=["float32"]),
+    "no shape": without("shape"),
+    "no offset": without("offset"),
+    "shape is a number": raw(shape=16),
+    "more dimensions than torch has": raw(shape=[1] * 65, size=4),
+    "extent is text": raw(shape=["4", "4"]),
+    "extent is a fraction": raw(shape=[4.0, 4.0]),
+    "offset is text": raw(offset="0"),
+    "bytes is a fraction": raw(size=64.0),
+    "one member more": raw(more=1),
     "no kind": {},
     "unknown kind": {"is": "object"},
-    "kind of another type": {"is": ["tensor"]},
-    "group where there is none": {"is": "group", "axis": "world"},
-    "sparse, which no output is": {"is": "sparse", "shape": [2], "coalesced": True, "items": []},
+    "kind of another type": {"is": ["TensorNode"]},
     "list": [],
     "None": None,
-    "text": "tensor",
-    "a bad one inside": {"is": "list", "items": [tensor_node(), {"is": "dict", "keys": ["a"], "items": [7]}]},
+    "text": "TensorNode",
+    "a bad one inside": {"is": "ListNode", "items": [raw(), {"is": "DictNode", "keys": ["a"], "items": [7]}]},
+    "extent beyond 64 bits beside zero": raw(shape=[0, 2**70], size=0),
+    "items is a number": {"is": "ListNode", "items": 7},
+    "keys is a number": {"is": "DictNode", "keys": 7, "items": []},
+    "more keys than items": {"is": "DictNode", "keys": ["a", "b"], "items": [raw()]},
+    "a key that is a list": {"is": "DictNode", "keys": [[]], "items": [raw()]},
+    "a long key": {"is": "DictNode", "keys": ["k" * (MAX_NAME + 1)], "items": [raw()]},
+    "a layer without weights": {"is": "LinearNode", "items": []},
+    "a layer of a text": {"is": "LinearNode", "weight": {"is": "ValueNode", "value": "x"}, "bias": None},
+    "too many parts": {"is": "ListNode", "items": [VALUE] * MAX_NODES},
+    "too many parts in all": {"is": "ListNode", "items": [{"is": "ListNode", "items": [VALUE] * 100}] * 100},
+    "one level too deep": nested(MAX_DEPTH + 1),
+    "deep": nested(300),
 }
-ESCAPES: dict[str, Any] = {
-    "extent beyond 64 bits beside zero": tensor_node(shape=[0, 2**70], bytes=0),
-    "extents whose product overflows beside zero": tensor_node(shape=[0, 2**62, 2**62], bytes=0),
-    "items is a number": {"is": "list", "items": 7},
-    "keys is a number": {"is": "dict", "keys": 7, "items": []},
-    "more keys than items": {"is": "dict", "keys": ["a", "b"], "items": [tensor_node()]},
-    "a key that is a list": {"is": "dict", "keys": [[]], "items": [tensor_node()]},
-    "a layer without weights": {"is": "linear", "items": []},
-    "a layer of a text": {"is": "linear", "items": [{"is": "value", "value": "x"}, {"is": "value", "value": None}]},
-}
-NESTED: dict[str, Any] = {"is": "list", "items": []}
-for _ in range(MAX_DEPTH + 1):
-    NESTED = {"is": "list", "items": [NESTED]}
-ESCAPES["deep"] = NESTED
 
 
-def refuse(node: Any) -> None:
+@pytest.mark.parametrize("node", MALFORMED.values(), ids=MALFORMED.keys())
+def test_hostile_descriptions_do_not_get_past_the_codec(node: Any) -> None:
+    body = json.dumps({"is": "OutputReply", "slot": 0, "tree": node}).encode()
+    with pytest.raises(Malformed):
+        decode(body, (OutputReply,))
+
+
+def test_the_deepest_and_the_widest_tree_are_read() -> None:
+    for node in (nested(MAX_DEPTH), {"is": "ListNode", "items": [VALUE] * (MAX_NODES - 1)}):
+        body = json.dumps({"is": "OutputReply", "slot": 0, "tree": node}).encode()
+        assert json.loads(encode(decode(body, (OutputReply,))))["tree"] == node, "and do not grow when relayed"
+
+
+def test_what_is_too_large_to_travel_is_refused_where_it_is_packed() -> None:
+    deep: Any = []
+    for _ in range(MAX_DEPTH):
+        deep = [deep]
+    for tree in (deep, [0] * MAX_NODES, {"k" * (MAX_NAME + 1): 0}, ["x" * 5000], [1 << 70], ["\ud800"]):
+        with pytest.raises(BadTree):
+            pack(tree)
+
+
+LIES: dict[str, Node] = {
+    "offset past the end": tensor_node(offset=64),
+    "one byte past the end": tensor_node(offset=1),
+    "huge extent": tensor_node(shape=(2**40,), size=2**42),
+    "more bytes than elements": tensor_node(shape=(4, 3)),
+    "fewer bytes than elements": tensor_node(size=60),
+    "wrong element size": tensor_node(dtype="float64"),
+    "sparse, which no output is": SparseNode((2,), True, tensor_node(), tensor_node()),
+    "a layer, which no output is": LinearNode(tensor_node(), None),
+    "one of them inside": TupleNode((tensor_node(), DictNode(("a",), (tensor_node(offset=1),)))),
+}
+
+
+@pytest.mark.parametrize("node", LIES.values(), ids=LIES.keys())
+def test_descriptions_that_do_not_fit_the_file_are_refused(node: Node) -> None:
     with packed(torch.ones(4, 4)) as (_, fd), pytest.raises(BadTree):
         unpack(node, fd, device=CPU)
-
-
-@pytest.mark.parametrize("node", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_descriptions_are_refused(node: Any) -> None:
-    refuse(node)
-
-
-@pytest.mark.parametrize("node", ESCAPES.values(), ids=ESCAPES.keys())
-def test_these_too(node: Any) -> None:
-    """Today the oracle dies of them or not depending on what it checked before; the reader itself should refuse."""
-    refuse(node)
-
-
-def test_how_deep_a_tree_may_be_does_not_depend_on_the_interpreter() -> None:
-    tree: Any = torch.ones(2)
-    for _ in range(MAX_DEPTH):
-        tree = [tree]
-    with packed(tree) as (description, fd):
-        assert describe(unpack(description, fd, device=CPU))[0] == description
-    with pytest.raises(BadTree, match=f"more than {MAX_DEPTH} deep"):
-        describe([tree])
-
-
-def test_a_description_of_a_million_nodes_is_refused() -> None:
-    refuse({"is": "list", "items": [{"is": "value", "value": 0}] * (MAX_NODES + 1)})
 
 
 def test_overlapping_tensors_are_read_into_memory_of_their_own() -> None:
     """Nothing forbids naming the same bytes twice; it must not make two outputs one tensor on the oracle."""
     with packed(torch.arange(16, dtype=torch.float32)) as (_, fd):
-        node = {"is": "list", "items": [tensor_node(), tensor_node(shape=[8], offset=32, bytes=32)]}
+        node = ListNode((tensor_node(), tensor_node(shape=(8,), offset=32, size=32)))
         whole, half = unpack(node, fd, device=CPU)
         whole.zero_()
         assert half.tolist() == [8, 9, 10, 11, 12, 13, 14, 15]
@@ -258,7 +292,7 @@ def test_overlapping_tensors_are_read_into_memory_of_their_own() -> None:
 def test_an_odd_offset_is_only_unusual() -> None:
     """Bytes are copied before they are viewed, so no offset can make a misaligned tensor."""
     with packed(torch.arange(64, dtype=torch.uint8)) as (_, fd):
-        node = tensor_node(shape=[3], dtype="float64", offset=5, bytes=24)
+        node = tensor_node(shape=(3,), dtype="float64", offset=5, size=24)
         assert unpack(node, fd, device=CPU).shape == (3,)
 
 
@@ -321,14 +355,15 @@ scalars = st.none() | st.booleans() | st.integers(-10, 2**40) | st.floats(allow_
 
 @given(
     st.dictionaries(
-        st.sampled_from(["is", "dtype", "shape", "offset", "bytes"]),
-        scalars | st.lists(scalars, max_size=4) | st.sampled_from(["tensor", "list", "dict", "value", "float32"]),
+        st.sampled_from(["is", "dtype", "shape", "offset", "size"]),
+        scalars | st.lists(scalars, max_size=4) | st.sampled_from(["TensorNode", "ListNode", "ValueNode", "float32"]),
     )
 )
 @settings(max_examples=300, deadline=None)
 def test_random_changes_to_a_tensor_node(changes: dict[str, Any]) -> None:
-    with packed(torch.ones(4, 4)) as (_, fd), suppress(BadTree):
-        unpack(tensor_node(**changes), fd, device=CPU)
+    body = json.dumps({"is": "OutputReply", "slot": 0, "tree": raw(**changes)}).encode()
+    with packed(torch.ones(4, 4)) as (_, fd), suppress(BadTree, Malformed):
+        unpack(decode(body, (OutputReply,)).tree, fd, device=CPU)
 
 
 # -- digest -----------------------------------------------------------------------------------------------------------
@@ -361,7 +396,7 @@ def test_the_digest_is_of_values_in_order_not_of_memory() -> None:
     assert digest(base.t()) == digest(base.t().contiguous())
     assert digest(base.t()) != digest(base)
     assert digest([base, base.t()]) == digest(base) + digest(base.t())
-    assert digest({"a": 1, "b": "text"}) == []
+    assert digest({"a": 1, "b": "text"}) == ()
 
 
 def test_signs_of_zero_and_payloads_of_nan_count() -> None:
@@ -385,8 +420,7 @@ def test_descriptions_count_every_tensor_once_and_in_order() -> None:
     first, second = torch.ones(3), torch.zeros(100)
     description, tensors = describe([first, {"x": second, "again": first}])
     assert [tensor is other for tensor, other in zip(tensors, (first, second, first), strict=True)] == [True] * 3
-    offsets = [description["items"][0]["offset"], *(item["offset"] for item in description["items"][1]["items"])]
-    assert offsets == [0, 64, 64 + 448]
+    assert [node.offset for node in tensor_nodes(description)] == [0, 64, 64 + 448]
 
 
 def test_nothing_stays_mapped_without_the_garbage_collector() -> None:
@@ -401,7 +435,7 @@ def test_nothing_stays_mapped_without_the_garbage_collector() -> None:
         before = mappings()
         kept = unpack(description, fd, device=CPU)
         with suppress(BadTree):
-            unpack(description | {"items": [{"is": "tensor"}]}, fd, device=CPU)
+            unpack(tensor_node(offset=1 << 40), fd, device=CPU)
         assert mappings() == before == 0
         assert same(kept["a"], torch.ones(1 << 16))
     finally:

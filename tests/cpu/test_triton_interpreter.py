@@ -45,10 +45,12 @@ def run(folder: Path, mend: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_bfloat16_is_computed_as_on_a_gpu(tmp_path: Path) -> None:
-    done = run(tmp_path, "from pkb.rank.triton_interpreter import mend_bfloat16; mend_bfloat16(); mend_bfloat16()")
+    done = run(
+        tmp_path, "from pkb.rank.emulate.triton_interpreter import mend_bfloat16; mend_bfloat16(); mend_bfloat16()"
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_the_mending_is_still_needed(tmp_path: Path) -> None:
-    """When this fails, Triton does it itself, and `rank/triton_interpreter.py` can go."""
+    """When this fails, Triton does it itself, and `rank/emulate/triton_interpreter.py` can go."""
     assert "AssertionError" in run(tmp_path, "").stderr

@@ -20,7 +20,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 GRACE_S = 3.0
 """How long the other ranks may go on once one has failed: by then they wait for it in a collective."""
@@ -36,6 +39,14 @@ class RankError(Exception):
         self.failures = failures
         text = "; ".join(f"rank {rank}: {failure}" for rank, failure in sorted(failures.items()))
         super().__init__(f"{text}\n{details}" if details else text)
+
+
+def world_group() -> "ProcessGroup":
+    """The group of all ranks, which is there in every call of a rank."""
+    import torch.distributed as dist
+
+    assert dist.group.WORLD is not None
+    return dist.group.WORLD
 
 
 def _serve(rank: int, size: int, store: str, pipe: Connection) -> None:

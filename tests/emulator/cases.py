@@ -16,8 +16,8 @@ from pkb.problems import get
 from pkb.problems.base import DTYPES, Problem
 from pkb.problems.compare import Context
 from pkb.problems.draw import Draw, GroupRef
+from pkb.rank.comparison.truth import compare_trees, widen
 from pkb.rank.trees import describe
-from pkb.rank.truth import compare_trees, widen
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
 Edits = Sequence[tuple[str, str]]
@@ -65,7 +65,7 @@ def run_case(rank: int, size: int, case: Case, build: str, symmetric: str, limit
     torch.set_num_threads(1)
     # Memory of torch.empty is NaN: what a kernel leaves out shows. (The public function imports a compiler, 1.6 s a rank.)
     torch._C._set_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     emulator = Emulator(Path(build), resident=case.resident, edits=case.header_edits)
     emulator.runtime.emu_configure(case.seed * 1009 + rank * 101, limit_s)
     path = next(SOLUTIONS.glob(f"{case.problem:02d}_*_cuda.py"))
@@ -146,7 +146,7 @@ def _compare(problem: Problem, case: Case, draws: list[Draw], results: list[Any]
                 upstream=False,
                 others={},
             )
-            if not verdict["ok"]:
+            if not verdict.ok:
                 found = str(verdict)
         if case.same_bits:
             mine = torch.cat([_bits(tensor) for tensor in describe(result)[1]])

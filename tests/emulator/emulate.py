@@ -191,7 +191,7 @@ def load_solution(
     global _installed
     import torch.distributed._symmetric_memory as torch_symmetric
 
-    from pkb.rank import symmetric
+    from pkb.rank.symmetric import memory as symmetric
 
     if not _installed:
         symmetric.install(symmetric_folder, timeout_s=60)
@@ -200,7 +200,7 @@ def load_solution(
         if name.startswith("pkb.kit."):
             for kept in KEPT & vars(part).keys():
                 vars(part)[kept].clear()
-    real = getattr(torch_symmetric.rendezvous, "real", torch_symmetric.rendezvous)
+    real: Any = getattr(torch_symmetric.rendezvous, "real", torch_symmetric.rendezvous)
     count = 0
 
     def rendezvous(tensor: torch.Tensor, group: Any = None) -> Any:
@@ -215,7 +215,8 @@ def load_solution(
     rendezvous.real = real  # type: ignore[attr-defined]
     torch_symmetric.rendezvous = rendezvous
     pkb.kit.compile = emulator.compile  # type: ignore[assignment]
-    torch.cuda.get_device_properties = lambda device=None: types.SimpleNamespace(multi_processor_count=2)
+    cuda: Any = torch.cuda
+    cuda.get_device_properties = lambda device=None: types.SimpleNamespace(multi_processor_count=2)
     module = types.ModuleType("candidate")
     exec(compile(text, f"solution in process {os.getpid()}", "exec"), module.__dict__)
     return module

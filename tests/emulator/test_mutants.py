@@ -26,6 +26,8 @@ COPIES = {"pkb_mma.cuh": [("      wait_async<STAGES - 2>();\n", "      wait_asyn
 SMALL = {"THREADS": 32, "LEAST_BYTES": 64}
 TURN, CHUNK = {**SMALL, "TURN_BYTES": 512}, {**SMALL, "CHUNK_BYTES": 512}
 SHOTS = {**TURN, "ONE_SHOT_BYTES": 2000}
+WIDE_CHUNK, PIECE = {"THREADS": 64, "CHUNK_BYTES": 200}, {"THREADS": 64, "PIECE_BYTES": 128}
+ALL_WORK, ALL_PAIRS = {"SMALL_WORK": 0}, {"MANY_PAIR_PIXELS": 0}
 FUSED, PUSHED = {"FUSED_FLOPS": ALWAYS}, {"FUSED_FLOPS": NEVER, "PUSH_FLOPS": ALWAYS}
 PULLED = {"FUSED_FLOPS": NEVER, "PUSH_FLOPS": NEVER}
 NO_WAIT = (("  await_all(counts, rank, world, 0, base + 1);\n", ""),)
@@ -55,48 +57,50 @@ def mutant(
     edits: Edits = (),
     quick: bool = False,
     calls: int = 24,
-    **constants: int,
+    constants: Mapping[str, int] | None = None,
 ) -> Mutant:
     case = Case(
-        problem, world, sizes, calls=calls, constants=constants, edits=edits, header_edits=headers or {}, late=0.6
+        problem, world, sizes, calls=calls, constants=constants or {}, edits=edits, header_edits=headers or {}, late=0.6
     )
     return Mutant(fault, case, quick)
 
 
 MUTANTS = [
-    mutant("no await", 1, headers=AWAIT, **SHOTS),
-    mutant("one slot", 1, headers=ONE_SLOT, **SHOTS),
-    mutant("no await", 2, headers=AWAIT, **CHUNK),
-    mutant("announces too early", 2, headers=TOO_EARLY, **CHUNK),
-    mutant("no await", 3, headers=AWAIT, **CHUNK),
-    mutant("one slot", 3, headers=ONE_SLOT, **CHUNK),
-    mutant("no await", 4, headers=AWAIT, **SHOTS),
-    mutant("one thread waits", 4, headers=UNMET, **SHOTS),
-    mutant("no await", 5, headers=AWAIT, quick=True, **CHUNK),
-    mutant("no announce", 5, headers=ANNOUNCE, calls=2, **CHUNK),
-    mutant("announces too early", 6, headers=TOO_EARLY, quick=True, **CHUNK),
-    mutant("one slot", 6, headers=ONE_SLOT, **CHUNK),
-    mutant("no await", 7, headers=AWAIT, **TURN),
-    mutant("one slot", 7, headers=ONE_SLOT, **TURN),
-    mutant("one slot", 8, headers=ONE_SLOT, quick=True, **TURN),
-    mutant("no announce", 8, headers=ANNOUNCE, calls=2, quick=True, **TURN),
-    mutant("no wait for products", 13, sizes=SQUARES, edits=NO_WAIT, **PULLED),
-    mutant("no wait for parts", 13, sizes=SQUARES, edits=NO_FIRST_WAIT, **FUSED),
-    mutant("no wait for sums", 13, sizes=SQUARES, edits=NO_SECOND_WAIT, **FUSED),
-    mutant("operands not waited for", 13, world=2, sizes=(product(64, 64, 128),), headers=COPIES, calls=2, **FUSED),
-    mutant("no await", 16, sizes=(product(66, 64, 72),), headers=AWAIT, **FUSED),
-    mutant("no wait for products", 16, sizes=("tiny",), edits=NO_WAIT, **PUSHED),
-    mutant("no await", 17, sizes=("tiny",), headers=AWAIT, THREADS=64, CHUNK_BYTES=200),
-    mutant("announces too early", 17, sizes=("tiny",), headers=TOO_EARLY, THREADS=64, CHUNK_BYTES=200),
-    mutant("no await", 45, sizes=(rows(52, 64),), headers=AWAIT, THREADS=64, PIECE_BYTES=128),
-    mutant("one thread waits", 45, sizes=(rows(52, 64),), headers=UNMET, THREADS=64, PIECE_BYTES=128),
+    mutant("no await", 1, headers=AWAIT, constants=SHOTS),
+    mutant("one slot", 1, headers=ONE_SLOT, constants=SHOTS),
+    mutant("no await", 2, headers=AWAIT, constants=CHUNK),
+    mutant("announces too early", 2, headers=TOO_EARLY, constants=CHUNK),
+    mutant("no await", 3, headers=AWAIT, constants=CHUNK),
+    mutant("one slot", 3, headers=ONE_SLOT, constants=CHUNK),
+    mutant("no await", 4, headers=AWAIT, constants=SHOTS),
+    mutant("one thread waits", 4, headers=UNMET, constants=SHOTS),
+    mutant("no await", 5, headers=AWAIT, quick=True, constants=CHUNK),
+    mutant("no announce", 5, headers=ANNOUNCE, calls=2, constants=CHUNK),
+    mutant("announces too early", 6, headers=TOO_EARLY, quick=True, constants=CHUNK),
+    mutant("one slot", 6, headers=ONE_SLOT, constants=CHUNK),
+    mutant("no await", 7, headers=AWAIT, constants=TURN),
+    mutant("one slot", 7, headers=ONE_SLOT, constants=TURN),
+    mutant("one slot", 8, headers=ONE_SLOT, quick=True, constants=TURN),
+    mutant("no announce", 8, headers=ANNOUNCE, calls=2, quick=True, constants=TURN),
+    mutant("no wait for products", 13, sizes=SQUARES, edits=NO_WAIT, constants=PULLED),
+    mutant("no wait for parts", 13, sizes=SQUARES, edits=NO_FIRST_WAIT, constants=FUSED),
+    mutant("no wait for sums", 13, sizes=SQUARES, edits=NO_SECOND_WAIT, constants=FUSED),
+    mutant(
+        "operands not waited for", 13, world=2, sizes=(product(64, 64, 128),), headers=COPIES, calls=2, constants=FUSED
+    ),
+    mutant("no await", 16, sizes=(product(66, 64, 72),), headers=AWAIT, constants=FUSED),
+    mutant("no wait for products", 16, sizes=("tiny",), edits=NO_WAIT, constants=PUSHED),
+    mutant("no await", 17, sizes=("tiny",), headers=AWAIT, constants=WIDE_CHUNK),
+    mutant("announces too early", 17, sizes=("tiny",), headers=TOO_EARLY, constants=WIDE_CHUNK),
+    mutant("no await", 45, sizes=(rows(52, 64),), headers=AWAIT, constants=PIECE),
+    mutant("one thread waits", 45, sizes=(rows(52, 64),), headers=UNMET, constants=PIECE),
     mutant("no await", 54, sizes=("tiny",), headers=AWAIT),
-    mutant("no wait for what is published", 54, sizes=(heads(2, 21, 3, 8),), edits=UNPUBLISHED, SMALL_WORK=0),
-    mutant("overwritten too early", 54, sizes=(heads(2, 21, 3, 8),), edits=OVERWRITTEN, SMALL_WORK=0),
+    mutant("no wait for what is published", 54, sizes=(heads(2, 21, 3, 8),), edits=UNPUBLISHED, constants=ALL_WORK),
+    mutant("overwritten too early", 54, sizes=(heads(2, 21, 3, 8),), edits=OVERWRITTEN, constants=ALL_WORK),
     mutant("no wait for peers", 72, sizes=("tiny",), headers=FINISH),
     mutant("no wait for other blocks", 72, sizes=("odd",), headers=NOT_LAST),
-    mutant("no wait for peers", 81, sizes=("odd",), headers=FINISH, quick=True, MANY_PAIR_PIXELS=0),
-    mutant("no wait for other blocks", 81, sizes=("odd",), headers=NOT_LAST, MANY_PAIR_PIXELS=0),
+    mutant("no wait for peers", 81, sizes=("odd",), headers=FINISH, quick=True, constants=ALL_PAIRS),
+    mutant("no wait for other blocks", 81, sizes=("odd",), headers=NOT_LAST, constants=ALL_PAIRS),
     mutant("no wait for peers", 82, sizes=("odd",), headers=FINISH),
     mutant("no wait for other blocks", 82, sizes=("odd",), headers=NOT_LAST),
 ]

@@ -3,9 +3,9 @@
 import pytest
 
 from pkb.generate.prompt_examples import EXAMPLES, Example, examples
-from pkb.judge.pipeline import evaluate
+from pkb.judge.session import evaluate
+from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.plan import plan
 from pkb.types.verdict import Communication, Verdict
 
 pytestmark = pytest.mark.gpu
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
     ids=lambda item: f"{item.backend}-{item.stem}",
 )
 def test_examples_are_judged_on_a_gpu(example: Example) -> None:
-    job = Job(example.path, str(example.problem_id), "virtual", 4, "paper", "bf16", plan("quick"), timing=False)
+    job = Job(example.path, Case(str(example.problem_id), "virtual", 4, "paper", "bf16", "quick"), timing=False)
     found = evaluate(job)
     assert found.verdict is Verdict.CORRECT, found.detail
     assert found.communication is Communication.CUSTOM

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pkb import kit
-from pkb.rank.probe_links import BULK_CHUNK, BULK_STAGES
+from pkb.rank.probe.links import BULK_CHUNK, BULK_STAGES
 
 pytestmark = pytest.mark.gpu
 
@@ -19,7 +19,7 @@ GUARD = 0x5A
 
 @pytest.fixture(scope="module")
 def kernels() -> Any:
-    source = Path(__file__).parents[2] / "src" / "pkb" / "rank" / "probe.cu"
+    source = Path(__file__).parents[2] / "src" / "pkb" / "rank" / "probe" / "probe.cu"
     return kit.compile(source.read_text(), name="probe")
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from pkb.cli.panel import profile_words
-from pkb.judge.pipeline import evaluate
-from pkb.judge.profile import CALLS, read_claim
-from pkb.judge.roles import base_name
+from pkb.judge.profile.calls import CALLS, records_of
+from pkb.judge.profile.roles import base_name
+from pkb.judge.session import evaluate
 from pkb.rank.profile import device_events, pack_records
+from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.plan import plan
 from pkb.types.profile import SideProfile
 from pkb.types.verdict import Communication, Evaluation, Verdict
 
@@ -28,7 +28,7 @@ STAGE_LIMIT_S = 5.0
 
 @cache
 def judged(path: Path, problem: str, ranks: int = 2) -> Evaluation:
-    evaluation = evaluate(Job(path, problem, "virtual", ranks, "tiny", "bf16", plan("quick"), call_limit_s=60.0))
+    evaluation = evaluate(Job(path, Case(problem, "virtual", ranks, "tiny", "bf16", "quick"), call_limit_s=60.0))
     assert evaluation.verdict is Verdict.CORRECT, evaluation.detail
     print(f"\n{path.name}: {[check for check in evaluation.checks if 'profil' in check]} {evaluation.stage_seconds}")
     if evaluation.profile is not None:
@@ -64,18 +64,19 @@ def test_records_of_known_work() -> None:
         torch.mm(a, a)
         b.copy_(a)
         torch.cuda.synchronize()
-    claim = read_claim({"activity": pack_records(events)}, rank=0)
-    assert claim.left_out == 0
-    assert [base_name(record.name) for record in claim.records].count("spin_kernel") == 1, claim.records
-    copies = [record for record in claim.records if record.kind == "memcpy"]
+    activity = pack_records(events)
+    assert activity.left_out == 0
+    records = records_of(activity)
+    assert [base_name(record.name) for record in records].count("spin_kernel") == 1, records
+    copies = [record for record in records if record.kind == "memcpy"]
     assert len(copies) == 1
     assert copies[0].name.startswith("Memcpy DtoD")
     assert copies[0].bytes in (None, a.numel() * 4)
-    assert {record.kind for record in claim.records} == {"kernel", "memcpy"}
-    starts = [record.start_ns for record in claim.records]
+    assert {record.kind for record in records} == {"kernel", "memcpy"}
+    starts = [record.start_ns for record in records]
     assert starts == sorted(starts)
     assert starts[0] == 0
-    assert claim.records[0].duration_ns > 10_000, "a spin of 100,000 cycles takes some 50 us"
+    assert records[0].duration_ns > 10_000, "a spin of 100,000 cycles takes some 50 us"
 
 
 def test_a_product_and_a_kernel_of_its_own() -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pkb.judge.pipeline import evaluate
+from pkb.judge.session import evaluate
 from pkb.problems import get
+from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.plan import plan
 from pkb.types.verdict import Communication, Verdict
 
 pytestmark = pytest.mark.gpu
@@ -19,7 +19,7 @@ SOLUTIONS = sorted((Path(__file__).parents[2] / "solutions").glob("*.py"))
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 def test_it_is_correct(path: Path, size: str, ranks: int) -> None:
     problem = get(path.name.split("_", 1)[0])
-    job = Job(path, problem.stem, "virtual", ranks, size, problem.default_dtype, plan("quick"), timing=False)
+    job = Job(path, Case(problem.stem, "virtual", ranks, size, problem.default_dtype, "quick"), timing=False)
     found = evaluate(job)
     assert found.verdict is Verdict.CORRECT, found.detail
     assert found.communication is Communication.CUSTOM

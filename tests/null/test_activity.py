@@ -10,14 +10,16 @@ import pytest
 from pkb.candidates.paths import PathUse
 from pkb.candidates.source import parse
 from pkb.cli.panel import profile_words
-from pkb.judge import roles
-from pkb.judge.activity import Record, Unclear, analyse, common, length, split_calls, union
-from pkb.judge.decision import Decided
 from pkb.judge.hints import hints_for
-from pkb.judge.profile import MAX_NAME, MAX_RECORDS, read_claim
-from pkb.judge.roles import Expected, base_name, match_kernel, role_of
+from pkb.judge.profile import roles
+from pkb.judge.profile.activity import Record, Unclear, analyse, common, length, split_calls, union
+from pkb.judge.profile.calls import records_of
+from pkb.judge.profile.roles import Expected, base_name, match_kernel, role_of
 from pkb.types import profile as types
 from pkb.types.profile import Profile, Role, SideProfile
+from pkb.types.protocol.codec import Malformed, decode, encode
+from pkb.types.protocol.limits import MAX_KERNEL_NAMES, MAX_NAME, MAX_RECORDS
+from pkb.types.protocol.replies import Activity, BatchReport
 from pkb.types.verdict import Verdict
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -246,31 +248,37 @@ def test_a_kernel_whose_code_multiplies_matrices_is_fused() -> None:
 # -- what a hostile rank may send -----------------------------------------------------------------------------------------
 
 
-def claim(**changes: Any) -> dict[str, Any]:
-    return {"activity": {"names": ["a", "b"], "records": [[0, "kernel", 0, 5, 7, None]], "left_out": 0} | changes}
+def claim(**changes: Any) -> bytes:
+    """A rank's report of a batch with the profiler on, as it travels."""
+    activity = {"is": "Activity", "names": ["a", "b"], "records": [[0, "kernel", 0, 5, 7, None]], "left_out": 0}
+    report = BatchReport((), (), (), common_zero=True, activity=Activity())
+    return json.dumps(json.loads(encode(report)) | {"activity": activity | changes}).encode()
+
+
+def read(body: bytes) -> Activity:
+    found = decode(body, (BatchReport,)).activity
+    assert found is not None
+    return found
 
 
 def test_a_report_is_read() -> None:
-    got = read_claim(claim(records=[[1, "memcpy", 3, 5, 7, 64], [0, "kernel", 0, 5, 7, None]]), rank=0)
-    assert got.records == [Record("b", "memcpy", 3, 5, 7, 64), Record("a", "kernel", 0, 5, 7, None)]
+    got = read(claim(records=[[1, "memcpy", 3, 5, 7, 64], [0, "kernel", 0, 5, 7, None]]))
+    assert records_of(got) == [Record("b", "memcpy", 3, 5, 7, 64), Record("a", "kernel", 0, 5, 7, None)]
     assert got.left_out == 0
-    assert read_claim({}, rank=0) == ([], 0), "a rank without a GPU has none"
+    assert records_of(Activity()) == [], "a rank without a GPU has none"
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"names": "ab"}, {"names": [1]}, {"records": {}}, {"records": [5]}, {"records": [[0, "kernel", 0, 5, 7]]},
-        {"left_out": "many"}, {"left_out": True},
+        {"left_out": "many"}, {"left_out": True}, {"left_out": -9}, {"names": ["x" * (MAX_NAME + 1)]},
+        {"names": ["x"] * (MAX_KERNEL_NAMES + 1)}, {"records": [[0, "kernel", 0, 5, 7, None]] * (MAX_RECORDS + 1)},
     ],
 )  # fmt: skip
-def test_a_report_of_the_wrong_form_is_rejected(changes: dict[str, Any]) -> None:
-    with pytest.raises(Decided) as raised:
-        read_claim(claim(**changes), rank=3)
-    assert raised.value.verdict is Verdict.REJECTED
-    assert raised.value.evidence["failing_ranks"] == (3,)
-    with pytest.raises(Decided):
-        read_claim({"activity": [1]}, rank=3)
+def test_a_report_of_the_wrong_form_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(Malformed, match=r"\.activity"):
+        read(claim(**changes))
 
 
 @pytest.mark.parametrize(
@@ -279,20 +287,13 @@ def test_a_report_of_the_wrong_form_is_rejected(changes: dict[str, Any]) -> None
         [2, "kernel", 0, 5, 7, None], [-1, "kernel", 0, 5, 7, None], [0, "magic", 0, 5, 7, None],
         [0, ["kernel"], 0, 5, 7, None], [0, "kernel", -1, 5, 7, None], [0, "kernel", 0, 1 << 80, 7, None],
         [0, "kernel", 0.5, 5, 7, None], [0, "kernel", 0, True, 7, None], [0, "kernel", 0, 5, "7", None],
+        [0, "kernel", 0, 5, 7, -4],
     ],
 )  # fmt: skip
-def test_a_record_of_odd_values_is_left_out_and_counted(row: list[Any]) -> None:
-    got = read_claim(claim(records=[row, [0, "kernel", 0, 5, 7, -4]]), rank=0)
-    assert got.records == [Record("a", "kernel", 0, 5, 7, None)]
-    assert got.left_out == 1
-
-
-def test_floods_are_cut() -> None:
-    row = [0, "kernel", 0, 5, 7, None]
-    got = read_claim(claim(names=["x" * 10_000], records=[row] * (MAX_RECORDS + 50), left_out=-9), rank=0)
-    assert len(got.records) == MAX_RECORDS
-    assert got.left_out == 50
-    assert len(got.records[0].name) == MAX_NAME
+def test_a_record_of_odd_values_is_refused(row: list[Any]) -> None:
+    """What a profiler may get wrong by itself, the rank leaves out (`pack_records`); so nobody sends this by accident."""
+    with pytest.raises(Malformed, match=r"\.activity"):
+        read(claim(records=[row]))
 
 
 # -- what people read -----------------------------------------------------------------------------------------------------

@@ -25,11 +25,11 @@ def unpack_a_shape() -> None:
 
 
 def unpack_a_list() -> None:
-    _a, _b, _c = [1, 2]
+    _a, _b, _c = [1, 2]  # type: ignore[misc]
 
 
 def unbound() -> None:
-    print(later)  # noqa: F821
+    print(later)  # type: ignore[has-type,used-before-def]  # noqa: F821
     later = 1  # noqa: F841
 
 
@@ -66,27 +66,27 @@ SHAPE: dict[str, Callable[[], object]] = {
     "unpack": unpack_a_shape,
 }
 NAME: dict[str, Callable[[], object]] = {
-    "module attribute": lambda: torch.foo,
-    "tensor attribute": lambda: M.foo,
+    "module attribute": lambda: torch.foo,  # type: ignore[attr-defined]
+    "tensor attribute": lambda: M.foo,  # type: ignore[attr-defined]
     "operator": lambda: torch.ops.symm_mem.nonexistent(M),
     "overload": lambda: torch.ops.aten.add.Foo(M, M),
     "operator called wrongly": lambda: torch.ops.aten.add(M, M, M, M),
-    "keyword": lambda: torch.zeros(3, foo=1),
-    "keyword of a function": lambda: F.linear(M, M, biass=None),
-    "missing argument": lambda: F.linear(M),
-    "argument of another type": lambda: F.relu("x"),
-    "dtype as text": lambda: torch.zeros(3, dtype="float32"),
-    "not callable": lambda: M.shape(),
-    "own function": lambda: (lambda a, b: a)(1),
-    "too many": lambda: (lambda a: a)(1, 2),
-    "global name": lambda: an_undefined_name,  # noqa: F821
+    "keyword": lambda: torch.zeros(3, foo=1),  # type: ignore[call-overload]
+    "keyword of a function": lambda: F.linear(M, M, biass=None),  # type: ignore[call-arg]
+    "missing argument": lambda: F.linear(M),  # type: ignore[call-arg]
+    "argument of another type": lambda: F.relu("x"),  # type: ignore[arg-type]
+    "dtype as text": lambda: torch.zeros(3, dtype="float32"),  # type: ignore[call-overload]
+    "not callable": lambda: M.shape(),  # type: ignore[operator]
+    "own function": lambda: (lambda a, b: a)(1),  # type: ignore[call-arg]
+    "too many": lambda: (lambda a: a)(1, 2),  # type: ignore[call-arg]
+    "global name": lambda: an_undefined_name,  # type: ignore[name-defined]  # noqa: F821
     "local name": unbound,
     "module": lambda: __import__("a_module_that_nobody_has"),
     "name in a module": lambda: exec("from torch.distributed import all_reduce_but_faster"),
 }
 RUNTIME: dict[str, Callable[[], object]] = {
     "dtype": lambda: M @ torch.zeros(4, 3, dtype=torch.float64),
-    "operand": lambda: M - "x",
+    "operand": lambda: M - "x",  # type: ignore[operator]
     "index": lambda: M[5],
     "gradient": lambda: M.backward(),
     "in place": lambda: torch.zeros(3, requires_grad=True).add_(1),
@@ -94,7 +94,7 @@ RUNTIME: dict[str, Callable[[], object]] = {
     "truth value": lambda: bool(M),
     "memory": lambda: torch.empty(1 << 60),
     "singular": lambda: torch.linalg.inv(torch.zeros(3, 3)),
-    "key": lambda: {}["x"],
+    "key": lambda: {}["x"],  # type: ignore[index]
     "division": lambda: 1 // 0,
     "unpack": unpack_a_list,
 }

@@ -14,11 +14,12 @@ from verdict_examples import TIMING, example
 
 from pkb.analysis.compare import compare
 from pkb.analysis.estimate import bootstrap, first_at_k, mcnemar, share_interval, unbiased_at_k
-from pkb.analysis.groups import AXES, SOURCES, group_by, source_group
+from pkb.analysis.groups import AXES, group_by
 from pkb.analysis.modes import FailureMode
 from pkb.analysis.samples import Sample
 from pkb.analysis.score import CURVE, fast_curve, fast_share, is_fast, score, share_at
 from pkb.problems.registry import default_registry
+from pkb.types.taxonomy import SYSTEM, Taxonomy
 from pkb.types.verdict import Communication, Verdict
 
 
@@ -109,7 +110,8 @@ def collections(draw: st.DrawFn) -> list[Sample]:
                 decision = draw(st.sampled_from([None, "unproven"])) if low > 1 else None
                 samples.append(timed(problem, low, value, high, index, **({"decision": decision} if decision else {})))
             else:
-                samples.append(sample(problem, verdict, index, **({"timing": None} if verdict == "correct" else {})))
+                untimed: dict[str, Any] = {"timing": None} if verdict == "correct" else {}
+                samples.append(sample(problem, verdict, index, **untimed))
     return samples
 
 
@@ -231,7 +233,8 @@ def test_utilisation_is_the_rooflines() -> None:
         [with_utilisation(1, 0.2), with_utilisation(2, 0.3), with_utilisation(3, 0.9), with_utilisation(4, None)]
     )
     assert scored.utilisation is not None
-    assert (scored.utilisation.value, scored.utilisation.problems) == (pytest.approx(0.3), 3)
+    assert scored.utilisation.value == pytest.approx(0.3)
+    assert scored.utilisation.problems == 3
     assert scored.reference_utilisation is not None
     assert scored.reference_utilisation.problems == 4
 
@@ -271,10 +274,11 @@ def test_groups_add_up_on_every_axis() -> None:
         group_by(samples, problems, "colour")
 
 
-def test_every_source_has_a_group_and_every_group_a_source() -> None:
-    found = {source_group(problem.source) for problem in default_registry().all()}
-    assert found == {name for name, _ in SOURCES}
-    assert source_group("somewhere else") == "other"
+def test_every_problem_names_its_system_and_every_system_has_a_problem() -> None:
+    found = {problem.taxonomy.system for problem in default_registry().all()}
+    assert found == set(SYSTEM) - {"other"}
+    with pytest.raises(ValueError, match="system"):
+        Taxonomy(("other",), "other", ("inference",), ("other",), system="somewhere else")
 
 
 def answers(first: Sequence[Sample], second: Sequence[Sample], k: int = 1) -> list[str]:

@@ -2,27 +2,31 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import pkb
-from pkb.cli import evaluate as eval_command
 from pkb.cli.candidate_file import infer_problem
 from pkb.cli.lint import render_rows, summarize
 from pkb.cli.machine_facts import isolation_facts
 from pkb.cli.main import app
 from pkb.cli.rule_words import describe_rule
 from pkb.cli.units import bytes_words, flops_words, time_words
+from pkb.judge.settling import why_not
 from pkb.platforms.base import PlatformFacts
 from pkb.platforms.registry import detect
 from pkb.problems.compare import Close, Exact, NormGate
 from pkb.problems.registry import default_registry
+from pkb.types.case import Case
 from pkb.types.check import CheckReport
 from pkb.types.errors import UserError
 from pkb.types.lint import LintRow
@@ -75,7 +79,7 @@ def test_problems_table_and_filters() -> None:
         (["--layer", "mlp", "--parallelism", "ep"], lambda row: row["layer"] == "mlp" and "ep" in row["parallelism"]),
     ],
 )  # fmt: skip
-def test_filters_keep_exactly_what_they_name(options: list[str], keeps) -> None:
+def test_filters_keep_exactly_what_they_name(options: list[str], keeps: Callable[[dict[str, Any]], bool]) -> None:
     everything = json.loads(RUNNER.invoke(app, ["problems", "--json"]).stdout)
     kept = json.loads(RUNNER.invoke(app, ["problems", "--json", *options]).stdout)
     assert kept == [row for row in everything if keeps(row)]
@@ -228,18 +232,19 @@ def test_a_platform_that_is_not_here_is_refused(candidate: Path) -> None:
 def test_a_case_too_large_for_the_memory_is_refused() -> None:
     problem = default_registry().get(13)
     small = PlatformFacts(name="cpu", available=True, max_ranks=8, memory_bytes=1 << 30)
-    eval_command.check_case(problem, small, size="tiny", ranks=8, dtype="bf16")
-    with pytest.raises(UserError, match=r"needs about 10\.5 GiB.*has 1\.00 GiB.*smaller size \(tiny or paper\)"):
-        eval_command.check_case(problem, small, size="real", ranks=8, dtype="bf16")
+    assert why_not(Case(problem.stem, "cpu", 8, "tiny", "bf16"), problem, small) is None
+    refusal = str(why_not(Case(problem.stem, "cpu", 8, "real", "bf16"), problem, small))
+    assert re.search(r"needs about 10\.5 GiB.*has 1\.00 GiB.*smaller size \(tiny or paper\)", refusal)
 
 
 def test_memory_of_gpus_that_no_rank_uses_does_not_count() -> None:
     problem = default_registry().get(13)
-    node = PlatformFacts(name="node", available=True, max_ranks=8, memory_bytes=8 << 30)  # 1 GiB a GPU, 1.3 needed
-    with pytest.raises(UserError, match="for them"):
-        eval_command.check_case(problem, node, size="real", ranks=2, dtype="bf16")
-    roomy = replace(node, memory_bytes=16 << 30)
-    eval_command.check_case(problem, roomy, size="real", ranks=2, dtype="bf16")
+    case = Case(problem.stem, "node", 2, "real", "bf16")
+    node = PlatformFacts(
+        name="node", available=True, max_ranks=8, memory_bytes=8 << 30, shares_device=False
+    )  # 1 GiB a GPU, 1.3 needed
+    assert "for them" in str(why_not(case, problem, node))
+    assert why_not(case, problem, replace(node, memory_bytes=16 << 30)) is None
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import torch
 
 from pkb.problems import compare
 from pkb.problems.compare import Context
-from pkb.rank import diagnose as module
-from pkb.rank.diagnose import diagnose
+from pkb.rank.comparison import diagnose as module
+from pkb.rank.comparison.diagnose import diagnose
 
 
 @pytest.fixture(params=[1 << 22, 32], ids=["whole", "pieces"], autouse=True)
@@ -87,5 +87,5 @@ def test_not_contiguous_and_complex() -> None:
     have[37, 2] = 50.0
     assert look(have.t().contiguous().t(), WANT.t().contiguous().t())["first_index"] == [37, 2]
     wrong = torch.complex(WANT, WANT)
-    wrong[20, 1] = 50.0j
+    wrong[20, 1] = torch.tensor(50.0j)
     assert look(wrong, torch.complex(WANT, WANT))["first_index"] == [20, 1, 0]

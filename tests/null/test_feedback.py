@@ -10,14 +10,14 @@ from verdict_examples import example
 
 from pkb.cli.panel import render
 from pkb.generate.feedback import feedback
-from pkb.types.verdict import Failure, Verdict
+from pkb.types.verdict import Evaluation, Failure, Verdict
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
-def panel_text(evaluation: object) -> str:
+def panel_text(evaluation: Evaluation) -> str:
     out = io.StringIO()
-    Console(file=out, width=2000, highlight=False).print(render(evaluation))  # type: ignore[arg-type]
+    Console(file=out, width=2000, highlight=False).print(render(evaluation))
     return out.getvalue()
 
 

@@ -142,8 +142,8 @@ def test_better_hardware_never_raises_the_floor(part: str, cost: Cost, factor: i
         better = replace(base, ideal=replace(base.ideal, flops={k: v * factor for k, v in base.ideal.flops.items()}))
     else:
         better = replace(base, ideal=replace(base.ideal, **{part: getattr(base.ideal, part) * factor}))
-    case = {"dtype": "bf16", "world_size": 4, "shared_gpu": shared_gpu}
-    assert floor_on(better, cost, **case) <= floor_on(base, cost, **case)
+    before, after = (floor_on(one, cost, dtype="bf16", world_size=4, shared_gpu=shared_gpu) for one in (base, better))
+    assert after <= before
 
 
 @pytest.mark.parametrize("part", ["flops", "hbm_bytes", "link_sent_bytes"])

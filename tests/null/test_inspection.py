@@ -144,7 +144,7 @@ FOUND: dict[str, list[str]] = {
         "from pkb.rank import server as s",
         "from pkb import problems",
         "import importlib as il\nil.import_module('pkb.' + 'rank.server')",
-        "__import__('pkb.judge.pipeline')",
+        "__import__('pkb.judge.session')",
         "import sys\nsys.modules['__main__'].secret",
         "from sys import modules as m\nm.get('pkb')",
         "import __main__",

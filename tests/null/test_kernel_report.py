@@ -39,7 +39,7 @@ def verdict(version: str, *, us: float | None = None, verdict: str = "correct") 
 
 def table(report: ModuleType, folder: Path, *verdicts: dict[str, Any], present: str) -> str:
     """What is said of these verdicts while the kernel's file reads `present`."""
-    report.SOLUTIONS = folder
+    vars(report)["SOLUTIONS"] = folder
     report.present_version.cache_clear()
     (folder / "a.py").write_text(present)
     path = folder / "verdicts.jsonl"

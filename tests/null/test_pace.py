@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from pkb.judge.cases import CallBytes
-from pkb.judge.pace import MEMORY_SHARE, RACES_TRUTH_S, STAGE_BYTES, TIMING_BYTES, Pace
-from pkb.judge.races import SCENARIOS
+from pkb.judge.budgets import MEMORY_SHARE, RACES_TRUTH_S, STAGE_BYTES, TIMING_BYTES, Pace
+from pkb.judge.exchange import CallBytes
+from pkb.judge.stages.races import SCENARIOS
 from pkb.types.plan import plan
 
 GB = 10**9

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed._symmetric_memory as symm_mem
@@ -23,12 +24,12 @@ from pkb.generate.prompt import Prompt, compose
 from pkb.generate.prompt_examples import EXAMPLES, Example, choose, examples
 from pkb.generate.prompt_parts import BACKENDS, BUILT_IN, Parts, copy_parts, part_files
 from pkb.judge.check import check
-from pkb.judge.pipeline import evaluate
+from pkb.judge.session import evaluate
 from pkb.problems import registry
 from pkb.roofline.hardware import load
+from pkb.types.case import Case
 from pkb.types.errors import UserError
 from pkb.types.job import Job
-from pkb.types.plan import PLANS
 from pkb.types.verdict import Communication, Verdict
 
 WITHOUT_EXAMPLES = [name for name in BACKENDS if name not in EXAMPLES]
@@ -143,11 +144,11 @@ def test_same_inputs_give_the_same_bytes() -> None:
 
 def test_every_input_changes_the_hash() -> None:
     problem = registry.get(13)
-    variants = [
+    variants: list[dict[str, Any]] = [
         {}, {"ranks": 4}, {"size": "real"}, {"dtype": "fp32"}, {"shots": 0}, {"shots": 2}, {"hardware": "b200x8"},
         {"backend": "triton"},
     ]  # fmt: skip
-    hashes = {compose(problem, **({"backend": "cuda"} | variant)).sha256 for variant in variants}  # type: ignore[arg-type]
+    hashes = {compose(problem, **({"backend": "cuda"} | variant)).sha256 for variant in variants}
     assert len(hashes) == len(variants)
 
 
@@ -181,9 +182,9 @@ def test_figures_come_from_the_hardware_table() -> None:
         ({"backend": "cuda", "shots": -1}, "0 or more"),
     ],
 )
-def test_wrong_inputs_are_explained(inputs: dict[str, object], said: str) -> None:
+def test_wrong_inputs_are_explained(inputs: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        compose(registry.get(13), **inputs)  # type: ignore[arg-type]
+        compose(registry.get(13), **inputs)
 
 
 def test_more_ranks_than_gpus() -> None:
@@ -250,7 +251,7 @@ def test_triton_examples_are_correct(stem: str, dtype: str) -> None:
     """Starts ranks: a prompt may only show what the judge calls correct."""
     pytest.importorskip("triton")
     example = Example("triton", stem)
-    job = Job(example.path, str(example.problem_id), "cpu", 2, "tiny", dtype, PLANS["quick"], timing=False)
+    job = Job(example.path, Case(str(example.problem_id), "cpu", 2, "tiny", dtype, "quick"), timing=False)
     found = evaluate(job)
     assert found.verdict is Verdict.CORRECT, found.detail
     assert found.communication is Communication.CUSTOM

@@ -3,6 +3,7 @@
 import itertools
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -154,7 +155,7 @@ def test_on_a_shared_gpu_all_ranks_count_and_the_memory_is_the_link() -> None:
     cost = Cost(flops=989e6, hbm_bytes=4.8e6, link_sent_bytes=9.6e6, link_received_bytes=9.6e6, phases=1,
                 switch_sent_bytes=0.0, switch_received_bytes=0.0)  # fmt: skip
     found = bounds(cost, hardware=one, ranks=4)
-    assert (found.compute_us, found.hbm_us) == (pytest.approx(4.0), pytest.approx(4.0))
+    assert (found.compute_us, found.hbm_us) == pytest.approx((4.0, 4.0))
     assert found.link_us == pytest.approx(8.0), "each byte that crosses is one access to memory"
     assert found.switch_us is None
     # An all-gather kernel reads W shards and stores W of each: the limit may not be above that traffic, 4 (1 + 4) shards.
@@ -247,7 +248,9 @@ def test_faster_hardware_is_never_slower(
     if value is None:
         return
     faster = {k: v * factor for k, v in value.items()} if part == "flops" else value * factor
-    better = replace(base, **{ceilings: replace(limit, **{part: faster})})
+    change: dict[str, Any] = {part: faster}
+    change = {ceilings: replace(limit, **change)}
+    better = replace(base, **change)
     before, after = bounds(cost, hardware=base, ceilings=ceilings), bounds(cost, hardware=better, ceilings=ceilings)
     assert after.bound_us <= before.bound_us
     assert after.unoverlapped_us <= before.unoverlapped_us
@@ -279,7 +282,7 @@ def test_more_ranks_than_the_domain() -> None:
 
 def test_utilisation() -> None:
     problem = default_registry().get(2)
-    case = {"size": "paper", "ranks": 4, "dtype": "bf16", "reference_us": 139.8, "candidate_us": 27.96}
+    case: dict[str, Any] = {"size": "paper", "ranks": 4, "dtype": "bf16", "reference_us": 139.8, "candidate_us": 27.96}
     found = utilisation(problem, hardware=H100, **case)
     assert found is not None
     assert (found.hardware, found.origin, found.binds) == ("h100x8", "datasheet", "link")

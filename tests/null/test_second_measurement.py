@@ -4,16 +4,19 @@ clock, who is rejected only if that does not clear it."""
 import itertools
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from pkb.judge import timing
-from pkb.judge.cases import Case, Exchange, Outcome
 from pkb.judge.decision import Decided
-from pkb.judge.timing import measure
+from pkb.judge.exchange import Exchange, Outcome, Reports
+from pkb.judge.timing import measure as timing
+from pkb.judge.timing.measure import measure
 from pkb.types.plan import plan
+from pkb.types.protocol.commands import DrawSpec, Schedule
+from pkb.types.protocol.replies import BatchReport
 from pkb.types.verdict import Timing, Verdict
 
 ROUNDS, CALLS = 8, 2
@@ -28,32 +31,31 @@ class Sides:
         self.queued, self.zeros = 0, zeros
         self.order = ""  # R and C as they were timed
 
-    def deliver(self, case: Case, count: int, *, keep: bool = False) -> list[int]:
-        return list(itertools.islice(self.slots, count))
+    def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False) -> tuple[int, ...]:
+        return tuple(itertools.islice(self.slots, count))
 
-    def run_oracle(self, slots: list[int], **schedule: Any) -> dict[int, dict[str, Any]]:
-        if "cover_us" not in schedule or next(self.zeros):
-            return self._run(slots, REFERENCE_US, **schedule)
-        late = self._run(slots, REFERENCE_US, longer_by_us=1e6, **schedule)  # more than has passed
-        return {rank: answer | {"common_zero": False} for rank, answer in late.items()}
+    def run_oracle(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
+        if not schedule.cover_us or next(self.zeros):
+            return {0: self._run(schedule, REFERENCE_US)}
+        late = self._run(schedule, REFERENCE_US, longer_by_us=1e6)  # more than has passed
+        return {0: replace(late, common_zero=False)}
 
-    def run_candidate(self, slots: list[int], **schedule: Any) -> dict[int, dict[str, Any]]:
-        if len(slots) == CALLS and not schedule.get("aligned"):
+    def run_candidate(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
+        if len(schedule.slots) == CALLS and not schedule.aligned:
             self.queued += 1
             self.now_us += next(self.disturbances_us)
-        return self._run(slots, CANDIDATE_US, **schedule)
+        return {0: self._run(schedule, CANDIDATE_US)}
 
-    def _run(
-        self, slots: list[int], us: float, longer_by_us: float = 0.0, **schedule: Any
-    ) -> dict[int, dict[str, Any]]:
-        self.now_us += EMPTY_US + us * len(slots)
-        self.order += ("C" if us == CANDIDATE_US else "R") if "cover_us" in schedule else ""
+    def _run(self, schedule: Schedule, us: float, longer_by_us: float = 0.0) -> BatchReport:
+        calls = len(schedule.slots)
+        self.now_us += EMPTY_US + us * calls
+        self.order += ("C" if us == CANDIDATE_US else "R") if schedule.cover_us else ""
         us += longer_by_us
-        marks = [[1000 * n, int(1000 * (n + us)), int(1000 * (n + us))] for n in range(len(slots))]
-        answer = {"calls": marks, "host_us": [5.0] * len(slots), "digests": [[] for _ in slots], "observed": {}}
-        return {0: answer | {"common_zero": us != CANDIDATE_US}}  # what a candidate says of its own must not matter
+        marks = [(1000 * n, int(1000 * (n + us)), int(1000 * (n + us))) for n in range(calls)]
+        # What a candidate says of its own zero must not matter.
+        return BatchReport(tuple(marks), ((),) * calls, (5.0,) * calls, common_zero=us != CANDIDATE_US)
 
-    def check(self, slots: list[int], *, words: str) -> Outcome:
+    def check(self, slots: tuple[int, ...], *, words: str) -> Outcome:
         return Outcome()
 
     def wake(self) -> None: ...
@@ -67,7 +69,7 @@ def timed(
     sides = Sides(disturbances_us, zeros or itertools.repeat(True))
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter_ns=lambda: int(1e3 * sides.now_us)))
     result, _ = measure(
-        cast(Exchange, sides), Case("1", "tiny", "bf16"), plan=plan("standard"), calls=CALLS, rounds=ROUNDS, on_gpu=True,
+        cast(Exchange, sides), DrawSpec("1", "tiny", "bf16"), plan=plan("standard"), calls=CALLS, rounds=ROUNDS, on_gpu=True,
         floor_us=None, note="", first_call_us=None, progress=lambda text: None,
     )  # fmt: skip
     return result, sides
@@ -118,9 +120,8 @@ def test_times_that_cannot_be_are_believed_of_nobody_but_who_had_no_zero(
     monkeypatch: pytest.MonkeyPatch, common_zero: bool
 ) -> None:
     class Longer(Sides):
-        def run_candidate(self, slots: list[int], **schedule: Any) -> dict[int, dict[str, Any]]:
-            answer = self._run(slots, CANDIDATE_US, longer_by_us=1e6, **schedule)[0]
-            return {0: answer | {"common_zero": common_zero}}
+        def run_candidate(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
+            return {0: replace(self._run(schedule, CANDIDATE_US, longer_by_us=1e6), common_zero=common_zero)}
 
     monkeypatch.setattr(sys.modules[__name__], "Sides", Longer)
     if common_zero:

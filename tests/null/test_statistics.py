@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkb.judge.statistics import (
+from pkb.judge.timing.statistics import (
     Claim,
     ClockCheck,
     Ratio,

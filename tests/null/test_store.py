@@ -104,6 +104,7 @@ def test_pages_of_evaluations_are_whole_and_in_order(store: Store) -> None:
 def test_steps_keep_what_was_said_once(store: Store) -> None:
     run = store.create_run("agent", tasks=[SPEC])
     said = [{"role": "assistant", "content": "here it is"}]
+    again: dict[str, Any]
     again = {"step": 0, "transcript": said, "candidate": FILE, "tokens_in": 10, "tokens_out": 20, "cost_usd": 0.5,
              "seconds": 3.0, "stop_reason": "stop"}  # fmt: skip
     assert store.record_step(run.id, SPEC.key, **again)

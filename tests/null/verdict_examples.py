@@ -60,6 +60,10 @@ TIMING = Timing(
         reference_utilisation=0.2,
         candidate_utilisation=0.4,
     ),
+    reference_alg_gbps=10.3,
+    candidate_alg_gbps=20.6,
+    reference_bus_gbps=15.5,
+    candidate_bus_gbps=31.0,
 )
 CANDIDATE = SideProfile(
     calls=3,

@@ -247,14 +247,14 @@ def write_rich(root: Path) -> list[str]:
 
         nasty = TaskSpec(collection=HOSTILE, problem=problems[0], backend="cuda", platform="virtual", ranks=2)
         hostile = store.create_run("sweep", name=HOSTILE, note=HOSTILE, tasks=[nasty])
-        made = evaluation(dice, nasty, verdict=Verdict.RUNTIME_ERROR).to_dict()
-        made |= {"detail": HOSTILE, "output_tail": HOSTILE, "hints": [HOSTILE], "hardware": HOSTILE, "paths": [HOSTILE]}
-        made["candidate"] = {"file": HOSTILE}
-        made["failure"] = {"kind": HOSTILE, "message": HOSTILE, "rank": 0, "trace": HOSTILE}
+        told = evaluation(dice, nasty, verdict=Verdict.RUNTIME_ERROR).to_dict()
+        told |= {"detail": HOSTILE, "output_tail": HOSTILE, "hints": [HOSTILE], "hardware": HOSTILE, "paths": [HOSTILE]}
+        told["candidate"] = {"file": HOSTILE}
+        told["failure"] = {"kind": HOSTILE, "message": HOSTILE, "rank": 0, "trace": HOSTILE}
         file = CandidateFile(
             source=f"x = 1\n# {HOSTILE}\ns = '''{HOSTILE}'''\n".encode(), filename=HOSTILE, origin=HOSTILE
         )
-        store.record_evaluation(hostile.id, nasty.key, made, candidate=file)
+        store.record_evaluation(hostile.id, nasty.key, told, candidate=file)
         store.set_run_state(hostile.id, "complete")
         return [shots.id, agent.id, files.id, hostile.id]
 

@@ -1,6 +1,5 @@
 """Samples by the axes of the taxonomy, so that a score says where a collection is strong and where weak."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,35 +8,12 @@ from pkb.analysis.score import Share, fast_share, share_at
 from pkb.problems.base import Problem
 from pkb.types.taxonomy import LAYER, PARALLELISM, STAGE
 
-AXES = ("parallelism", "layer", "stage", "pattern", "source")
+AXES = ("parallelism", "layer", "stage", "pattern", "system")
 UNKNOWN = "unknown problem"
-
-# Who wrote the code that a problem is taken from, by names in its `source`; the first row that matches decides. The groups
-# are those of the published pie chart; which problem is in which was never published, so our counts differ from its.
-SOURCES: tuple[tuple[str, str], ...] = (
-    ("collectives", r"plain collective"),
-    ("graph networks", r"DGL|GraphStorm|PyTorch Geometric"),
-    ("science", r"PhysicsNeMo|torch-harmonics|DeePMD|Legate|Hyena"),
-    ("vision", r"gsplat|DINOv2|SAM 3|OpenCLIP|Open-Sora|MAGI-1|DistriFusion"),
-    ("recommendation", r"torchrec"),
-    ("RL post-training", r"xorl|VeOmni|NeMo-RL"),
-    ("inference engines", r"vLLM, |TensorRT-LLM|SGLang"),
-    (
-        "kernel libraries",
-        r"Flux|Triton-distributed|ParallelKittens|flash-linear|ring-flash|Transformer Engine|DeepSeek-V3",
-    ),
-    ("LLM training", r"Megatron-LM|DeepSpeed|ZeRO|FSDP|PyTorch|tensor- and sequence-parallel"),
-)
-
-
-def source_group(source: str) -> str:
-    return next((name for name, pattern in SOURCES if re.search(pattern, source, re.IGNORECASE)), "other")
 
 
 def words_of(problem: Problem, axis: str) -> tuple[str, ...]:
     """The groups that a problem is in, the main one first."""
-    if axis == "source":
-        return (source_group(problem.source),)
     value = getattr(problem.taxonomy, axis)
     return (value,) if isinstance(value, str) else tuple(value) or ("none",)
 

@@ -22,9 +22,9 @@ def demo(
     platform: Annotated[str, typer.Option(help="As for `pkb eval`.")] = "auto",
 ) -> None:
     """Judge four bundled candidates: a right, a wrong, a racy and a deadlocked one. Exit status 0 if all verdicts fit."""
-    from pkb.cli.evaluate import pick_platform
+    from pkb.platforms import registry
 
-    pick_platform(platform)  # a platform that is not there is the user's matter: said once, not four times
+    registry.resolve(platform)  # a platform that is not there is the user's matter: said once, not four times
     surprises = []
     for name, expected in EXPECTED.items():
         plan = "standard" if expected == "correct" else "quick"

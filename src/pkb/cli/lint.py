@@ -31,15 +31,14 @@ def lint(
     folder: ProblemsFolder = None,
 ) -> None:
     """Prove per problem, size and number of ranks that no null candidate passes."""
-    from pkb.cli.evaluate import PLATFORMS, pick_platform
     from pkb.cli.output import check_json_target, show_progress, stdout_console, write_json
     from pkb.cli.problems_option import open_registry
+    from pkb.platforms.registry import pick
     from pkb.problems.base import DTYPES, SIZE_NAMES
 
     check_json_target(json_out)
-    if platform not in PLATFORMS:
-        raise UserError(f"no platform is called {platform!r}", f"platforms are {', '.join(PLATFORMS)}")
-    name, facts = pick_platform(platform)
+    facts = pick(platform)
+    name = facts.name
     sizes = _words(size or ("tiny" if name == "cpu" else "tiny,paper"), option="--size", known=SIZE_NAMES)
     dtypes = _words(dtype, option="--dtype", known=tuple(DTYPES))
     counts = _words(ranks or ("2,4" if name == "cpu" else "2,4,8"), option="--ranks", known=None)
@@ -51,7 +50,7 @@ def lint(
             "give smaller --ranks",
         )
 
-    from pkb.judge.lint import lint as run_lint
+    from pkb.judge.oracle_only.lint import lint as run_lint
 
     with show_progress() as progress:
         rows = run_lint(

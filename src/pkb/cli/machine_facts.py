@@ -131,7 +131,7 @@ def machine() -> list[Fact]:
 
 def isolation() -> list[Fact]:
     """Which walls between a candidate and the judge this machine offers: layer -> `on` or why not."""
-    from pkb.rank.isolation_report import probe_isolation
+    from pkb.rank.isolation.report import probe_isolation
 
     return isolation_facts(probe_isolation())
 

@@ -71,12 +71,14 @@ def resume(
 
 def _settle(settings: "Settings", chosen: list["Problem"]) -> "Settings":
     """The platform by name, and every case checked: no answer is paid for that cannot be judged."""
-    from pkb.cli.evaluate import check_case, pick_platform
+    from pkb.judge.settling import why_not
+    from pkb.platforms.registry import pick
 
-    platform, facts = pick_platform(settings.platform)
-    settings = replace(settings, platform=platform)
+    facts = pick(settings.platform)
+    settings = replace(settings, platform=facts.name)
     for problem, task in zip(chosen, settings.tasks(chosen, samples=1), strict=True):
-        check_case(problem, facts, size=task.size, ranks=task.ranks, dtype=task.dtype)
+        if (refusal := why_not(task.case, problem, facts)) is not None:
+            raise refusal
     return settings
 
 

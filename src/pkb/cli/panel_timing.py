@@ -26,11 +26,14 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()
-    for name, median, low, high in (
-        ("reference", timing.reference_us, timing.reference_p10_us, timing.reference_p90_us),
-        ("candidate", timing.candidate_us, timing.candidate_p10_us, timing.candidate_p90_us),
-    ):
-        table.add_row(name, f"{time_words(median)} (p10 {time_words(low)}, p90 {time_words(high)})")
+    for name, median, low, high, alg, bus in (
+        ("reference", timing.reference_us, timing.reference_p10_us, timing.reference_p90_us,
+         timing.reference_alg_gbps, timing.reference_bus_gbps),
+        ("candidate", timing.candidate_us, timing.candidate_p10_us, timing.candidate_p90_us,
+         timing.candidate_alg_gbps, timing.candidate_bus_gbps),
+    ):  # fmt: skip
+        rates = "" if alg is None or bus is None else f", algBW {alg:.3g} GB/s, busBW {bus:.3g} GB/s"
+        table.add_row(name, f"{time_words(median)} (p10 {time_words(low)}, p90 {time_words(high)}){rates}")
     interval = f"{timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}"
     style = {"faster": "green", "slower": "red"}.get(timing.decision, "")
     decision = (DECISIONS.get(timing.decision, timing.decision), style) if believed else ("not to be believed", "red")

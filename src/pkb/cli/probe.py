@@ -23,31 +23,29 @@ def probe(
     ] = None,
 ) -> None:
     """Measure this machine's ceilings for the roofline: matrix products, memory, every way between ranks, latencies."""
-    from pkb.cli.evaluate import PLATFORMS, pick_platform
     from pkb.cli.output import PIPED_WIDTH, check_json_target, show_progress, stdout_console, write_json
     from pkb.cli.plot_target import check_plot_target
     from pkb.cli.probe_hardware import above_ideal, to_hardware, write
     from pkb.cli.probe_plot import plot as draw
     from pkb.cli.probe_table import render
+    from pkb.platforms.registry import pick
     from pkb.roofline.hardware import cache_path
 
     check_json_target(json_out)
     if plot is not None:
         check_plot_target(plot, endings=(".png", ".svg"))  # before the measurement, not after it
-    if platform not in PLATFORMS:
-        raise UserError(f"no platform is called {platform!r}", f"platforms are {', '.join(PLATFORMS)}")
-    name, facts = pick_platform(platform)
-    count = ranks if ranks is not None else facts.max_ranks if name == "node" else 4
+    facts = pick(platform)
+    count = ranks if ranks is not None else 4 if facts.shares_device else facts.max_ranks
     if not 2 <= count <= facts.max_ranks:
-        raise UserError(f"--ranks {count}: a probe on {name} needs 2 to {facts.max_ranks}", "--ranks 2")
-    path = out if out is not None else cache_path(facts.hardware, shared_gpu=name != "node")
+        raise UserError(f"--ranks {count}: a probe on {facts.name} needs 2 to {facts.max_ranks}", "--ranks 2")
+    path = out if out is not None else cache_path(facts.hardware, shared_gpu=facts.shares_device)
     if path.is_dir():
         raise UserError(f"--out {path} is a directory", "give a file")
 
-    from pkb.judge.probe import probe as measure
+    from pkb.judge.oracle_only.probe import probe as measure
 
     with show_progress() as progress:
-        found = measure(platform=name, ranks=count, quick=quick, progress=progress)
+        found = measure(platform=facts.name, ranks=count, quick=quick, progress=progress)
     if json_out is not None:  # first of all: whatever follows, what was measured is kept
         write_json(json_out, found.to_dict())
     hardware = to_hardware(found, facts)

@@ -10,7 +10,7 @@ from pkb.types.errors import UserError
 from pkb.types.hardware import Ceilings, Hardware
 
 if TYPE_CHECKING:
-    from pkb.judge.probe import Probe, Row
+    from pkb.judge.oracle_only.probe import Probe, Row
     from pkb.platforms.base import PlatformFacts
 
 DTYPES = ("bf16", "fp16", "fp32", "fp64", "fp8")
@@ -77,7 +77,7 @@ def to_hardware(probe: "Probe", facts: "PlatformFacts") -> Hardware:
     elif ideal.switch_bytes_per_s is None:
         ideal = replace(ideal, switch_bytes_per_s=measured.switch_bytes_per_s)
     gpu = known.gpu if known is not None else probe.device
-    share = int(probe.facts.get("multiprocessors", 1))
+    share = int(probe.facts.get("multiprocessors") or 1)
     where = f"{facts.max_ranks}x {probe.device}" if not is_shared(probe) else f"{probe.device} shared by all ranks"
     return Hardware(
         name=re.sub(r"[^a-z0-9]+", "-", f"{gpu} {probe.platform} measured".lower()).strip("-"),
@@ -86,7 +86,7 @@ def to_hardware(probe: "Probe", facts: "PlatformFacts") -> Hardware:
         domain=facts.max_ranks,
         shared_gpu=is_shared(probe),
         multicast=multicast,
-        tma=int(probe.facts.get("capability", 0)) >= 90,
+        tma=int(probe.facts.get("capability") or 0) >= 90,
         sms=known.sms if known is not None else share * (probe.ranks if is_shared(probe) else 1),
         l2_bytes=int(probe.facts.get("l2_bytes") or 1),
         memory_bytes=int(probe.facts.get("memory_bytes") or facts.memory_bytes),

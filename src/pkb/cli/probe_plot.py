@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
-    from pkb.judge.probe import Probe, Row
+    from pkb.judge.oracle_only.probe import Probe, Row
     from pkb.types.hardware import Hardware
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; markers tell them apart in black and white.

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from pkb.judge.probe import Probe, Row
+    from pkb.judge.oracle_only.probe import Probe, Row
     from pkb.types.hardware import Hardware
 
 MEMORY_WORDS = {

@@ -78,6 +78,7 @@ def as_row(problem: "Problem") -> dict[str, Any]:
         "layer": taxonomy.layer,
         "stage": list(taxonomy.stage),
         "pattern": list(taxonomy.pattern),
+        "system": taxonomy.system,
         "fusable": taxonomy.fusable,
         "sizes": list(problem.sizes),
         "world_sizes": list(problem.world_sizes),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -72,13 +73,15 @@ class Asked:
     eval_limit_s: float
     name: str
 
+    @property
+    def case(self) -> Case:
+        return Case("", self.platform, self.ranks, self.size or AUTO, self.dtype or AUTO, self.plan)
+
     def __post_init__(self) -> None:
         if bool(self.candidates) == bool(self.models):
             raise UserError("a sweep is of candidates or of models", "give --candidates PATH or --model M")
         if self.samples < 1:
             raise UserError(f"--samples {self.samples} asks for nothing", "give 1 or more")
-        if self.ranks < 1:
-            raise UserError(f"--ranks {self.ranks} makes no group", "give 1 or more")
         if not 0 < self.eval_limit_s < float("inf"):
             raise UserError(f"--eval-limit {self.eval_limit_s:g} is no limit", "give a number above 0")
 
@@ -133,28 +136,25 @@ def carry_on(
 
 def _plan(asked: Asked, machines: "Machines | None") -> tuple["SweepPlan", str]:
     """The tasks, and the machine that prompts speak of."""
-    from pkb.cli.evaluate import PLATFORMS, _check_words, pick_platform
     from pkb.cli.problems_option import open_registry
-    from pkb.cluster.case import default_size
     from pkb.cluster.planning import plan_candidates, plan_models
+    from pkb.judge.settling import check_words
+    from pkb.platforms.registry import create, pick
     from pkb.store import TaskSpec
-    from pkb.types.plan import plan as plan_named
 
-    if asked.platform not in PLATFORMS:
-        raise UserError(f"no platform is called {asked.platform!r}", f"platforms are {', '.join(PLATFORMS)}")
-    _check_words(size=asked.size, dtype=asked.dtype)
+    check_words(asked.case)
     facts = None
     if machines is None:
-        platform, facts = pick_platform(asked.platform)
+        facts = pick(asked.platform)
+        platform, device = facts.name, facts.hardware
         if asked.ranks > facts.max_ranks:
             raise UserError(f"platform {platform} can have at most {facts.max_ranks} ranks here", "fewer --ranks")
-        device = facts.hardware
     else:
         platform = machines.platform(asked.platform, ranks=asked.ranks)
         device = machines.hardware(platform)
     like = TaskSpec(
         collection="", problem="0_", backend="", platform=platform, ranks=asked.ranks,
-        size=asked.size or default_size(platform), dtype=asked.dtype or "auto", plan=plan_named(asked.plan).name,
+        size=asked.size or create(platform).default_size, dtype=asked.dtype or AUTO, plan=asked.plan,
     )  # fmt: skip
     registry = open_registry(asked.problems_folder)
     if asked.candidates:
@@ -191,13 +191,10 @@ def _possible(plan: "SweepPlan", registry: "Registry", facts: "PlatformFacts | N
 def _why_not(problem: "Problem", facts: "PlatformFacts | None", *, task: "TaskSpec") -> str | None:
     if facts is None:
         return problem.why_not(task.size, task.ranks, task.dtype)
-    from pkb.cli.evaluate import check_case
+    from pkb.judge.settling import why_not
 
-    try:
-        check_case(problem, facts, size=task.size, ranks=task.ranks, dtype=task.dtype)
-    except UserError as error:
-        return error.message
-    return None
+    refusal = why_not(task.case, problem, facts)
+    return refusal.message if refusal is not None else None
 
 
 def _described(platform: str, device: str) -> str:

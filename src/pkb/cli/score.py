@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pkb.analysis.samples import Sample
     from pkb.problems.base import Problem
 
-AXES = ("parallelism", "layer", "stage", "pattern", "source")
+AXES = ("parallelism", "layer", "stage", "pattern", "system")
 
 
 def score(

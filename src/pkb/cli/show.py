@@ -150,6 +150,7 @@ def _print(console: "Console", problem: "Problem", document: dict[str, Any]) -> 
         "layer": taxonomy.layer,
         "stage": ", ".join(taxonomy.stage),
         "pattern": ", ".join(taxonomy.pattern),
+        "system": taxonomy.system,
         "fusable": taxonomy.fusable or "-",
         "ranks": ", ".join(map(str, problem.world_sizes)),
         "dtypes": ", ".join(problem.dtypes),

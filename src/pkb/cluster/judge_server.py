@@ -22,7 +22,7 @@ from typing import Any
 
 from pkb.cluster.orders import JudgeOrder
 from pkb.platforms.device_lock import LOCK_WAIT_S
-from pkb.rank.namespaces import die_with_parent
+from pkb.rank.isolation.namespaces import die_with_parent
 from pkb.types.errors import UserError
 
 GRACE_S = 5.0
@@ -213,27 +213,29 @@ def _carry_out(order: JudgeOrder, say: Say) -> dict[str, Any]:
 def _build(order: JudgeOrder, candidate: Path) -> dict[str, Any]:
     """Fills the cache of builds, so that the evaluation finds everything there. What the build says is the judge's to tell."""
     from pkb.cluster.case import job_for
-    from pkb.judge.build import prebuild
-    from pkb.judge.sides import build_environment
+    from pkb.judge.crew.sides import build_environment
+    from pkb.judge.stages.build import prebuild
     from pkb.platforms.registry import create
 
     os.nice(19)
     job = job_for(order, candidate)
     report = prebuild(
-        candidate, limit_s=order.build_limit_s, environment=build_environment(create(job.platform).facts().hardware)
+        candidate,
+        limit_s=order.build_limit_s,
+        environment=build_environment(create(job.case.platform).facts().hardware),
     )
     return {"built": len(report.built), "error": bool(report.error), "timed_out": report.timed_out}
 
 
 def _evaluate(order: JudgeOrder, candidate: Path, say: Say) -> dict[str, Any]:
     from pkb.cluster.case import job_for
-    from pkb.judge.pipeline import evaluate
+    from pkb.judge.session import evaluate
     from pkb.platforms.device_lock import devices_of, hold
 
     if order.cores:
         os.sched_setaffinity(0, order.cores)
     job = job_for(order, candidate)
-    with hold(devices_of(job.platform, job.ranks), say=lambda text: say({"what": "stage", "text": text})):
+    with hold(devices_of(job.case.platform, job.case.ranks), say=lambda text: say({"what": "stage", "text": text})):
         say({"what": "began"})
         return evaluate(job, progress=lambda text: say({"what": "stage", "text": text})).to_dict()
 
@@ -245,7 +247,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, end)
     try:
         die_with_parent(int(sys.argv[1]), signal=signal.SIGTERM)
-        import pkb.judge.pipeline  # noqa: F401  before the first fork: every child has it then
+        import pkb.judge.session  # noqa: F401  before the first fork: every child has it then
     except _Ended:
         return
     Server().serve()

@@ -17,9 +17,11 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any
 
+from pkb.types.case import Case
 from pkb.types.errors import UserError
 
 Say = Callable[[dict[str, Any]], None]
@@ -58,23 +60,21 @@ def _read(requests: "queue.Queue[str | None]") -> None:
 
 
 def _judge(request: dict[str, Any], say: Say) -> dict[str, Any]:
-    from pkb.judge.pipeline import evaluate
+    from pkb.judge.session import evaluate
     from pkb.platforms.device_lock import devices_of, hold
     from pkb.types.job import Job
-    from pkb.types.plan import plan
 
     folder = request["problems_folder"]
-    # Named so that the next evaluation takes it away if this process is killed (judge/stale.py).
+    # Named so that the next evaluation takes it away if this process is killed (judge/crew/leftovers.py).
     with tempfile.TemporaryDirectory(prefix=f"pkb-candidate-{os.getpid()}-") as place:
         path = Path(place) / request["filename"]
         path.write_bytes(request["code"].encode("utf-8", "replace"))
         job = Job(
-            candidate=path, problem=request["problem"], platform=request["platform"], ranks=request["ranks"],
-            size=request["size"], dtype=request["dtype"], plan=plan(request["plan"]),
+            candidate=path, case=Case(*(request[field.name] for field in fields(Case))),
             problems_folder=Path(folder) if folder else None, call_limit_s=request["call_limit_s"],
         )  # fmt: skip
         # On a CPU too, one at a time: agents work on several problems at once, and would share the cores.
-        with hold(devices_of(job.platform, job.ranks) or ["cpu"], say=lambda what: say({"progress": what})):
+        with hold(devices_of(job.case.platform, job.case.ranks) or ["cpu"], say=lambda what: say({"progress": what})):
             return evaluate(job, progress=lambda what: say({"progress": what})).to_dict()
 
 

@@ -9,10 +9,11 @@ from pkb.generate.judging import Request
 from pkb.generate.prices import Price, price_from
 from pkb.generate.prompt import Prompt, compose
 from pkb.generate.prompt_examples import examples
-from pkb.platforms.registry import PLATFORMS, resolve
+from pkb.platforms.registry import PLATFORMS, create, resolve
 from pkb.problems.base import DTYPES, SIZE_NAMES, Problem
 from pkb.problems.registry import Registry, default_registry, load_folder
 from pkb.store import TaskSpec
+from pkb.types.case import AUTO
 from pkb.types.errors import UserError
 from pkb.types.plan import plan as plan_named
 
@@ -83,7 +84,7 @@ class Settings:
 
     def tasks(self, problems: list[Problem], *, samples: int) -> list[TaskSpec]:
         """A task for each problem and sample; the case is settled here, so that a resumed run judges the same one."""
-        size = self.size or ("tiny" if self.platform == "cpu" else "paper")
+        size = self.size or default_size(self.platform)
         return [
             TaskSpec(
                 collection=self.model, problem=problem.stem, backend=self.backend, sample=sample,
@@ -111,6 +112,11 @@ class Settings:
             code=code, filename=filename(task), problem=task.problem, platform=resolve(task.platform),
             ranks=task.ranks, size=task.size, dtype=task.dtype, plan=task.plan, problems_folder=self.problems_folder,
         )  # fmt: skip
+
+
+def default_size(platform: str) -> str:
+    """Of a platform that is not known yet: `auto` is settled where the candidate is judged."""
+    return "paper" if platform == AUTO else create(platform).default_size
 
 
 def filename(task: TaskSpec) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from pkb.candidates.paths import binary_paths
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import has_solution, read
-from pkb.judge.build import BuildReport, prebuild
+from pkb.judge.stages.build import BuildReport, prebuild
 from pkb.types.check import CheckReport
 from pkb.types.verdict import Failure, Verdict
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from pkb.judge.failure import CrewFailure
+from pkb.judge.crew.failure import CrewFailure, CrewFailureKind
 from pkb.types.verdict import Failure, Stage, Verdict
 
 UNSUPPORTED_MARKS = {
@@ -37,17 +37,17 @@ def from_failure(failure: CrewFailure, stage: Stage, *, on_gpu: bool) -> Decided
     """
     ranks = tuple(failure.ranks)
     evidence: dict[str, Any] = {"failing_ranks": ranks, "rank_states": failure.states}
-    if failure.kind == "timeout":
+    if failure.kind is CrewFailureKind.TIMEOUT:
         stuck = ", ".join(map(str, failure.ranks))
         who = f"ranks {stuck}" if len(failure.ranks) > 1 else f"rank {stuck}"
         return Decided(Verdict.DEADLOCK, stage, f"{who} did not finish: {failure.detail}", evidence)
-    if failure.kind == "gone":
+    if failure.kind is CrewFailureKind.GONE:
         evidence["failure"] = Failure("process ended", failure.detail, rank=failure.ranks[0])
         return Decided(Verdict.CRASH, stage, failure.detail, evidence)
-    if failure.kind == "limit":
-        evidence["failure"] = Failure(f"{failure.info.get('limit')} limit", failure.detail)
+    if failure.kind is CrewFailureKind.LIMIT:
+        evidence["failure"] = Failure(f"{failure.limit} limit", failure.detail)
         return Decided(Verdict.CRASH, stage, f"stopped by the judge: {failure.detail}", evidence)
-    if failure.kind == "garbage":
+    if failure.kind is CrewFailureKind.GARBAGE:
         evidence["failure"] = Failure("malformed report", failure.detail, rank=failure.ranks[0])
         return Decided(
             Verdict.REJECTED, stage, f"rank {failure.ranks[0]} sent a malformed report: {failure.detail}", evidence
@@ -56,14 +56,15 @@ def from_failure(failure: CrewFailure, stage: Stage, *, on_gpu: bool) -> Decided
 
 
 def _from_exception(failure: CrewFailure, stage: Stage, evidence: dict[str, Any], *, on_gpu: bool) -> Decided:
-    info = failure.info
-    kind, message, rank = str(info.get("type")), str(info.get("message", "")), int(info.get("rank", 0))
-    evidence["failure"] = Failure(kind, message, rank=rank, trace=str(info.get("trace", "")))
+    error, rank = failure.error, failure.rank
+    assert error is not None
+    kind, message = error.type, error.message
+    evidence["failure"] = Failure(kind, message, rank=rank, trace=error.trace)
     first_line = message.strip().splitlines()[0] if message.strip() else ""
     text = f"rank {rank} raised {kind}: {first_line}" if first_line else f"rank {rank} raised {kind}"
-    if info.get("compiler") is True:
+    if error.compiler:
         return Decided(Verdict.COMPILE_ERROR, Stage.BUILD, f"does not compile: {first_line}", evidence)
-    if not on_gpu and info.get("origin") == "library":
+    if not on_gpu and error.origin == "library":
         for mark, missing in UNSUPPORTED_MARKS.items():
             if mark in message:
                 return Decided(Verdict.UNSUPPORTED, stage, f"the cpu platform has no {missing}", evidence)

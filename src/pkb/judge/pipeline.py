@@ -1,281 +1,189 @@
-"""The judge's main line: inspect, build, start, correctness, races, timing, profile, verdict.
+"""What is done at one size once the ranks stand: correctness, the odd size, races, timing, profile."""
 
-Everything that runs a candidate happens in other processes; this one holds the seed, the clock and the decision. What is done
-at one size is in `one_size.py`, the start and the end of ranks in `worlds.py`.
-"""
-
-from collections.abc import Generator, Sequence
-from dataclasses import replace
-from functools import partial
+import contextlib
+import datetime
+import platform as host
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pkb.candidates.rules import Inspection, inspect_source
-from pkb.candidates.source import read
-from pkb.judge import before_running
-from pkb.judge.build import BuildReport
-from pkb.judge.cases import Case
-from pkb.judge.correctness import check_calls
-from pkb.judge.decision import Decided
-from pkb.judge.failure import CrewFailure
-from pkb.judge.hints import hints_for
-from pkb.judge.one_size import Notes, OneSize, Progress
-from pkb.judge.stale import sweep
+from pkb.candidates.rules import Inspection
+from pkb.candidates.source import Source
+from pkb.judge.budgets import Pace, TimingPace
+from pkb.judge.profile.calls import profile_calls
+from pkb.judge.profile.roles import expected_of
+from pkb.judge.stages.correctness import Checked, check_calls
+from pkb.judge.stages.races import provoke
+from pkb.judge.timing.measure import measure
 from pkb.judge.worlds import World
-from pkb.platforms.base import Platform
-from pkb.platforms.device_lock import devices_of, hold
-from pkb.platforms.registry import create
-from pkb.problems.base import Problem
-from pkb.problems.registry import default_registry, load_folder
+from pkb.platforms.base import PlatformFacts
+from pkb.roofline.bandwidth import bandwidths
+from pkb.roofline.floor import floor_us
+from pkb.roofline.hardware import for_device
+from pkb.roofline.utilisation import utilisation
 from pkb.types.job import Job
-from pkb.types.verdict import Evaluation, Failure, Stage, Verdict
+from pkb.types.protocol.commands import DrawSpec
+from pkb.types.verdict import Communication, Stage, Timing
+
+Progress = Callable[[str], None]
 
 
-def evaluate(job: Job, *, progress: Progress = lambda text: None) -> Evaluation:
-    """One honest verdict on one candidate, alone on its GPUs."""
-    (evaluation,) = evaluate_sizes(job, [job.size], progress=progress)
-    return evaluation
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def evaluate_sizes(
-    job: Job, sizes: Sequence[str], *, progress: Progress = lambda text: None
-) -> Generator[Evaluation, None, None]:
-    """A verdict for each size, by the same stages as `evaluate`, each handed out as soon as it is reached.
+@dataclass
+class Notes:
+    """What one evaluation has found out so far."""
 
-    The ranks are started once, and again after a size that did not end well; `job.size` plays no part. The candidate is
-    inspected and built once, and tried once with another number of ranks: what that decides, it decides for all sizes.
-    """
-    with hold(devices_of(job.platform, job.ranks), say=progress):
-        sweep()
-        yield from _Session(job, progress).run(sizes)
+    started_at: str = field(default_factory=_now)
+    stage: Stage = Stage.INSPECT
+    seconds: dict[str, float] = field(default_factory=dict)
+    checks: list[str] = field(default_factory=list)
+    evidence: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the `Evaluation`."""
+    isolation: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=lambda: {"python": host.python_version()})
+    output_tail: str = ""
 
-
-def _say_with_size(say: Progress, size: str, text: str) -> None:
-    say(f"{size}: {text}")
-
-
-class _Session:
-    """One candidate, from file to verdicts.
-
-    What a candidate's processes carry from one size to the next (its buffers, its caches, the number of calls so far) is its
-    own, and it has it within one evaluation too, where the odd size follows. It gains nothing by it: every call has data that
-    no call had before, and each size must pass all stages by itself. It loses nothing by a size that went wrong, since its
-    ranks are then started anew.
-    """
-
-    def __init__(self, job: Job, progress: Progress) -> None:
-        self.job, self.progress = job, progress
-        extra = load_folder(job.problems_folder) if job.problems_folder else []
-        self.problem: Problem = default_registry().plus(extra).get(job.problem)
-        self.platform: Platform = create(job.platform)
-        self.facts = self.platform.facts()
-        self.source = read(job.candidate)
-        self.backend = "torch"
-        self.known: dict[str, Any] = {}
-        """Evidence from the candidate's text."""
-        self.settled: Decided | None = None
-        """What has been decided for every size."""
-        self.second_world: str | None = None
-        """What the trial with another number of ranks has shown, once it has been passed."""
-        self.prepared: tuple[Inspection, BuildReport] | None = None
-        self.world: World | None = None
-        self.platform_runs = False
-
-    def run(self, sizes: Sequence[str]) -> Generator[Evaluation, None, None]:
-        say = self.progress
+    @contextlib.contextmanager
+    def within(self, stage: Stage) -> Iterator[None]:
+        self.stage = stage
+        start = time.monotonic()
         try:
-            for position, size in enumerate(sizes):
-                if len(sizes) > 1:
-                    self.progress = partial(_say_with_size, say, size)
-                yield self._evaluate(replace(self.job, size=size), last=position == len(sizes) - 1)
+            yield
         finally:
-            self._end()
+            self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - start
 
-    def _evaluate(self, job: Job, *, last: bool) -> Evaluation:
-        notes = Notes()
-        try:
-            self._judge(job, notes, last=last)
-            decided = Decided(Verdict.CORRECT, Stage.DONE, "right on every rank in every call that was checked")
-        except Decided as reached:
-            decided = reached
-        except CrewFailure as failure:  # of the oracle: the candidate's are translated where they happen
-            decided = Decided(
-                Verdict.HARNESS_ERROR,
-                notes.stage,
-                f"the oracle failed: {failure}",
-                {"failure": Failure(failure.kind, failure.detail, trace=str(failure.info.get("trace", "")))},
-            )
-        if decided.verdict is not Verdict.CORRECT:
-            self._end()  # whatever the candidate has done to its ranks, its device or our oracle, the next size starts anew
-        return self._conclude(job, notes, decided)
 
-    def _conclude(self, job: Job, notes: Notes, decided: Decided) -> Evaluation:
-        evidence = self.known | notes.evidence | decided.evidence
-        if decided.verdict not in (Verdict.CORRECT, Verdict.REJECTED):
-            evidence.pop("timing", None)  # timed, and then found wrong with another number of ranks
-        hints = hints_for(
-            decided.verdict, evidence | {"detail": decided.detail}, platform=job.platform, backend=self.backend
-        )
-        return Evaluation(
-            verdict=decided.verdict,
-            stage=decided.stage,
-            detail=decided.detail,
-            problem={"id": self.problem.id, "name": self.problem.name, "version": self.problem.version},
-            candidate={"file": job.candidate.name, "sha256": self.source.sha256, "backend": self.backend},
-            platform=job.platform,
-            hardware=self.facts.hardware,
-            ranks=job.ranks,
-            size=job.size,
-            dtype=job.dtype,
-            plan=job.plan.name,
-            hints=tuple([*evidence.pop("hints", ()), *hints]),
-            checks=tuple(notes.checks),
-            stage_seconds={k: round(v, 3) for k, v in notes.seconds.items()},
-            isolation=notes.isolation,
-            environment=notes.environment,
-            output_tail=notes.output_tail,
-            started_at=notes.started_at,
-            **evidence,
-        )
+class OneSize:
+    """`job.case.size` in a world that is open."""
 
-    # -- one size -----------------------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        job: Job,
+        world: World,
+        notes: Notes,
+        *,
+        facts: PlatformFacts,
+        backend: str,
+        lazily_built: bool,
+        progress: Progress,
+    ) -> None:
+        self.job, self.world, self.notes, self.progress = job, world, notes, progress
+        self.exchange, self.problem = world.exchange, world.problem
+        self.facts = facts
+        self.on_gpu = world.platform.device == "cuda"
+        self.spec = DrawSpec(job.case.problem, job.case.size, job.case.dtype, job.plan.upstream_tolerance)
+        self._triton = backend == "triton" and self.on_gpu
+        self._lazily_built = lazily_built
 
-    def _judge(self, job: Job, notes: Notes, *, last: bool) -> None:
-        if self.settled is not None:
-            if self.settled.stage not in (Stage.INSPECT, Stage.BUILD):
-                notes.checks.append(
-                    f"not run at {job.size}: it failed with another number of ranks, once for all sizes"
+    def run(self, source: Source, inspection: Inspection) -> None:
+        """Raises `Decided` at the first stage that the candidate fails."""
+        job, plan, notes = self.job, self.job.plan, self.notes
+        argument_bytes = job.case.ranks * self.problem.argument_bytes(job.case.size, job.case.ranks, job.case.dtype)
+        with notes.within(Stage.CORRECTNESS), self.world.blame(Stage.CORRECTNESS):
+            checked = self._correctness(argument_bytes)
+            self._odd()
+        pace = Pace(plan, self.facts.memory_bytes, argument_bytes, checked.call_bytes)
+        with notes.within(Stage.RACES), self.world.blame(Stage.RACES):
+            if plan.race_calls:
+                calls, repeats = pace.races()
+                passed = provoke(
+                    self.exchange,
+                    self.spec,
+                    calls=calls,
+                    repeats=repeats,
+                    on_gpu=self.on_gpu,
+                    progress=self.progress,
                 )
-            raise self.settled
-        inspection, build = self._prepare(notes)
-        world = self._main_world(notes, build)
-        try:
-            OneSize(
-                job,
-                world,
-                notes,
-                facts=self.facts,
-                backend=self.backend,
-                lazily_built=bool(build.skipped),
-                progress=self.progress,
-            ).run(self.source, inspection)
-        finally:
-            notes.output_tail = world.output_tail()
-        if last:
-            self._close_world()
+                notes.checks.append(f"races: {', '.join(passed)} ({repeats} x {calls} calls each)")
+        if plan.timing_rounds and job.timing:
+            with notes.within(Stage.TIMING), self.world.blame(Stage.TIMING):
+                notes.evidence["timing"], seen = self._time(checked.first_call_us, pace.timing())
+                if seen is Communication.LIBRARY:  # whatever it did while it was checked
+                    notes.evidence["communication"] = seen
         else:
-            world.sizes.append(job.size)
-            world.clear()
-            if not world.sound:
-                self._end()
-        # A second world size costs a second start, so it comes when the first has shown the candidate to be worth it. The
-        # first world may still stand then, idle: neither knows anything that the other could use, and nothing is timed.
-        if job.plan.second_world_trials:
-            self._second_world(notes, build)
+            notes.checks.append("not timed")
+        self._profile(source, inspection)  # last: nothing after it at this size can be disturbed by the profiler
 
-    def _prepare(self, notes: Notes) -> tuple[Inspection, BuildReport]:
-        """What needs to be done once, whatever the sizes."""
-        if self.prepared is None:
-            try:
-                with notes.within(Stage.INSPECT):
-                    self.progress("inspect")
-                    inspection = self._inspect()
-                with notes.within(Stage.BUILD):
-                    self.progress("build")
-                    build = before_running.build(self.job, inspection, self.facts)
-            except Decided as decided:
-                self.settled = decided
-                raise
-            self.prepared = inspection, build
-        return self.prepared
-
-    def _inspect(self) -> Inspection:
-        before_running.check_syntax(self.source)
-        inspection = inspect_source(self.source)
-        self.backend = inspection.backend
-        self.known["paths"] = tuple(dict.fromkeys(use.path for use in inspection.paths))
-        before_running.check_rules(self.source, inspection)
-        self.known["hints"] = tuple(f"line {f.line}: {f.message}" for f in inspection.findings)
-        before_running.check_needs(inspection, self.facts)
-        return inspection
-
-    def _second_world(self, notes: Notes, build: BuildReport) -> None:
-        """Some calls with another number of ranks: made for the first size that comes so far, and valid for all."""
-        if self.second_world is None:
-            try:
-                self.second_world = self._try_second_world(notes, build)
-            except Decided as decided:
-                if decided.verdict is not Verdict.HARNESS_ERROR:
-                    self.settled = decided
-                raise
-            notes.checks.append(self.second_world)
-        else:
-            notes.checks.append(f"{self.second_world} (once for all sizes)")
-
-    def _try_second_world(self, notes: Notes, build: BuildReport) -> str:
+    def _correctness(self, argument_bytes: int) -> Checked:
         job, plan = self.job, self.job.plan
-        other = next(
-            (
-                n
-                for n in (2, 4, 3, 8)
-                if n != job.ranks and n <= self.facts.max_ranks and self.problem.why_not("tiny", n, job.dtype) is None
-            ),
-            None,
+        checked = check_calls(
+            self.exchange,
+            self.spec,
+            trials=plan.trials,
+            words=f"size {job.case.size}, {job.case.ranks} ranks",
+            progress=self.progress,
+            first_call_extra_s=job.build_limit_s if self._lazily_built or self._triton else 0.0,
+            observe=True,
+            argument_bytes=argument_bytes,
         )
-        if other is None:
-            return "no second world size: the problem or the platform has none"
-        with self._new_world(other, build) as world:
-            try:
-                self._open(world, notes)
-                with notes.within(Stage.CORRECTNESS), world.blame(Stage.CORRECTNESS):
-                    check_calls(
-                        world.exchange,
-                        Case(job.problem, "tiny", job.dtype),
-                        trials=plan.second_world_trials,
-                        words=f"size tiny, {other} ranks",
-                        progress=self.progress,
-                        first_call_extra_s=job.build_limit_s,
-                    )
-            finally:
-                notes.output_tail = world.output_tail()
-        return f"{plan.second_world_trials} calls at tiny with {other} ranks"
+        self.notes.evidence["communication"] = checked.communication
+        where = f"{checked.calls} calls at {job.case.size} with {job.case.ranks} ranks"
+        self.notes.checks.append(f"{where}, worst error {checked.worst_ratio:.2g} of the tolerance")
+        return checked
 
-    # -- worlds -------------------------------------------------------------------------------------------------------
+    def _odd(self) -> None:
+        job, plan = self.job, self.job.plan
+        if not plan.odd_trials or job.case.size == "odd":
+            return
+        why_not = self.problem.why_not("odd", job.case.ranks, job.case.dtype)
+        if why_not:
+            self.notes.checks.append(f"odd size not checked: {why_not}")
+            return
+        check_calls(
+            self.exchange,
+            replace(self.spec, size="odd"),
+            trials=plan.odd_trials,
+            words=f"size odd, {job.case.ranks} ranks",
+            progress=self.progress,
+            first_call_extra_s=job.build_limit_s if self._triton else 0,
+        )
+        self.notes.checks.append(f"{plan.odd_trials} calls at odd")
 
-    def _main_world(self, notes: Notes, build: BuildReport) -> World:
-        """The one that the size before has left behind, or a new one."""
-        if self.world is None:
-            self.world = self._new_world(self.job.ranks, build)
-            self._open(self.world, notes)
-        else:
-            notes.isolation = self.world.isolation
-            notes.environment |= self.world.environment | {"sizes before, same start": ", ".join(self.world.sizes)}
-        return self.world
+    def _time(self, first_call_us: float, pace: TimingPace) -> tuple[Timing, Communication]:
+        job, platform = self.job, self.world.platform
+        element_bytes = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}[job.case.dtype]
+        cost = self.problem.cost(self.problem.sizes[job.case.size], job.case.ranks, element_bytes)
+        floor = floor_us(
+            cost,
+            hardware=self.facts.hardware,
+            dtype=job.case.dtype,
+            world_size=job.case.ranks,
+            shared_gpu=platform.device == "cuda" and platform.shares_device,
+        )
+        hardware = for_device(self.facts.hardware, shared_gpu=platform.shares_device)
+        timing, seen = measure(
+            self.exchange,
+            self.spec,
+            plan=job.plan,
+            calls=pace.calls,
+            rounds=pace.rounds,
+            on_gpu=self.on_gpu,
+            floor_us=floor,
+            note=platform.note,
+            first_call_us=first_call_us,
+            progress=self.progress,
+        )
+        limit = utilisation(
+            self.problem, reference_us=timing.reference_us, candidate_us=timing.candidate_us, hardware=hardware,
+            size=job.case.size, ranks=job.case.ranks, dtype=job.case.dtype,
+        )  # fmt: skip
+        rates = bandwidths(cost, reference_us=timing.reference_us, candidate_us=timing.candidate_us)
+        return replace(timing, roofline=limit, **rates), seen
 
-    def _new_world(self, ranks: int, build: BuildReport) -> World:
-        return World(self.job, self.platform, self.problem, ranks=ranks, build=build.folder, backend=self.backend)
-
-    def _open(self, world: World, notes: Notes) -> None:
-        with notes.within(Stage.START):
-            if not self.platform_runs:
-                self.progress("starting the platform")
-                self.platform_runs = True
-                self.platform.start()
-            self.progress(f"starting 2 x {world.ranks} ranks")
-            try:
-                world.open()
-            finally:
-                notes.output_tail = world.output_tail()
-        notes.isolation = world.isolation
-        notes.environment |= world.environment
-
-    def _close_world(self) -> None:
-        world, self.world = self.world, None
-        if world is not None:
-            world.close()
-
-    def _end(self) -> None:
-        """The ranks, and what the platform runs for them: a fault on a shared GPU is one of its MPS server too."""
-        self._close_world()
-        if self.platform_runs:
-            self.platform_runs = False
-            self.platform.stop()
+    def _profile(self, source: Source, inspection: Inspection) -> None:
+        if not self.on_gpu:
+            self.notes.checks.append("not profiled: only a GPU leaves records of what ran on it")
+            return
+        with self.notes.within(Stage.PROFILE):
+            observed = profile_calls(
+                self.exchange, self.spec, expected=expected_of(source, inspection.paths), progress=self.progress
+            )
+        self.notes.evidence["profile"] = observed.profile
+        self.notes.checks.append(observed.check)
+        if observed.communication is Communication.LIBRARY:
+            self.notes.evidence["communication"] = observed.communication
+        self.world.sound = self.world.sound and not observed.broken

@@ -4,16 +4,16 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from pkb.judge.cases import Exchange
-from pkb.judge.claims import mapping
-from pkb.judge.crew import Crew
+from pkb.judge.crew.crew import Crew
+from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.crew.sides import candidate_crew, oracle_crew
 from pkb.judge.decision import Decided, from_failure
-from pkb.judge.failure import CrewFailure
-from pkb.judge.sides import candidate_crew, oracle_crew
+from pkb.judge.exchange import Exchange
 from pkb.platforms.base import Platform
 from pkb.problems.base import Problem
 from pkb.problems.layouts import groups
 from pkb.types.job import Job
+from pkb.types.protocol.commands import Drop, Load, Open
 from pkb.types.verdict import Failure, Stage, Verdict
 
 START_LIMIT_S = 180.0
@@ -66,17 +66,16 @@ class World:
         self.exchange = Exchange(oracle, candidate, limit_s=job.call_limit_s)
         with _harness():
             self.exchange.open(
-                name=self.problem.layout,
-                layout=groups(self.problem.layout, ranks),
-                mutates=list(self.problem.mutates),
-                returns_input=self.problem.returns_input,
+                Open.of(
+                    self.problem.layout,
+                    groups(self.problem.layout, ranks),
+                    mutates=self.problem.mutates,
+                    returns_input=self.problem.returns_input,
+                )
             )
         with self.blame(Stage.START):
-            answers = candidate.ask(
-                {"do": "load", "path": str(job.candidate.resolve())}, timeout_s=job.call_limit_s + 60
-            )
-        walls = mapping(answers[0], "isolation", rank=0, stage=Stage.START)
-        self.isolation = candidate.isolation | {str(k): str(v)[:200] for k, v in walls.items()}
+            loaded = candidate.ask(Load(str(job.candidate.resolve())), timeout_s=job.call_limit_s + 60)
+        self.isolation = candidate.isolation | loaded[0].isolation
         started = ", ".join(f"{name} after {at:.1f} s" for name, at in candidate.start_seconds.items())
         self.environment = oracle.facts | {f"start of {ranks} ranks": started}
 
@@ -108,7 +107,7 @@ class World:
         """Does the candidate's side still work? Asked only when the oracle has failed beside it."""
         try:
             assert self._candidate is not None
-            self._candidate.ask({"do": "drop"}, timeout_s=30)
+            self._candidate.ask(Drop(), timeout_s=30)
         except CrewFailure as failure:
             return failure
         return None
@@ -120,10 +119,9 @@ def _harness() -> Iterator[None]:
     try:
         yield
     except CrewFailure as failure:
-        trace = str(failure.info.get("trace", ""))
         raise Decided(
             Verdict.HARNESS_ERROR,
             Stage.START,
             f"the ranks did not start: {failure}",
-            {"failure": Failure(failure.kind, failure.detail, trace=trace), "rank_states": failure.states},
+            {"failure": Failure(failure.kind, failure.detail, trace=failure.trace), "rank_states": failure.states},
         ) from failure

@@ -17,7 +17,13 @@ class PlatformFacts:
     capabilities: tuple[str, ...] = ()
     """Of: torch, triton, cuda, cpp, multicast."""
     memory_bytes: int = 0
-    """Memory that all ranks of both sides share (of one GPU on `node`, times the GPUs)."""
+    """Of all devices together; ranks of both sides share it."""
+    shares_device: bool = True
+    """Whether all ranks run on one device, as opposed to one each."""
+
+    def memory_for(self, ranks: int) -> int:
+        """What so many ranks have: with a device each, the memory of devices that no rank uses does not help."""
+        return self.memory_bytes if self.shares_device else self.memory_bytes * ranks // max(1, self.max_ranks)
 
 
 class Platform(Protocol):
@@ -28,6 +34,10 @@ class Platform(Protocol):
     """`cpu` or `cuda`."""
     backend: str
     """torch.distributed backend of both sides."""
+    default_size: str
+    """The size that is judged where none is asked for."""
+    shares_device: bool
+    """Whether all ranks run on one device: times then say nothing about the links between devices."""
     note: str
     """What a time taken here does not say."""
     private_shm: bool

@@ -15,6 +15,8 @@ class CpuPlatform:
     name = "cpu"
     device = "cpu"
     backend = "gloo"
+    default_size = "tiny"
+    shares_device = True
     note = "ranks share one CPU: right or wrong is meaningful, times say nothing about GPUs or NVLink"
     private_shm = True
 
@@ -24,6 +26,7 @@ class CpuPlatform:
             capabilities.append("triton")
         return PlatformFacts(
             name=self.name,
+            shares_device=self.shares_device,
             available=os.name == "posix" and host.system() == "Linux",
             why_not="" if host.system() == "Linux" else "ranks need Linux (memfd, namespaces)",
             hardware=f"{os.cpu_count()} cores, {host.machine()}",

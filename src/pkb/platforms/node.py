@@ -8,6 +8,8 @@ class NodePlatform:
     name = "node"
     device = "cuda"
     backend = "cpu:gloo,cuda:nccl"
+    default_size = "paper"
+    shares_device = False
     note = ""
     private_shm = True
 
@@ -16,6 +18,7 @@ class NodePlatform:
         why_not = f"needs at least 2 GPUs, {len(found)} found" if len(found) < 2 else why_no_gpu()
         return PlatformFacts(
             name=self.name,
+            shares_device=self.shares_device,
             available=not why_not,
             why_not=why_not,
             hardware=f"{len(found)}x {found[0].name}" if found else "",

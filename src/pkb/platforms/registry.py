@@ -4,10 +4,22 @@ from pkb.platforms.base import Platform, PlatformFacts
 from pkb.platforms.cpu import CpuPlatform
 from pkb.platforms.node import NodePlatform
 from pkb.platforms.virtual import VirtualPlatform
+from pkb.types.case import AUTO
 from pkb.types.errors import UserError
 
 PLATFORMS: dict[str, type[Platform]] = {"node": NodePlatform, "virtual": VirtualPlatform, "cpu": CpuPlatform}
 """Largest first: `auto` takes the first that is available."""
+
+
+def names() -> tuple[str, ...]:
+    """What a user may choose from, smallest first."""
+    return tuple(reversed(PLATFORMS))
+
+
+def check_name(name: str) -> None:
+    """Wrong usage if it is neither a platform nor `auto`."""
+    if name not in (AUTO, *PLATFORMS):
+        raise UserError(f"no platform is called {name!r}", f"platforms are {', '.join((AUTO, *names()))}")
 
 
 def detect() -> dict[str, PlatformFacts]:
@@ -16,13 +28,12 @@ def detect() -> dict[str, PlatformFacts]:
 
 def resolve(name: str) -> str:
     """The platform meant by a name or by `auto`, which must be available here."""
-    if name == "auto":
+    check_name(name)
+    if name == AUTO:
         for candidate, facts in detect().items():
             if facts.available:
                 return candidate
         raise UserError("no platform is available on this machine", "`pkb doctor` says what each one lacks")
-    if name not in PLATFORMS:
-        raise UserError(f"no platform is called {name!r}", f"platforms are auto, {', '.join(PLATFORMS)}")
     facts = PLATFORMS[name]().facts()
     if not facts.available:
         raise UserError(f"platform {name} is not available here: {facts.why_not}", "`pkb doctor` shows what is")
@@ -31,3 +42,8 @@ def resolve(name: str) -> str:
 
 def create(name: str) -> Platform:
     return PLATFORMS[name]()
+
+
+def pick(asked: str) -> PlatformFacts:
+    """What this machine has of a platform, or of that which `auto` means; wrong usage if it does not have it."""
+    return create(resolve(asked)).facts()

@@ -29,6 +29,8 @@ class VirtualPlatform:
     name = "virtual"
     device = "cuda"
     backend = "cpu:gloo,cuda:nccl"
+    default_size = "paper"
+    shares_device = True
     note = "all ranks share one GPU: right or wrong is as on a node, times say nothing about NVLink"
     private_shm = False  # an MPS client meets its server through files there
 
@@ -46,6 +48,7 @@ class VirtualPlatform:
             why_not = HOW_TO_GET_NCCL
         return PlatformFacts(
             name=self.name,
+            shares_device=self.shares_device,
             available=not why_not,
             why_not=why_not,
             hardware=found[0].name if found else "",

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import torch
 
+from pkb.problems.base import Size
 from pkb.problems.draw import Draw
+from pkb.problems.sharding import round_up
 
 GRID = 0.0625
 """Planned logits are multiples of it below 16: exact in bf16, and so are their ties."""
@@ -105,7 +107,11 @@ def draw_rows(draw: Draw, *, tokens: int, width: int, top_k: int, top_p: float) 
     return Rows(logits, plan.target, call_top_p)
 
 
-def why_too_small(vocab: int, top_k: int) -> str | None:
-    if vocab <= top_k + EXTRA:
-        return f"a vocabulary of {vocab} is too small for {top_k + EXTRA} leading logits"
-    return None
+def round_up_tokens(size: Size, name: str, world_size: int) -> int:
+    """`size[name]` positions of a sequence, or as many more as let W divide the tokens of the whole batch."""
+    return round_up(size[name], world_size // math.gcd(size["batch"], world_size))
+
+
+def why_too_small(size: Size, world_size: int) -> str | None:
+    vocab, leaders = size["vocab"] // world_size * world_size, size["top_k"] + EXTRA
+    return f"a vocabulary of {vocab} is too small for {leaders} leading logits" if vocab <= leaders else None

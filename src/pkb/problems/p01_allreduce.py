@@ -41,14 +41,11 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     elements, w = size["m"] * size["n"], world_size
     payload = elements * element_bytes
-    return Cost(
+    return Cost.all_reduce(
+        payload,
+        w,
         flops=(w - 1) / w * elements,
         hbm_bytes=2 * payload,
-        link_sent_bytes=2 * (w - 1) / w * payload,
-        link_received_bytes=2 * (w - 1) / w * payload,
-        phases=2 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * payload if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * payload if w > 1 else 0,
     )
 
 
@@ -61,6 +58,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward", "training-backward", "inference"),
         pattern=("all-reduce",),
+        system="collectives",
         fusable="elementwise sum",
     ),
     sizes=SIZES,

@@ -43,14 +43,10 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     shard, w = size["m"] * size["n"] * element_bytes, world_size
-    return Cost(
-        flops=0,
+    return Cost.all_gather(
+        w * shard,
+        w,
         hbm_bytes=(1 + w) * shard,
-        link_sent_bytes=(w - 1) * shard,
-        link_received_bytes=(w - 1) * shard,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=shard if w > 1 else 0,
-        switch_received_bytes=(w - 1) * shard,
     )
 
 
@@ -63,6 +59,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward", "training-backward", "inference"),
         pattern=("all-gather",),
+        system="collectives",
     ),
     sizes=SIZES,
     inputs=inputs,

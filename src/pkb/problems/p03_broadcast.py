@@ -48,15 +48,10 @@ def solution(tensor: torch.Tensor, src: int = 0) -> torch.Tensor:
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     payload = size["m"] * size["n"] * element_bytes
-    moved = payload if world_size > 1 else 0
-    return Cost(
-        flops=0,
+    return Cost.broadcast(
+        payload,
+        world_size,
         hbm_bytes=2 * payload,  # the source reads its tensor and writes its own copy of it
-        link_sent_bytes=moved,
-        link_received_bytes=moved,
-        phases=1 if world_size > 1 else 0,
-        switch_sent_bytes=moved,
-        switch_received_bytes=moved,
         note="sent once along a pipelined chain; W-1 times if every rank pulls from the source",
         mean_hbm_bytes=(1 + 1 / world_size) * payload,  # all write a copy, the source alone reads
         mean_link_bytes=(1 - 1 / world_size) * payload,
@@ -72,6 +67,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward", "inference", "rl"),
         pattern=("broadcast",),
+        system="collectives",
     ),
     sizes=SIZES,
     inputs=inputs,

@@ -51,15 +51,11 @@ def solution(tensor: torch.Tensor, dst: int = 0) -> torch.Tensor:
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     elements, w = size["m"] * size["n"], world_size
     payload = elements * element_bytes
-    moved = payload if w > 1 else 0
-    return Cost(
+    return Cost.reduce(
+        payload,
+        w,
         flops=(w - 1) / w * elements,  # the additions can be shared out evenly
         hbm_bytes=2 * payload,
-        link_sent_bytes=moved,
-        link_received_bytes=moved,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=moved,
-        switch_received_bytes=moved,
         note="partial sums along a pipelined chain; W-1 times as much is received if the root pulls everything",
         mean_link_bytes=(w - 1) / w * payload,  # the ends of the chain only send, or only receive
     )
@@ -83,6 +79,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-backward",),
         pattern=("reduce",),
+        system="collectives",
         fusable="elementwise sum",
     ),
     sizes=SIZES,

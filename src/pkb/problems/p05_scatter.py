@@ -67,6 +67,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         phases=1 if w > 1 else 0,
         mean_hbm_bytes=2 * piece,  # every piece is read once and written once
         mean_link_bytes=(w - 1) / w * piece,
+        payload_bytes=w * piece,
     )
 
 
@@ -79,6 +80,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward", "inference"),
         pattern=("scatter",),
+        system="collectives",
     ),
     sizes=SIZES,
     inputs=inputs,

@@ -59,6 +59,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         phases=1 if w > 1 else 0,
         mean_hbm_bytes=2 * part,  # every part is read once and written once
         mean_link_bytes=(w - 1) / w * part,
+        payload_bytes=w * part,
     )
 
 
@@ -71,6 +72,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("inference",),
         pattern=("gather",),
+        system="collectives",
     ),
     sizes=SIZES,
     inputs=inputs,

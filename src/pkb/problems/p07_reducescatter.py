@@ -44,14 +44,11 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     elements, w = size["m"] * size["n"], world_size
     block = elements * element_bytes
-    return Cost(
+    return Cost.reduce_scatter(
+        w * block,
+        w,
         flops=(w - 1) * elements,
         hbm_bytes=(w + 1) * block,
-        link_sent_bytes=(w - 1) * block,
-        link_received_bytes=(w - 1) * block,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=w * block if w > 1 else 0,  # also the rank's own block goes through the switch
-        switch_received_bytes=block if w > 1 else 0,
     )
 
 
@@ -64,6 +61,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward", "training-backward"),
         pattern=("reduce-scatter",),
+        system="collectives",
         fusable="elementwise sum",
     ),
     sizes=SIZES,

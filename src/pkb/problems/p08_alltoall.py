@@ -44,12 +44,10 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     one_slice, w = size["m"] * size["n"] * element_bytes, world_size
-    return Cost(
-        flops=0,
+    return Cost.all_to_all(
+        w * one_slice,
+        w,
         hbm_bytes=2 * w * one_slice,
-        link_sent_bytes=(w - 1) * one_slice,
-        link_received_bytes=(w - 1) * one_slice,
-        phases=1 if w > 1 else 0,
     )
 
 
@@ -62,6 +60,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward", "training-backward", "inference"),
         pattern=("all-to-all",),
+        system="collectives",
     ),
     sizes=SIZES,
     inputs=inputs,

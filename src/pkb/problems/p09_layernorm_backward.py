@@ -53,14 +53,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     m, n, w = size["m"], size["n"], world_size
     mean_rows = m - (w - 1) / 2 * size["ragged"]
     vectors = 2 * n * element_bytes
-    return Cost(
+    return Cost.all_reduce(
+        vectors,
+        w,
+        phases=1,
         flops=3 * m * n + (w - 1) / w * 2 * n,
         hbm_bytes=2 * m * n * element_bytes + vectors,
-        link_sent_bytes=2 * (w - 1) / w * vectors,
-        link_received_bytes=2 * (w - 1) / w * vectors,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * vectors if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * vectors if w > 1 else 0,
         note="both vectors in one message, where the reference sends two",
         mean_flops=3 * mean_rows * n + (w - 1) / w * 2 * n,
         mean_hbm_bytes=2 * mean_rows * n * element_bytes + vectors,
@@ -76,6 +74,7 @@ PROBLEM = Problem(
         layer="norm",
         stage=("training-backward",),
         pattern=("all-reduce",),
+        system="LLM training",
         fusable="elementwise product and two column sums",
     ),
     sizes=SIZES,

@@ -92,13 +92,10 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     lookups, row, w = size["lookups"], size["width"] * element_bytes, world_size
     table = w * size["rows"]
     distinct = table * (1 - (1 - 1 / table) ** lookups)
-    remote = (w - 1) / w * distinct
-    return Cost(
-        flops=0,
+    return Cost.all_to_all(
+        distinct * row,
+        w,
         hbm_bytes=8 * lookups + (distinct + lookups) * row,
-        link_sent_bytes=remote * row,
-        link_received_bytes=remote * row,
-        phases=1 if w > 1 else 0,
         note="expected for an average rank that reads each distinct row once from its owner, without sending indices",
     )
 
@@ -112,6 +109,7 @@ PROBLEM = Problem(
         layer="embedding",
         stage=("training-forward", "inference"),
         pattern=("all-to-all-v",),
+        system="recommendation",
         fusable="sorting by owner, gathering of rows",
     ),
     sizes=SIZES,

@@ -11,14 +11,11 @@ starts with its own block of K, adds each peer's block as it arrives, in a float
 W of them, and never writes the gathered matrix to memory if it can load tiles from peers.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
-from pkb.types.cost import Cost
+from pkb.problems.allgather_gemm import draw_operands, gather_and_multiply_cost, why_too_short
+from pkb.problems.base import Problem
 from pkb.types.taxonomy import Taxonomy
 
 SIZES = {  # k: the whole contraction, of which each rank has k // W
@@ -27,15 +24,6 @@ SIZES = {  # k: the whole contraction, of which each rank has k // W
     "real": {"m": 8192, "n": 3584, "k": 8192},  # Llama-3-70B up projection, TP 8, 8192 tokens
     "odd": {"m": 97, "n": 61, "k": 149},
 }
-
-
-def inputs(draw: Draw) -> dict[str, Any]:
-    m, n, k_local = draw.size["m"], draw.size["n"], draw.size["k"] // draw.world_size
-    k = k_local * draw.world_size
-    return {
-        "A_local": draw.normal("A_local", (m, k_local)),
-        "B": draw.normal("B", (k, n), scale=k**-0.5),
-    }
 
 
 def solution(A_local: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
@@ -48,28 +36,6 @@ def solution(A_local: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     return torch.matmul(B.t(), A_transposed).t()
 
 
-def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
-    m, n, w = size["m"], size["n"], world_size
-    k_local = size["k"] // w
-    k = k_local * w
-    shard = m * k_local * element_bytes
-    return Cost(
-        flops=2 * m * n * k,
-        hbm_bytes=(m * k + k * n + m * n) * element_bytes,
-        link_sent_bytes=(w - 1) * shard,
-        link_received_bytes=(w - 1) * shard,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=shard if w > 1 else 0,
-        switch_received_bytes=(w - 1) * shard,
-    )
-
-
-def requires(size: Size, world_size: int) -> str | None:
-    if size["k"] < world_size:
-        return f"a contraction of {size['k']} is too short for {world_size} ranks"
-    return None
-
-
 PROBLEM = Problem(
     id=11,
     name="allgather_gemm_AT",
@@ -79,11 +45,12 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward", "inference"),
         pattern=("all-gather",),
+        system="kernel libraries",
         fusable="transposition, GEMM",
     ),
     sizes=SIZES,
-    inputs=inputs,
+    inputs=draw_operands,
     reference=solution,
-    cost=cost,
-    requires=requires,
+    cost=gather_and_multiply_cost,
+    requires=why_too_short,
 )

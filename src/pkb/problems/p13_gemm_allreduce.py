@@ -45,14 +45,11 @@ def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     m, n, k, w = size["m"], size["n"], size["k"], world_size
     product = m * n * element_bytes
-    return Cost(
+    return Cost.all_reduce(
+        product,
+        w,
         flops=2 * m * n * k + (w - 1) / w * m * n,
         hbm_bytes=(m * k + k * n) * element_bytes + product,
-        link_sent_bytes=2 * (w - 1) / w * product,
-        link_received_bytes=2 * (w - 1) / w * product,
-        phases=2 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * product if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * product if w > 1 else 0,
     )
 
 
@@ -65,6 +62,7 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward", "inference"),
         pattern=("all-reduce",),
+        system="LLM training",
         fusable="GEMM",
     ),
     sizes=SIZES,

@@ -53,14 +53,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     m, k, w = size["m"], size["k"], world_size
     n_local = size["n"] // w
     block = m * n_local * element_bytes
-    return Cost(
+    return Cost.all_gather(
+        w * block,
+        w,
         flops=2 * m * n_local * k,
         hbm_bytes=(m * k + k * n_local) * element_bytes + w * block,
-        link_sent_bytes=(w - 1) * block,
-        link_received_bytes=(w - 1) * block,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=block if w > 1 else 0,
-        switch_received_bytes=(w - 1) * block,
         note="the product is gathered; where k < m, gathering the weights takes fewer bytes, but W times the arithmetic",
         # A is the same everywhere, so that every rank can compute all columns from the weights.
         least_link_bytes=(w - 1) * min(m, k) * n_local * element_bytes,
@@ -82,6 +79,7 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward", "inference"),
         pattern=("all-gather",),
+        system="LLM training",
         fusable="GEMM whose epilogue stores to peers",
     ),
     sizes=SIZES,

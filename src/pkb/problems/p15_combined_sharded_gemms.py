@@ -71,13 +71,11 @@ def solution(x_local: torch.Tensor, W1: torch.Tensor, W2: torch.Tensor) -> torch
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     (m, h, f), w = _shape(size, world_size), world_size
     rows = m // w
-    exchanged = (w - 1) * rows * (h // w) * element_bytes
-    return Cost(
+    return Cost.all_to_all(
+        w * rows * (h // w) * element_bytes,
+        w,
         flops=4 * rows * h * f,
         hbm_bytes=(2 * rows * h + 2 * h * f / w) * element_bytes,
-        link_sent_bytes=exchanged,
-        link_received_bytes=exchanged,
-        phases=1 if w > 1 else 0,
         note="own rows only, after an all-to-all of row blocks, where the reference gathers all rows and scatters sums;"
         " weights being the same everywhere, one that computed a slice of F for all rows would read only 1/W of them",
     )
@@ -92,6 +90,7 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward", "inference"),
         pattern=("all-gather", "reduce-scatter"),
+        system="LLM training",
         fusable="two GEMMs and SiLU",
     ),
     sizes=SIZES,

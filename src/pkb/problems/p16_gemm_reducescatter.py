@@ -58,14 +58,11 @@ def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     (m, n, k), w = _shape(size, world_size), world_size
     product = m * n * element_bytes
-    return Cost(
+    return Cost.reduce_scatter(
+        product,
+        w,
         flops=2 * m * n * k + (w - 1) / w * m * n,
         hbm_bytes=(m * k + k * n) * element_bytes + product / w,
-        link_sent_bytes=(w - 1) / w * product,
-        link_received_bytes=(w - 1) / w * product,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=product if w > 1 else 0,  # also the rank's own rows go through the switch
-        switch_received_bytes=product / w if w > 1 else 0,
     )
 
 
@@ -78,6 +75,7 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward", "inference"),
         pattern=("reduce-scatter",),
+        system="LLM training",
         fusable="GEMM",
     ),
     sizes=SIZES,

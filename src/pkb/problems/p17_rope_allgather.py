@@ -86,14 +86,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, positions = world_size, size["batch"] * (size["tokens"] // world_size)
     elements = positions * (size["heads"] + size["kv_heads"]) * size["head_size"]
     shard, angles = elements * element_bytes, 2 * positions * size["head_size"] * element_bytes
-    return Cost(
+    return Cost.all_gather(
+        w * shard,
+        w,
         flops=3 * elements,
         hbm_bytes=shard + angles + w * shard,
-        link_sent_bytes=(w - 1) * shard,
-        link_received_bytes=(w - 1) * shard,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=shard if w > 1 else 0,
-        switch_received_bytes=(w - 1) * shard,
     )
 
 
@@ -112,6 +109,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward", "inference"),
         pattern=("all-gather",),
+        system="LLM training",
         fusable="rotation, placement into the gathered layout",
     ),
     sizes=SIZES,

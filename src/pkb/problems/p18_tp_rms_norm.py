@@ -62,14 +62,12 @@ def solution(local_hidden_states: torch.Tensor, local_weight: torch.Tensor, vari
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     m, n, w = size["m"], size["n"], world_size
     sums = m * max(4, element_bytes)
-    return Cost(
+    return Cost.all_reduce(
+        sums,
+        w,
+        phases=1,
         flops=4 * m * n,  # square, add, and two products
         hbm_bytes=(2 * m * n + n) * element_bytes,
-        link_sent_bytes=2 * (w - 1) / w * sums,
-        link_received_bytes=2 * (w - 1) / w * sums,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * sums if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * sums if w > 1 else 0,
     )
 
 
@@ -88,6 +86,7 @@ PROBLEM = Problem(
         layer="norm",
         stage=("inference", "training-forward"),
         pattern=("all-reduce",),
+        system="inference engines",
         fusable="row sums of squares before, scaling after",
     ),
     sizes=SIZES,

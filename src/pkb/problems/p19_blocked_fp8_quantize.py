@@ -76,14 +76,11 @@ def solution(local_tensor: torch.Tensor, block_size: int = 128) -> tuple[torch.T
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     elements, w = size["m"] * size["n"], world_size
     quantised = elements + 4 * elements // size["block"]
-    return Cost(
+    return Cost.all_gather(
+        w * quantised,
+        w,
         flops=3 * elements,
         hbm_bytes=elements * element_bytes + w * quantised,
-        link_sent_bytes=(w - 1) * quantised,
-        link_received_bytes=(w - 1) * quantised,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=quantised if w > 1 else 0,
-        switch_received_bytes=(w - 1) * quantised,
     )
 
 
@@ -123,6 +120,7 @@ PROBLEM = Problem(
         layer="quantization",
         stage=("training-forward", "inference"),
         pattern=("all-gather",),
+        system="RL post-training",
         fusable="block maximum, division, cast",
     ),
     sizes=SIZES,

@@ -63,13 +63,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     elements, w = size["m"] * size["n"], world_size
     code_bytes = 1 if element_bytes == 2 else 4
     one_slice = elements * code_bytes + 4 * elements // size["block"]
-    moved = (w - 1) * min(one_slice, 4 * elements)  # codes as wide as products need not travel
-    return Cost(
+    moved = min(one_slice, 4 * elements)  # codes as wide as products need not travel
+    return Cost.all_to_all(
+        w * moved,
+        w,
         flops=w * elements,
         hbm_bytes=w * one_slice + 4 * w * elements,
-        link_sent_bytes=moved,
-        link_received_bytes=moved,
-        phases=1 if w > 1 else 0,
         note="FP8 codes and their scales travel, where the reference sends float32 products",
     )
 
@@ -83,6 +82,7 @@ PROBLEM = Problem(
         layer="quantization",
         stage=("training-forward", "inference"),
         pattern=("all-to-all",),
+        system="kernel libraries",
         fusable="multiplication by the scale of the block",
     ),
     sizes=SIZES,

@@ -102,14 +102,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     elements = sum(map(math.prod, local_shapes(size, w, 0)))  # the first rank has the largest chunks
     mean = sum(map(math.prod, full_shapes(size, w))) / w
     scalar = 4
-    return Cost(
+    return Cost.all_reduce(
+        scalar,
+        w,
+        phases=1,
         flops=3 * elements,
         hbm_bytes=3 * elements * element_bytes,
-        link_sent_bytes=2 * (w - 1) / w * scalar,
-        link_received_bytes=2 * (w - 1) / w * scalar,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * scalar if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * scalar if w > 1 else 0,
         note="a call that clips; one that does not (1 in 8) reads the gradients once and writes nothing",
         mean_flops=3 * mean,
         mean_hbm_bytes=3 * mean * element_bytes,
@@ -131,6 +129,7 @@ PROBLEM = Problem(
         layer="gradient",
         stage=("optimizer",),
         pattern=("all-reduce",),
+        system="RL post-training",
         fusable="multi-tensor norm before, multi-tensor scaling after",
     ),
     sizes=SIZES,

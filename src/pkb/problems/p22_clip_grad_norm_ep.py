@@ -24,6 +24,7 @@ from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Draw
 from pkb.problems.layouts import coordinate
+from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -137,14 +138,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     by_rank = [sum(math.prod(s) for shapes in local_shapes(size, w, rank) for s in shapes) for rank in range(w)]
     elements, mean = by_rank[0], sum(by_rank) / w  # the first rank has the largest shards
     scalar = 4
-    return Cost(
+    return Cost.all_reduce(
+        scalar,
+        w,
+        phases=1,
         flops=3 * elements,
         hbm_bytes=3 * elements * element_bytes,
-        link_sent_bytes=2 * (w - 1) / w * scalar,
-        link_received_bytes=2 * (w - 1) / w * scalar,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * scalar if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * scalar if w > 1 else 0,
         note="a call that clips, with one sum over all ranks; one that does not clip (1 in 4) writes the experts only",
         mean_flops=3 * mean,
         mean_hbm_bytes=3 * mean * element_bytes,
@@ -153,9 +152,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
 
 def requires(size: Size, world_size: int) -> str | None:
     _, ep_size = coordinate(LAYOUT, "ep", world_size, 0)
-    if "experts" in size and size["experts"] % ep_size:
-        return f"{size['experts']} experts cannot be shared equally by {ep_size} ranks"
-    return None
+    return why_not_equal(size.get("experts", 0), "experts", ep_size)
 
 
 # Twice the half-ulp of a product, plus that of a coefficient rounded to the gradients' dtype, as torch does on CUDA.
@@ -173,6 +170,7 @@ PROBLEM = Problem(
         layer="gradient",
         stage=("optimizer",),
         pattern=("all-reduce",),
+        system="RL post-training",
         fusable="multi-tensor norms and division before, multi-tensor scaling after",
     ),
     sizes=SIZES,

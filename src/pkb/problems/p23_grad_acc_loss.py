@@ -76,14 +76,12 @@ def solution(
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
-    return Cost(
+    return Cost.all_reduce(
+        element_bytes,
+        w,
+        phases=1,
         flops=6,
         hbm_bytes=2 * 8 + 6 * element_bytes,
-        link_sent_bytes=2 * (w - 1) / w * element_bytes,
-        link_received_bytes=2 * (w - 1) / w * element_bytes,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * element_bytes if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * element_bytes if w > 1 else 0,
         note="scalars: latency decides",
     )
 
@@ -113,6 +111,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("training-forward", "training-backward"),
         pattern=("all-reduce",),
+        system="RL post-training",
         fusable="scalar arithmetic",
     ),
     sizes=SIZES,

@@ -98,14 +98,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     elements = size["layers"] * size["batch"] * size["seq"] * size["experts"]
     scalar = max(4, element_bytes)
-    return Cost(
+    return Cost.all_reduce(
+        scalar,
+        w,
+        phases=1,
         flops=6 * elements,
         hbm_bytes=elements * element_bytes,
-        link_sent_bytes=2 * (w - 1) / w * scalar,
-        link_received_bytes=2 * (w - 1) / w * scalar,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * scalar if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * scalar if w > 1 else 0,
     )
 
 
@@ -128,6 +126,7 @@ PROBLEM = Problem(
         layer="moe",
         stage=("training-forward",),
         pattern=("all-reduce",),
+        system="RL post-training",
         fusable="softmax, top-k, histogram, mean, dot product",
     ),
     sizes=SIZES,

@@ -117,14 +117,12 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     m, n, vocab, w = size["m"], size["n"], size["vocab"], world_size
     scalars = 7 * 4
-    return Cost(
+    return Cost.all_reduce(
+        scalars,
+        w,
+        phases=1,
         flops=2 * (1 - 1.5 * IGNORED) * m * n * vocab,
         hbm_bytes=(m * n + vocab * n + 4 * m) * element_bytes + 8 * m,
-        link_sent_bytes=2 * (w - 1) / w * scalars,
-        link_received_bytes=2 * (w - 1) / w * scalars,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * scalars if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * scalars if w > 1 else 0,
         note="ignored tokens need no logits; the logits need not be written",
     )
 
@@ -158,6 +156,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("rl", "training-forward"),
         pattern=("all-reduce",),
+        system="RL post-training",
         fusable="vocabulary projection, cross entropy, ratio, reductions",
     ),
     sizes=SIZES,

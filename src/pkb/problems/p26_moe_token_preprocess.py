@@ -21,6 +21,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Context, Exact
 from pkb.problems.draw import Draw
+from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -73,20 +74,17 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, mask = world_size, size["tokens"] * size["experts"] * size["top_k"]
     local_experts = size["experts"] // w
-    return Cost(
+    return Cost.all_to_all(
+        4 * w * local_experts,
+        w,
         flops=mask,
         hbm_bytes=4 * mask,
-        link_sent_bytes=4 * (w - 1) * local_experts,
-        link_received_bytes=4 * (w - 1) * local_experts,
-        phases=1 if w > 1 else 0,
         note="a peer needs the counts of its own experts only, where the reference gathers all",
     )
 
 
 def requires(size: Size, world_size: int) -> str | None:
-    if size["experts"] % world_size:
-        return f"{size['experts']} experts cannot be shared equally by {world_size} ranks"
-    return None
+    return why_not_equal(size["experts"], "experts", world_size)
 
 
 @dataclass(frozen=True)
@@ -106,6 +104,7 @@ PROBLEM = Problem(
         layer="moe",
         stage=("training-forward",),
         pattern=("all-gather",),
+        system="RL post-training",
         fusable="histogram, row and column sums",
     ),
     sizes=SIZES,

@@ -92,6 +92,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         link_received_bytes=(m - m // w) * row,
         phases=1 if w > 1 else 0,
         note="an average rank; the splits of a call make some rank busier",
+        payload_bytes=m * row,
     )
 
 
@@ -104,6 +105,7 @@ PROBLEM = Problem(
         layer="moe",
         stage=("training-forward", "training-backward", "inference"),
         pattern=("all-to-all-v",),
+        system="RL post-training",
     ),
     sizes=SIZES,
     inputs=inputs,

@@ -15,7 +15,6 @@ read and add the K rows of a token in registers; a rank with several experts of 
 travel. Sums in float32 are welcome.
 """
 
-from math import comb
 from typing import Any
 
 import torch
@@ -23,6 +22,8 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.draw import Draw
+from pkb.problems.moe_routing import chosen_experts, ranks_per_token
+from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -32,22 +33,12 @@ SIZES = {  # with `batch`, the result is (batch, T / batch, H)
     "real": {"tokens": 4096, "hidden": 7168, "experts": 256, "top_k": 8},  # DeepSeek-V3, EP 8
     "odd": {"tokens": 53, "hidden": 37, "experts": 24, "top_k": 3},
 }
-SKEW = 0.5
-
-
-def routing(draw: Draw, source: int) -> torch.Tensor:
-    """The experts (T, K) of the tokens of rank `source`, on the host: they decide the shapes of other ranks."""
-    tokens, experts, top_k = draw.size["tokens"], draw.size["experts"], draw.size["top_k"]
-    popularity = draw.random("popularity", key="all")
-    weights = torch.tensor([popularity.gauss(0.0, SKEW) for _ in range(experts)])
-    generator = torch.Generator().manual_seed(draw.random("routing", key=source).getrandbits(62))
-    return (torch.randn(tokens, experts, generator=generator) + weights).topk(top_k, dim=1).indices
 
 
 def inputs(draw: Draw) -> dict[str, Any]:
     w, rank = draw.world_size, draw.rank
     tokens, hidden, experts, top_k = (draw.size[name] for name in ("tokens", "hidden", "experts", "top_k"))
-    chosen = [routing(draw, source) for source in range(w)]
+    chosen = [chosen_experts(draw, source) for source in range(w)]
     counts = torch.stack([torch.bincount(own.flatten(), minlength=experts) for own in chosen]).view(w, w, experts // w)
     own_map = torch.zeros((experts, tokens), dtype=torch.bool).scatter_(0, chosen[rank].t(), True)
     leading = (draw.size["batch"], tokens // draw.size["batch"]) if "batch" in draw.size else (tokens,)
@@ -112,24 +103,18 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, tokens, experts, top_k = world_size, size["tokens"], size["experts"], size["top_k"]
     row = size["hidden"] * element_bytes
-    # Ranks, out of W, on which a token has at least one expert, if all were equally popular; popular ones lie together
-    # a little more often.
-    destinations = 0.9 * w * (1 - comb(experts - experts // w, top_k) / comb(experts, top_k))
-    sent = (w - 1) / w * destinations * tokens * row
-    return Cost(
+    destinations = ranks_per_token(experts, top_k, w)
+    return Cost.all_to_all(
+        destinations * tokens * row,
+        w,
         flops=2 * top_k * tokens * size["hidden"],
         hbm_bytes=(1 + top_k) * tokens * row,
-        link_sent_bytes=sent,
-        link_received_bytes=sent,
-        phases=1 if w > 1 else 0,
         note="an average rank; a rank adds what its experts have for one token before sending it",
     )
 
 
 def requires(size: Size, world_size: int) -> str | None:
-    if size["experts"] % world_size:
-        return f"{size['experts']} experts cannot be shared equally by {world_size} ranks"
-    return None
+    return why_not_equal(size["experts"], "experts", world_size)
 
 
 PROBLEM = Problem(
@@ -141,6 +126,7 @@ PROBLEM = Problem(
         layer="moe",
         stage=("training-forward",),
         pattern=("all-to-all-v",),
+        system="RL post-training",
         fusable="chunk reordering before, weighted scatter-add after",
     ),
     sizes=SIZES,

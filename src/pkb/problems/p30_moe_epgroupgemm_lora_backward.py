@@ -56,14 +56,12 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, elements = world_size, 3 * size["lora"] * size["n"]
     message = elements * element_bytes
-    return Cost(
+    return Cost.all_reduce(
+        message,
+        w,
+        phases=1,
         flops=(w - 1) / w * elements,
         hbm_bytes=2 * message,
-        link_sent_bytes=2 * (w - 1) / w * message,
-        link_received_bytes=2 * (w - 1) / w * message,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * message if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * message if w > 1 else 0,
         note="one step is possible where every rank reads all peers, at (W - 1) times the message",
     )
 
@@ -79,6 +77,7 @@ PROBLEM = Problem(
         layer="gradient",
         stage=("training-backward",),
         pattern=("all-reduce",),
+        system="RL post-training",
     ),
     sizes=SIZES,
     inputs=inputs,

@@ -12,7 +12,6 @@ Counts, rows out, rows back are three dependent exchanges. A good kernel does wh
 computes the narrow products from the same tiles of rows that the wide ones read, instead of reading all rows twice.
 """
 
-from math import comb
 from typing import Any
 
 import torch
@@ -21,6 +20,8 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Draw
+from pkb.problems.moe_routing import draw_moe_layer, mean_tokens, ranks_per_token
+from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -31,42 +32,6 @@ SIZES = {  # tokens of rank 0; each next rank has `fewer` less. With `batch`, hi
     "real": {"tokens": 4096, "hidden": 4096, "ffn": 14336, "lora": 16, "experts": 8, "top_k": 2},
     "odd": {"tokens": 43, "hidden": 67, "ffn": 29, "lora": 5, "experts": 24, "top_k": 3, "fewer": 7},
 }
-GAP = 0.25
-"""How far a token's chosen experts stand above the others in the router's logits: rounding must not decide the route."""
-SKEW = 0.5
-CALLS_WITHOUT_ROUTER_BIAS = 0.25
-
-
-def tokens_of(size: Size, rank: int) -> int:
-    return max(0, size["tokens"] - rank * size.get("fewer", 0))
-
-
-def draw_hidden_states(draw: Draw, router: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Random tokens, corrected within the space of the router's rows so that their logits are the wanted ones."""
-    tokens, (experts, hidden) = tokens_of(draw.size, draw.rank), router.shape
-    leading = (draw.size["batch"], tokens // draw.size["batch"]) if "batch" in draw.size else (tokens,)
-    wide = torch.float32
-    states = draw.normal("hidden_states", (tokens, hidden), dtype=wide)
-    if draw.device.type != "meta":
-        logits = draw.normal("logits", (tokens, experts), dtype=wide)
-        logits += draw.normal("popularity", (experts,), scale=SKEW, key="all", dtype=wide)
-        chosen = logits.topk(draw.size["top_k"], dim=1).indices
-        logits.scatter_add_(1, chosen, torch.full_like(logits, GAP))
-        if bias is not None:
-            logits -= bias.to(wide)
-        rows = router.to(wide)
-        states += (logits - states @ rows.t()) @ torch.linalg.solve(rows @ rows.t(), rows)
-    return states.to(draw.dtype).view(*leading, hidden)
-
-
-def draw_linear(draw: Draw, name: str, *, inner: int, outer: int) -> torch.nn.Linear:
-    """A layer with torch's usual weights, and a bias that is large enough to be missed."""
-    layer = torch.nn.Linear(inner, outer, device="meta")
-    weight = draw.uniform(f"{name} weight", (outer, inner), -(inner**-0.5), inner**-0.5)
-    bias = draw.uniform(f"{name} bias", (outer,), -0.5, 0.5)
-    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
-    layer.bias = torch.nn.Parameter(bias, requires_grad=False)
-    return layer
 
 
 def draw_adapter(draw: Draw, name: str, *, inner: int, outer: int) -> dict[str, torch.Tensor]:
@@ -79,23 +44,14 @@ def draw_adapter(draw: Draw, name: str, *, inner: int, outer: int) -> dict[str, 
 
 
 def inputs(draw: Draw) -> dict[str, Any]:
-    hidden, ffn, experts = draw.size["hidden"], draw.size["ffn"], draw.size["experts"]
-    router = draw.normal("gate_weight", (experts, hidden), scale=hidden**-0.5, key="all")
-    bias: torch.Tensor | None = draw.normal("gate_bias", (experts,), key="all")
-    if draw.random("router bias", key="all").random() < CALLS_WITHOUT_ROUTER_BIAS:
-        bias = None
+    hidden, ffn, experts, top_k = (draw.size[name] for name in ("hidden", "ffn", "experts", "top_k"))
     return {
-        "hidden_states": draw_hidden_states(draw, router, bias),
-        "gate_weight": router,
-        "gate_bias": bias,
-        "gate_proj": draw_linear(draw, "gate_proj", inner=hidden, outer=ffn),
-        "up_proj": draw_linear(draw, "up_proj", inner=hidden, outer=ffn),
-        "down_proj": draw_linear(draw, "down_proj", inner=ffn, outer=hidden),
+        **draw_moe_layer(draw, experts=experts, top_k=top_k),
         **draw_adapter(draw, "lora_gate", inner=hidden, outer=ffn),
         **draw_adapter(draw, "lora_up", inner=hidden, outer=ffn),
         **draw_adapter(draw, "lora_down", inner=ffn, outer=hidden),
         "num_experts": experts,
-        "top_k": draw.size["top_k"],
+        "top_k": top_k,
         "group": draw.group("world"),
     }
 
@@ -166,26 +122,21 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, hidden, ffn, experts, top_k = world_size, size["hidden"], size["ffn"], size["experts"], size["top_k"]
     adapters = 3 * size["lora"] * (hidden + ffn)
-    tokens = sum(tokens_of(size, rank) for rank in range(w)) / w
-    # Ranks, out of W, on which a token has at least one expert, if all were equally popular; popular ones lie together
-    # a little more often.
-    rows = 0.9 * w * (1 - comb(experts - experts // w, top_k) / comb(experts, top_k)) * tokens
-    sent = 2 * (w - 1) / w * rows * hidden * element_bytes
-    return Cost(
+    tokens = mean_tokens(size, w)
+    rows = ranks_per_token(experts, top_k, w) * tokens
+    return Cost.all_to_all(
+        2 * rows * hidden * element_bytes,
+        w,
+        phases=2,
         flops=2 * tokens * hidden * experts + rows * (6 * hidden * ffn + 2 * adapters),
         hbm_bytes=(2 * tokens * hidden + experts * hidden + 3 * hidden * ffn + adapters) * element_bytes,
-        link_sent_bytes=sent,
-        link_received_bytes=sent,
-        phases=2 if w > 1 else 0,
         note="an average rank; a token is sent, computed and returned once for all its experts on one rank; counts ride with "
         "the rows, where the reference sends them first",
     )
 
 
 def requires(size: Size, world_size: int) -> str | None:
-    if size["experts"] % world_size:
-        return f"{size['experts']} experts cannot be shared equally by {world_size} ranks"
-    return None
+    return why_not_equal(size["experts"], "experts", world_size)
 
 
 PROBLEM = Problem(
@@ -197,6 +148,7 @@ PROBLEM = Problem(
         layer="moe",
         stage=("training-forward",),
         pattern=("all-gather", "all-to-all-v"),
+        system="RL post-training",
         fusable="router GEMM with softmax and top-k, permutation, three expert GEMMs with low-rank side paths, weighted sum",
     ),
     sizes=SIZES,

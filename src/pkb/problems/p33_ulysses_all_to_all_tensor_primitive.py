@@ -66,12 +66,10 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     for extent in shape_of(size, w):
         elements *= extent
     message = elements * element_bytes
-    return Cost(
-        flops=0,
+    return Cost.all_to_all(
+        message,
+        w,
         hbm_bytes=2 * message,
-        link_sent_bytes=(w - 1) / w * message,
-        link_received_bytes=(w - 1) / w * message,
-        phases=1 if w > 1 else 0,
     )
 
 
@@ -84,6 +82,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward",),
         pattern=("all-to-all",),
+        system="RL post-training",
         fusable="strided pack and unpack",
     ),
     sizes=SIZES,

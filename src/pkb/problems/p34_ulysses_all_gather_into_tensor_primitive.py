@@ -45,14 +45,10 @@ def solution(x: torch.Tensor, group: dist.ProcessGroup | None = None) -> torch.T
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     shard, w = size["m"] * size["n"] * element_bytes, world_size
-    return Cost(
-        flops=0,
+    return Cost.all_gather(
+        w * shard,
+        w,
         hbm_bytes=(1 + w) * shard,
-        link_sent_bytes=(w - 1) * shard,
-        link_received_bytes=(w - 1) * shard,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=shard if w > 1 else 0,
-        switch_received_bytes=(w - 1) * shard,
     )
 
 
@@ -65,6 +61,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward",),
         pattern=("all-gather",),
+        system="RL post-training",
     ),
     sizes=SIZES,
     inputs=inputs,

@@ -88,14 +88,11 @@ def solution(x: torch.Tensor, gather_dim: int, group: dist.ProcessGroup | None =
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     shard, w = size["m"] * size["n"] * element_bytes, world_size
     shapes = 16  # two axes of 8 bytes
-    return Cost(
-        flops=0,
+    return Cost.all_gather(
+        w * (shard + shapes),
+        w,
+        phases=2,
         hbm_bytes=(1 + w) * shard,
-        link_sent_bytes=(w - 1) * (shard + shapes),
-        link_received_bytes=(w - 1) * (shard + shapes),
-        phases=2 if w > 1 else 0,
-        switch_sent_bytes=shard + shapes if w > 1 else 0,
-        switch_received_bytes=(w - 1) * (shard + shapes),
         note="an average rank; one with a smaller shard receives more, one with a larger shard sends more",
     )
 
@@ -109,6 +106,7 @@ PROBLEM = Problem(
         layer="collective",
         stage=("training-forward",),
         pattern=("all-gather", "all-gather-v"),
+        system="RL post-training",
         fusable="strided placement",
     ),
     sizes=SIZES,

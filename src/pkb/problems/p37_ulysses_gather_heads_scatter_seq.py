@@ -75,12 +75,10 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     position = size["batch"] * size["heads"] * size["channels"] * element_bytes
     part = size["seq"] // w  # with up to W - 1 positions fewer, a rank's part is at least this long
-    return Cost(
-        flops=0,
+    return Cost.all_to_all(
+        w * part * position,
+        w,
         hbm_bytes=2 * part * w * position,
-        link_sent_bytes=(w - 1) * part * position,
-        link_received_bytes=(w - 1) * part * position,
-        phases=1 if w > 1 else 0,
         note="the shortest sequence of a call; padding need not travel, but the last rank sends no padding anyway",
     )
 
@@ -100,6 +98,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("all-to-all",),
+        system="RL post-training",
         fusable="padding and transposition (neighbour: output projection)",
     ),
     sizes=SIZES,

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
 from pkb.problems.draw import Draw
+from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -86,20 +87,16 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     tensor = size["batch"] * size["seq"] * 3 * size["heads"] * size["head_size"] * element_bytes
-    return Cost(
-        flops=0,
+    return Cost.all_to_all(
+        tensor,
+        w,
         hbm_bytes=2 * tensor,
-        link_sent_bytes=(w - 1) / w * tensor,
-        link_received_bytes=(w - 1) / w * tensor,
-        phases=1 if w > 1 else 0,
         note="a cut leaves out fewer than W positions of the last ranks; the first rank sends and the last receives all",
     )
 
 
 def requires(size: Size, world_size: int) -> str | None:
-    if size["heads"] % world_size:
-        return f"{size['heads']} heads cannot be shared equally by {world_size} ranks"
-    return None
+    return why_not_equal(size["heads"], "heads", world_size)
 
 
 PROBLEM = Problem(
@@ -111,6 +108,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("all-to-all",),
+        system="RL post-training",
         fusable="transposition (neighbour: QKV GEMM)",
     ),
     sizes=SIZES,

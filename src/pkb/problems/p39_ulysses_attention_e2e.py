@@ -19,6 +19,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Draw
+from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -100,20 +101,20 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     positions, width = size["tokens"] // w, size["heads"] * size["head_size"]
     rows, sequence = batch * positions, w * positions
     pairs = batch * sequence * (sequence + 1) / 2  # of a causal call
-    exchanged = (w - 1) / w * 4 * rows * width * element_bytes  # q, k and v, then the context
-    return Cost(
+    exchanged = 4 * rows * width * element_bytes  # q, k and v, then the context
+    return Cost.all_to_all(
+        exchanged,
+        w,
+        phases=2,
         flops=8 * rows * hidden * width + 4 * pairs * width / w,
         hbm_bytes=(4 * hidden * width + 2 * rows * hidden) * element_bytes,
-        link_sent_bytes=exchanged,
-        link_received_bytes=exchanged,
-        phases=2 if w > 1 else 0,
         note="a causal call; without the mask attention takes twice as many operations",
     )
 
 
 def requires(size: Size, world_size: int) -> str | None:
-    if size["heads"] % world_size:
-        return f"{size['heads']} heads cannot be shared equally by {world_size} ranks"
+    if reason := why_not_equal(size["heads"], "heads", world_size):
+        return reason
     if size["tokens"] < world_size:
         return f"{size['tokens']} tokens are too few for {world_size} ranks"
     return None
@@ -128,6 +129,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("all-to-all",),
+        system="RL post-training",
         fusable="QKV GEMM, attention, output GEMM",
     ),
     sizes=SIZES,

@@ -148,6 +148,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         switch_sent_bytes=3 * state if w > 1 else 0,
         switch_received_bytes=3 * state if w > 1 else 0,
         note="an average rank; the reference sends old moments and summed gradients to all ranks instead of new moments",
+        payload_bytes=4 * state,
     )
 
 
@@ -165,6 +166,7 @@ PROBLEM = Problem(
         layer="optimizer",
         stage=("training-backward", "optimizer"),
         pattern=("broadcast", "all-reduce"),
+        system="LLM training",
         fusable="MLP forward and backward, gradient averaging, Adam",
     ),
     sizes=SIZES,

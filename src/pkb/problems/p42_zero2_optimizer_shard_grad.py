@@ -20,14 +20,12 @@ peers' results: the gradient never returns to memory, and no peer's parameters a
 them.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.mlp_adam import draw_zero_step, layer_sizes, why_not_divided
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -38,50 +36,6 @@ SIZES = {  # samples: of all ranks, rounded up to a multiple of W; hidden is rai
     "real": {"samples": 32768, "d_in": 4096, "hidden": 3584, "d_out": 4096},
     "odd": {"samples": 61, "d_in": 17, "hidden": 37, "d_out": 13},
 }
-
-
-def layer_sizes(size: Size, world_size: int) -> tuple[int, int, int, int]:
-    """Inputs, hidden units, outputs and the number of parameters, a multiple of W where that can be."""
-    d_in, hidden, d_out = size["d_in"], size["hidden"], size["d_out"]
-    counts = [h * (d_in + 1) + d_out * (h + 1) for h in range(hidden, hidden + world_size)]
-    extra = next((i for i, count in enumerate(counts) if count % world_size == 0), 0)
-    return d_in, hidden + extra, d_out, counts[extra]
-
-
-def inputs(draw: Draw) -> dict[str, Any]:
-    d_in, hidden, d_out, parameters = layer_sizes(draw.size, draw.world_size)
-    rows, part = -(-draw.size["samples"] // draw.world_size), parameters // draw.world_size
-    choice = draw.random("hyperparameters", key="all")
-    beta1, beta2, step = choice.choice([0.8, 0.9]), choice.choice([0.95, 0.99, 0.999]), choice.randrange(1, 8)
-
-    # Every rank's samples have a mean of their own, or the gradients of all ranks would be nearly the same.
-    x = draw.normal("X", (rows, d_in)).add_(draw.normal("mean of X", (1, d_in), scale=0.5))
-    y = draw.normal("y", (rows, d_out)).add_(draw.normal("mean of y", (1, d_out)))
-
-    # About the size of the gradients. Moments are as large as after a few steps, so that old state and new gradient
-    # both show in the result; large ones, or beta2 near 1 with moments of any size, would hide the gradient.
-    lengths = (hidden * d_in, hidden, d_out * hidden, d_out)
-    sizes = (0.5 / (hidden * d_out) ** 0.5, 1.0 / (hidden * d_out) ** 0.5, 0.8 / d_out, 1.5 / d_out)
-    gradient = torch.cat([torch.full((n,), g, device=draw.device) for n, g in zip(lengths, sizes, strict=True)])
-    gradient = gradient[draw.rank * part : (draw.rank + 1) * part]
-    m = draw.normal("exp_avg", (part,), scale=3 * (1 - beta1))
-    v = draw.uniform("exp_avg_sq", (part,), 0.9 * (1 - beta2), 6.0 * (1 - beta2))
-    return {
-        "X_local": x,
-        "y_local": y,
-        "W1": draw.normal("W1", (hidden, d_in), scale=d_in**-0.5),
-        "b1": draw.normal("b1", (hidden,), scale=0.1),
-        "W2": draw.normal("W2", (d_out, hidden), scale=hidden**-0.5),
-        "b2": draw.normal("b2", (d_out,), scale=0.1),
-        "exp_avg_part": m.mul_(gradient),
-        "exp_avg_sq_part": v.mul_(gradient.square_()),
-        # An update is then a good part of a parameter, where 1e-3 would be lost in rounding, and eps is felt.
-        "lr": choice.uniform(0.2, 0.5) * hidden**-0.5,
-        "beta1": beta1,
-        "beta2": beta2,
-        "eps": choice.uniform(0.2, 0.5) * sizes[0],
-        "step": step,
-    }
 
 
 def solution(
@@ -157,13 +111,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         switch_sent_bytes=(1 + 1 / w) * state if w > 1 else 0,
         switch_received_bytes=(2 + 1 / w) * state if w > 1 else 0,
         note="an average rank; only the first receives no parameters from another",
+        payload_bytes=3 * state,
     )
-
-
-def requires(size: Size, world_size: int) -> str | None:
-    if layer_sizes(size, world_size)[3] % world_size:
-        return f"with {size['d_in']} inputs and {size['d_out']} outputs, {world_size} never divides the parameters"
-    return None
 
 
 # Where an update nearly cancels a parameter the error of both stays: with a few elements only, that may be most of them.
@@ -179,13 +128,14 @@ PROBLEM = Problem(
         layer="optimizer",
         stage=("training-backward", "optimizer"),
         pattern=("broadcast", "reduce-scatter", "all-gather"),
+        system="LLM training",
         fusable="MLP forward and backward, Adam on a part",
     ),
     sizes=SIZES,
-    inputs=inputs,
+    inputs=draw_zero_step,
     reference=solution,
     cost=cost,
     compare=(NormGate(), BIAS, NormGate(), BIAS, NormGate(), SQUARE),
-    requires=requires,
+    requires=why_not_divided,
     dtypes=("bf16", "fp32", "fp64"),  # squares of gradients fall below the range of fp16
 )

@@ -84,14 +84,11 @@ def solution(
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     shard, w = size["p"] * element_bytes, world_size
-    return Cost(
+    return Cost.all_gather(
+        w * shard,
+        w,
         flops=12 * size["p"],
         hbm_bytes=(4 + w) * shard,
-        link_sent_bytes=(w - 1) * shard,
-        link_received_bytes=(w - 1) * shard,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=shard if w > 1 else 0,
-        switch_received_bytes=(w - 1) * shard,
     )
 
 
@@ -104,6 +101,7 @@ PROBLEM = Problem(
         layer="optimizer",
         stage=("optimizer",),
         pattern=("all-gather",),
+        system="LLM training",
         fusable="Adam, which produces what is gathered",
     ),
     sizes=SIZES,

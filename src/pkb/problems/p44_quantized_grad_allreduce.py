@@ -80,15 +80,11 @@ def solution(flat_grad: torch.Tensor, block_size: int) -> torch.Tensor:
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     n, w = size["n"], world_size
     codes = n + 4 * -(-n // size["block"])
-    moved = (w - 1) / w * (codes + n * element_bytes)
-    return Cost(
+    return Cost.all_to_all(codes, w) + Cost.all_gather(
+        n * element_bytes,
+        w,
         flops=6 * n + n,
         hbm_bytes=2 * n * element_bytes,
-        link_sent_bytes=moved,
-        link_received_bytes=moved,
-        phases=2 if w > 1 else 0,
-        switch_sent_bytes=(w - 1) / w * codes + n / w * element_bytes if w > 1 else 0,
-        switch_received_bytes=moved,
         note="codes and scales to the owner of a piece, means back; the reference sums 4-byte values",
     )
 
@@ -127,6 +123,7 @@ PROBLEM = Problem(
         layer="quantization",
         stage=("training-backward",),
         pattern=("all-reduce",),
+        system="LLM training",
         fusable="block maximum, quantise, dequantise, average",
     ),
     sizes=SIZES,

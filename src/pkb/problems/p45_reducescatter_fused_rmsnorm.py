@@ -63,14 +63,11 @@ def solution(rs_input_1d: torch.Tensor, gamma: torch.Tensor, eps: float) -> torc
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, elements = world_size, rows_of_a_rank(size, world_size) * size["hidden"]
     block = elements * element_bytes
-    return Cost(
+    return Cost.reduce_scatter(
+        w * block,
+        w,
         flops=(w - 1) * elements + 5 * elements,
         hbm_bytes=(w + 1) * block + size["hidden"] * element_bytes,
-        link_sent_bytes=(w - 1) * block,
-        link_received_bytes=(w - 1) * block,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=w * block if w > 1 else 0,  # also the rank's own block goes through the switch
-        switch_received_bytes=block if w > 1 else 0,
     )
 
 
@@ -83,6 +80,7 @@ PROBLEM = Problem(
         layer="norm",
         stage=("training-forward",),
         pattern=("reduce-scatter",),
+        system="LLM training",
         fusable="averaging, RMSNorm with gain",
     ),
     sizes=SIZES,

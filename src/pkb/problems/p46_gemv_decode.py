@@ -56,14 +56,11 @@ def solution(hidden_states: torch.Tensor, weight_shard: torch.Tensor, bias_shard
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     tokens, hidden, vocab, w = size["tokens"], size["hidden"], size["vocab"], world_size
     own = tokens * vocab * element_bytes
-    return Cost(
+    return Cost.all_gather(
+        w * own,
+        w,
         flops=2 * tokens * vocab * hidden + tokens * vocab,
         hbm_bytes=(vocab * hidden + vocab + tokens * hidden) * element_bytes + w * own,
-        link_sent_bytes=(w - 1) * own,
-        link_received_bytes=(w - 1) * own,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=own if w > 1 else 0,
-        switch_received_bytes=(w - 1) * own,
     )
 
 
@@ -76,6 +73,7 @@ PROBLEM = Problem(
         layer="embedding",
         stage=("inference",),
         pattern=("all-gather",),
+        system="LLM training",
         fusable="skinny GEMM and bias before the gather",
     ),
     sizes=SIZES,

@@ -154,6 +154,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         # Multicast sends a part once, in-switch reduction receives a sum once.
         switch_sent_bytes=(1 / w + (w - 1) / w) * flat if w > 1 else 0,
         switch_received_bytes=((w - 1) / w + 1 / w) * flat if w > 1 else 0,
+        payload_bytes=2 * flat,
     )
 
 
@@ -189,6 +190,7 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward", "training-backward", "optimizer"),
         pattern=("all-gather", "reduce-scatter"),
+        system="LLM training",
         fusable="GEMMs, ReLU, squared error, AdamW update",
     ),
     sizes=SIZES,

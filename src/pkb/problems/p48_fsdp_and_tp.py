@@ -134,6 +134,7 @@ PROBLEM = Problem(
         layer="mlp",
         stage=("training-forward",),
         pattern=("all-gather", "all-reduce"),
+        system="LLM training",
         fusable="three GEMMs, SiLU gating",
     ),
     sizes=SIZES,

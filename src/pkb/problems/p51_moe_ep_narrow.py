@@ -13,7 +13,6 @@ good kernel writes rows to places it reserves on the peer, which is block * E + 
 matrix products when a tile of rows is there, and sends results back tile by tile.
 """
 
-from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Draw
+from pkb.problems.moe_routing import draw_moe_layer, mean_tokens
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -33,10 +33,6 @@ SIZES = {  # tokens of rank 0; each next rank has `fewer` less. With `batch`, hi
     "odd": {"tokens": 43, "hidden": 67, "ffn": 29, "fewer": 5},
 }
 TOP_K = 2
-GAP = 0.25
-"""How far a token's chosen experts stand above the others in the router's logits: rounding must not decide the route."""
-SKEW = 0.5
-CALLS_WITHOUT_ROUTER_BIAS = 0.25
 
 
 def experts_of(world_size: int) -> int:
@@ -44,54 +40,14 @@ def experts_of(world_size: int) -> int:
     return next((e for e in range(world_size // 2, 1, -1) if world_size % e == 0), 1)
 
 
-def tokens_of(size: Size, rank: int) -> int:
-    return max(0, size["tokens"] - rank * size.get("fewer", 0))
-
-
-def draw_hidden_states(draw: Draw, router: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Random tokens, corrected within the space of the router's rows so that their logits are the wanted ones."""
-    tokens, (experts, hidden) = tokens_of(draw.size, draw.rank), router.shape
-    leading = (draw.size["batch"], tokens // draw.size["batch"]) if "batch" in draw.size else (tokens,)
-    wide = torch.float32
-    states = draw.normal("hidden_states", (tokens, hidden), dtype=wide)
-    if draw.device.type != "meta":
-        logits = draw.normal("logits", (tokens, experts), dtype=wide)
-        logits += draw.normal("popularity", (experts,), scale=SKEW, key="all", dtype=wide)
-        chosen = logits.topk(min(TOP_K, experts), dim=1).indices
-        logits.scatter_add_(1, chosen, torch.full_like(logits, GAP))
-        if bias is not None:
-            logits -= bias.to(wide)
-        rows = router.to(wide)
-        states += (logits - states @ rows.t()) @ torch.linalg.solve(rows @ rows.t(), rows)
-    return states.to(draw.dtype).view(*leading, hidden)
-
-
-def draw_linear(draw: Draw, name: str, *, inner: int, outer: int, owner: Hashable) -> torch.nn.Linear:
-    """A layer with torch's usual weights, and a bias that is large enough to be missed."""
-    layer = torch.nn.Linear(inner, outer, device="meta")
-    weight = draw.uniform(f"{name} weight", (outer, inner), -(inner**-0.5), inner**-0.5, key=owner)
-    bias = draw.uniform(f"{name} bias", (outer,), -0.5, 0.5, key=owner)
-    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
-    layer.bias = torch.nn.Parameter(bias, requires_grad=False)
-    return layer
-
-
 def inputs(draw: Draw) -> dict[str, Any]:
-    hidden, ffn, experts = draw.size["hidden"], draw.size["ffn"], experts_of(draw.world_size)
-    router = draw.normal("gate_weight", (experts, hidden), scale=hidden**-0.5, key="all")
-    bias: torch.Tensor | None = draw.normal("gate_bias", (experts,), key="all")
-    if draw.random("router bias", key="all").random() < CALLS_WITHOUT_ROUTER_BIAS:
-        bias = None
+    experts = experts_of(draw.world_size)
+    top_k = min(TOP_K, experts)
     owner = ("expert", draw.rank % experts)  # blocks hold copies of the same experts
     return {
-        "hidden_states": draw_hidden_states(draw, router, bias),
-        "gate_weight": router,
-        "gate_bias": bias,
-        "gate_proj": draw_linear(draw, "gate_proj", inner=hidden, outer=ffn, owner=owner),
-        "up_proj": draw_linear(draw, "up_proj", inner=hidden, outer=ffn, owner=owner),
-        "down_proj": draw_linear(draw, "down_proj", inner=ffn, outer=hidden, owner=owner),
+        **draw_moe_layer(draw, experts=experts, top_k=top_k, owner=owner),
         "num_experts": experts,
-        "top_k": min(TOP_K, experts),
+        "top_k": top_k,
         "group": None,
     }
 
@@ -149,15 +105,16 @@ def solution(
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, hidden, ffn, experts = world_size, size["hidden"], size["ffn"], experts_of(world_size)
-    tokens = sum(tokens_of(size, rank) for rank in range(w)) / w
+    tokens = mean_tokens(size, w)
     rows = min(TOP_K, experts) * tokens  # a token's experts are on different ranks
-    sent = 2 * (experts - 1) / experts * rows * hidden * element_bytes
-    return Cost(
+    # More than expected may stay at home when a rank's own expert is popular.
+    moved = 0.9 * 2 * rows * hidden * element_bytes
+    return Cost.all_to_all(
+        moved,
+        experts,
+        phases=2,
         flops=2 * tokens * hidden * experts + 6 * rows * hidden * ffn,
         hbm_bytes=(2 * tokens * hidden + experts * hidden + 3 * hidden * ffn) * element_bytes,
-        link_sent_bytes=0.9 * sent,  # more than expected may stay at home when a rank's own expert is popular
-        link_received_bytes=0.9 * sent,
-        phases=2 if w > 1 else 0,
         note="an average rank; counts ride with the rows, where the reference sends them first",
     )
 
@@ -171,6 +128,7 @@ PROBLEM = Problem(
         layer="moe",
         stage=("training-forward",),
         pattern=("all-gather", "all-to-all-v"),
+        system="RL post-training",
         fusable="router GEMM with softmax and top-k, permutation, three expert GEMMs, weighted sum",
     ),
     sizes=SIZES,

@@ -111,14 +111,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, positions = world_size, size["tokens"] // world_size
     tensor = size["batch"] * positions * size["heads"] * size["head_size"]
     kv = 2 * tensor * element_bytes
-    return Cost(
+    return Cost.all_gather(
+        w * kv,
+        w,
         flops=4 * tensor * positions * (w - 0.5),  # the last rank of a causal call: W - 1 full blocks and half of one
         hbm_bytes=2 * tensor * element_bytes + kv,
-        link_sent_bytes=(w - 1) * kv,
-        link_received_bytes=(w - 1) * kv,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=kv if w > 1 else 0,
-        switch_received_bytes=(w - 1) * kv,
         note="a causal call; blocks are read from their owners, where the reference passes them on in W - 1 hops",
         mean_flops=4 * tensor * positions * w / 2,  # half of the square
         mean_link_bytes=(w - 1) / 2 * kv,  # the first rank needs no other's block, the last needs all
@@ -141,6 +138,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("ring",),
+        system="kernel libraries",
         fusable="block attention with a running log-sum-exp",
     ),
     sizes=SIZES,

@@ -165,6 +165,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("ring", "all-reduce"),
+        system="LLM training",
         fusable="QKV GEMM, block attention, output GEMM",
     ),
     sizes=SIZES,

@@ -178,6 +178,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("ring", "send-recv"),
+        system="LLM training",
         fusable="QKV GEMM, block attention, output GEMM",
     ),
     sizes=SIZES,

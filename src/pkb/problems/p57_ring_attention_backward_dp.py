@@ -198,6 +198,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-backward",),
         pattern=("ring", "all-reduce"),
+        system="kernel libraries",
         fusable="attention-block backward, averaging",
     ),
     sizes=SIZES,

@@ -101,14 +101,11 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     batch, d, w = size["batch"], size["d"], world_size
     block = batch * d * element_bytes
-    return Cost(
+    return Cost.all_gather(
+        w * block,
+        w,
         flops=2 * w * batch**2 * d,
         hbm_bytes=(w + 1) * block,
-        link_sent_bytes=(w - 1) * block,
-        link_received_bytes=(w - 1) * block,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=block if w > 1 else 0,
-        switch_received_bytes=(w - 1) * block,
         note="texts are read from their owners, where the reference passes them on in W / 2 hops",
     )
 
@@ -122,6 +119,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("training-forward",),
         pattern=("ring",),
+        system="vision",
         fusable="similarity GEMM, log-sigmoid, full reduction",
     ),
     sizes=SIZES,

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Context, NormGate
 from pkb.problems.draw import Draw
+from pkb.problems.sharding import round_up
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -33,13 +34,9 @@ SIZES = {  # both axes are rounded up to a multiple of W
 }
 
 
-def up(extent: int, world_size: int) -> int:
-    return -(-extent // world_size) * world_size
-
-
 def inputs(draw: Draw) -> dict[str, Any]:
     w = draw.world_size
-    rows, columns = up(draw.size["rows"], w), up(draw.size["columns"], w)
+    rows, columns = round_up(draw.size["rows"], w), round_up(draw.size["columns"], w)
     return {
         "x": draw.normal("x", (draw.size["fields"], rows, columns // w)),
         "s": (rows, columns),
@@ -77,15 +74,14 @@ def solution(
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
-    rows, columns = up(size["rows"], w), up(size["columns"], w)
+    rows, columns = round_up(size["rows"], w), round_up(size["columns"], w)
     own = size["fields"] * rows * columns // w
     levels = (rows - 1).bit_length() + (columns - 1).bit_length()
-    return Cost(
+    return Cost.all_to_all(
+        own * element_bytes,
+        w,
         flops=2.5 * own * levels,
         hbm_bytes=2 * own * element_bytes,
-        link_sent_bytes=(w - 1) / w * own * element_bytes,
-        link_received_bytes=(w - 1) / w * own * element_bytes,
-        phases=1 if w > 1 else 0,
         note="a real field: half of the rows say all, where the reference sends complex numbers for all of them",
     )
 
@@ -109,6 +105,7 @@ PROBLEM = Problem(
         layer="fft",
         stage=("simulation", "training-forward"),
         pattern=("all-to-all",),
+        system="science",
         fusable="one-dimensional FFTs, packing, truncation",
     ),
     sizes=SIZES,

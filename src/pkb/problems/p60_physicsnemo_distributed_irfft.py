@@ -22,6 +22,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Draw
+from pkb.problems.sharding import round_up
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -33,13 +34,9 @@ SIZES = {  # both axes are rounded up to a multiple of W
 }
 
 
-def up(extent: int, world_size: int) -> int:
-    return -(-extent // world_size) * world_size
-
-
 def inputs(draw: Draw) -> dict[str, Any]:
     w = draw.world_size
-    rows, columns = up(draw.size["rows"], w), up(draw.size["columns"], w)
+    rows, columns = round_up(draw.size["rows"], w), round_up(draw.size["columns"], w)
     # The spectrum of a real field, as the forward transform leaves it; every rank makes all of it and keeps its rows.
     field = draw.normal("field", (draw.size["batch"], draw.size["channels"], rows, columns), key="all")
     part = rows // w
@@ -91,15 +88,14 @@ def solution(
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
-    rows, columns = up(size["rows"], w), up(size["columns"], w)
+    rows, columns = round_up(size["rows"], w), round_up(size["columns"], w)
     own = size["batch"] * size["channels"] * rows * columns // w
     levels = (rows - 1).bit_length() + (columns - 1).bit_length()
-    return Cost(
+    return Cost.all_to_all(
+        own * element_bytes,
+        w,
         flops=2.5 * own * levels,
         hbm_bytes=2 * own * element_bytes,
-        link_sent_bytes=(w - 1) / w * own * element_bytes,
-        link_received_bytes=(w - 1) / w * own * element_bytes,
-        phases=1 if w > 1 else 0,
         note="without the reference's gather, and with half of the data it transposes: the spectrum is that of a real field",
     )
 
@@ -113,6 +109,7 @@ PROBLEM = Problem(
         layer="fft",
         stage=("simulation", "training-forward"),
         pattern=("all-gather", "all-to-all"),
+        system="science",
         fusable="conjugate mirror, one-dimensional inverse FFTs",
     ),
     sizes=SIZES,

@@ -248,13 +248,13 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, n, cameras, channels = world_size, size["n"], size["cameras"], size["channels"]
     rows = VISIBLE * n * w * cameras
     row = 8 + (7 + channels) * element_bytes + 8  # radii as int32, floats, two ids as int32
-    travelling = (w - 1) / w * rows * row + (w - 1) * cameras * 25 * element_bytes
-    return Cost(
+    travelling = rows * row + w * cameras * 25 * element_bytes
+    return Cost.all_to_all(
+        travelling,
+        w,
+        phases=2,
         flops=250 * n * w * cameras,
         hbm_bytes=n * (11 + channels) * element_bytes + rows * (row + 8),
-        link_sent_bytes=travelling,
-        link_received_bytes=travelling,
-        phases=2 if w > 1 else 0,
         note=f"an average rank whose cameras see {VISIBLE:.0%} of all Gaussians; counts ride with the rows",
     )
 
@@ -269,6 +269,7 @@ PROBLEM = Problem(
         layer="rendering",
         stage=("training-forward",),
         pattern=("all-gather", "all-to-all", "all-to-all-v"),
+        system="vision",
         fusable="projection, culling, compaction",
     ),
     sizes=SIZES,

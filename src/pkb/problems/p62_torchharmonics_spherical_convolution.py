@@ -197,6 +197,7 @@ PROBLEM = Problem(
         layer="convolution",
         stage=("training-forward",),
         pattern=("all-to-all", "reduce-scatter"),
+        system="science",
         fusable="sparse contraction over the sphere, channel mixing",
     ),
     sizes=SIZES,

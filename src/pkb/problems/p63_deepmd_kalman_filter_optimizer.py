@@ -134,6 +134,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         switch_sent_bytes=weights + 8 if w > 1 else 0,
         switch_received_bytes=(w - 1) * weights + 8 if w > 1 else 0,
         note="an average rank; P is read for K, then read and written for the update",
+        payload_bytes=w * weights + 8,
     )
 
 
@@ -162,6 +163,7 @@ PROBLEM = Problem(
         layer="optimizer",
         stage=("optimizer",),
         pattern=("all-reduce", "all-gather-v"),
+        system="science",
         fusable="matrix-vector product before, rank-1 update of P after",
     ),
     sizes=SIZES,

@@ -172,13 +172,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         taken = asking * sum(more**n for n in range(1, fanout + 1))
         asked, edges = asked + asking, edges + taken
         asking = (nodes - asked) * (1 - (1 - 1 / nodes) ** taken)  # found for the first time
-    travelling = (w - 1) / w * (16 * asked + 8 * edges)
-    return Cost(
-        flops=0,
+    return Cost.all_to_all(
+        16 * asked + 8 * edges,
+        w,
+        phases=2 * hops,
         hbm_bytes=16 * asked + 8 * edges + 8 * (asked + asking) + 24 * edges,
-        link_sent_bytes=travelling,
-        link_received_bytes=travelling,
-        phases=2 * hops if w > 1 else 0,
         note="an estimate: how many nodes are new depends on the graph; two pointers for each node and its neighbours are "
         "read, where the reference sends questions, counts, neighbours and edge ids",
     )
@@ -193,6 +191,7 @@ PROBLEM = Problem(
         layer="graph",
         stage=("data", "training-forward"),
         pattern=("all-to-all", "all-to-all-v"),
+        system="graph networks",
         fusable="column lookup, deduplication, relabelling",
     ),
     sizes=SIZES,

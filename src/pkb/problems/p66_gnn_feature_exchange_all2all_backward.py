@@ -12,7 +12,6 @@ adds them in registers needs neither.
 """
 
 import math
-import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Context, NormGate
 from pkb.problems.draw import Draw
+from pkb.problems.graph_chunks import chunk_matrix
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -31,31 +31,6 @@ SIZES = {  # q: rows for each peer, on average; f: features
     "real": {"q": 32768, "f": 256},  # ogbn-papers100M, hidden size 256
     "odd": {"q": 11, "f": 37},
 }
-EMPTY_CHUNKS = 0.2
-
-
-def chunk_matrix(world_size: int, rows_per_peer: int, source: random.Random) -> list[list[int]]:
-    """Entry [s][d]: rows that rank s sends to rank d. Uneven and partly zero, but every rank hears from another one."""
-    ranks = range(world_size)
-    while True:
-        weight = [
-            [0.0 if s != d and source.random() < EMPTY_CHUNKS else source.uniform(0.1, 1.0) for d in ranks]
-            for s in ranks
-        ]
-        matrix = [[0] * world_size for _ in ranks]
-        for travels in (False, True):  # as many rows travel, in total, as with equal chunks: the cost counts on it
-            pairs = [(s, d) for s in ranks for d in ranks if (s != d) == travels]
-            total = sum(weight[s][d] for s, d in pairs)
-            if not total:
-                continue
-            done = before = 0
-            reached = 0.0
-            for s, d in pairs:
-                reached += weight[s][d]
-                done = round(rows_per_peer * len(pairs) * reached / total)
-                matrix[s][d], before = done - before, done
-        if world_size == 1 or all(any(matrix[s][d] for s in ranks if s != d) for d in ranks):
-            return matrix
 
 
 def inputs(draw: Draw) -> dict[str, Any]:
@@ -108,13 +83,11 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, row = world_size, size["f"] * element_bytes
     rows = size["q"] * w
-    travelling = (w - 1) * size["q"] * row
-    return Cost(
+    return Cost.all_to_all(
+        rows * row,
+        w,
         flops=rows * size["f"],
         hbm_bytes=rows * row + 8 * rows + max(1, rows // 2) * row,
-        link_sent_bytes=travelling,
-        link_received_bytes=travelling,
-        phases=1 if w > 1 else 0,
         note="an average rank; the counts of a call make some rank busier",
     )
 
@@ -141,6 +114,7 @@ PROBLEM = Problem(
         layer="graph",
         stage=("training-backward",),
         pattern=("all-to-all-v",),
+        system="graph networks",
         fusable="scatter-add",
     ),
     sizes=SIZES,

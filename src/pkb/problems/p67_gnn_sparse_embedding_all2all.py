@@ -86,13 +86,11 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, pair = world_size, 8 + size["f"] * element_bytes
     pairs, counts = (w - 1) / w * size["nnz"] * pair, 8 * (w - 1)
-    travelling = pairs + counts
-    return Cost(
-        flops=0,
+    return Cost.all_to_all(
+        size["nnz"] * pair + 8 * w,
+        w,
+        phases=2,
         hbm_bytes=2 * size["nnz"] * pair,
-        link_sent_bytes=travelling,
-        link_received_bytes=travelling,
-        phases=2 if w > 1 else 0,
         note="an average rank; counts, then pairs written straight to their places",
         mean_link_bytes=(1 - HOT_SHARE / 2) * pairs + counts,  # the ranks with most pairs may own the hot nodes
     )
@@ -107,6 +105,7 @@ PROBLEM = Problem(
         layer="embedding",
         stage=("training-backward",),
         pattern=("all-to-all", "all-to-all-v"),
+        system="graph networks",
         fusable="stable bucketing by owner",
     ),
     sizes=SIZES,

@@ -95,13 +95,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         (max(1, nodes // 100), HOT_SHARE * q), (nodes, (1 - HOT_SHARE) * q),
     ))  # fmt: skip
     row = d * element_bytes
-    remote = (w - 1) / w * distinct * row
-    return Cost(
+    return Cost.all_to_all(
+        distinct * row,
+        w,
         flops=2 * distinct * d * d,
         hbm_bytes=(distinct + q) * row + 8 * q + d * row,
-        link_sent_bytes=remote,
-        link_received_bytes=remote,
-        phases=1 if w > 1 else 0,
         note="expected for an average rank that pulls and projects each distinct row once; the reference sends ids first, and "
         "a row for every query",
     )
@@ -116,6 +114,7 @@ PROBLEM = Problem(
         layer="embedding",
         stage=("training-forward", "inference"),
         pattern=("all-to-all-v",),
+        system="graph networks",
         fusable="row gather, GEMM",
     ),
     sizes=SIZES,

@@ -98,14 +98,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     p, w = size["p"], world_size
     scores = p * (size["n"] + 1)
     results = 8 * p
-    return Cost(
+    return Cost.all_gather(
+        w * results,
+        w,
         flops=2 * scores,
         hbm_bytes=scores * element_bytes + w * results,
-        link_sent_bytes=(w - 1) * results,
-        link_received_bytes=(w - 1) * results,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=results if w > 1 else 0,
-        switch_received_bytes=(w - 1) * results,
         note="ranks its own rows and hands out the results, where the reference hands out all scores",
     )
 
@@ -119,6 +116,7 @@ PROBLEM = Problem(
         layer="sort",
         stage=("inference",),
         pattern=("all-gather-v",),
+        system="graph networks",
         fusable="sigmoid, counting what is greater",
     ),
     sizes=SIZES,

@@ -149,13 +149,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     lengths = features * sum(batch_range(size)) / 2
     values = lengths * (size["shortest"] + size["longest"]) / 2
     payload = 8 * (lengths + values)
-    travelling = (w - 1) / w * payload + 16 * features * (w - 1) / w
-    return Cost(
-        flops=0,
+    return Cost.all_to_all(
+        payload + 16 * features,
+        w,
+        phases=2,
         hbm_bytes=2 * payload,
-        link_sent_bytes=travelling,
-        link_received_bytes=travelling,
-        phases=2 if w > 1 else 0,
         note="a call without weights, on an average rank; sizes, then segments straight to their places",
     )
 
@@ -169,6 +167,7 @@ PROBLEM = Problem(
         layer="embedding",
         stage=("training-forward",),
         pattern=("all-to-all", "all-to-all-v"),
+        system="recommendation",
         fusable="segment permutation",
     ),
     sizes=SIZES,

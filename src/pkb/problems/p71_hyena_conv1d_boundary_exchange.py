@@ -99,6 +99,7 @@ PROBLEM = Problem(
         layer="convolution",
         stage=("training-forward",),
         pattern=("halo",),
+        system="science",
         fusable="depthwise convolution",
     ),
     sizes=SIZES,

@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.draw import Draw
+from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -123,21 +124,18 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     activations = batch * size["groups"] * size["group_dim"] * size["local"]
     used_filter = own_groups * min(size["filter"], 2 * length)
     fft = 2.5 * 2 * length * math.log2(2 * length)
-    swaps = 2 * (w - 1) / w * activations * element_bytes
-    return Cost(
+    return Cost.all_to_all(
+        2 * activations * element_bytes,
+        w,
+        phases=2,
         flops=(2 * batch * own + own_groups) * fft + batch * own * 6 * length + 4 * activations,
         hbm_bytes=(4 * activations + used_filter) * element_bytes,
-        link_sent_bytes=swaps,
-        link_received_bytes=swaps,
-        phases=2 if w > 1 else 0,
         note="gates before and after the swaps: two tensors travel, where the reference sends four",
     )
 
 
 def requires(size: Size, world_size: int) -> str | None:
-    if size["groups"] % world_size:
-        return f"{size['groups']} filter groups cannot be shared equally by {world_size} ranks"
-    return None
+    return why_not_equal(size["groups"], "filter groups", world_size)
 
 
 PROBLEM = Problem(
@@ -149,6 +147,7 @@ PROBLEM = Problem(
         layer="fft",
         stage=("training-forward",),
         pattern=("all-to-all",),
+        system="science",
         fusable="gating, FFT convolution, bias, transposition",
     ),
     sizes=SIZES,

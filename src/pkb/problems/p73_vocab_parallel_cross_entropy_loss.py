@@ -73,14 +73,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, tokens = world_size, size["batch"] * size["seq"]
     slice_ = tokens * (size["vocab"] // w)
     values = 3 * tokens * element_bytes
-    return Cost(
+    return Cost.all_reduce(
+        values,
+        w,
+        phases=1,
         flops=4 * slice_,
         hbm_bytes=3 * slice_ * element_bytes + 8 * tokens + tokens * element_bytes,
-        link_sent_bytes=2 * (w - 1) / w * values,
-        link_received_bytes=2 * (w - 1) / w * values,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * values if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * values if w > 1 else 0,
         note="one exchange of maximum, sum and target logit; reads the logits twice and writes them once",
     )
 
@@ -105,6 +103,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("training-forward",),
         pattern=("all-reduce",),
+        system="LLM training",
         fusable="maximum, sum of exponentials, target gather",
     ),
     sizes=SIZES,

@@ -167,6 +167,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("all-gather", "all-reduce"),
+        system="kernel libraries",
         fusable="gate, L2 normalisation, gated delta rule",
     ),
     sizes=SIZES,

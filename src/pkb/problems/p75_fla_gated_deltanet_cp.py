@@ -163,6 +163,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("training-forward",),
         pattern=("all-to-all",),
+        system="kernel libraries",
         fusable="L2 normalisation, gate, gated delta rule, transposes",
     ),
     sizes=SIZES,

@@ -101,14 +101,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     group_channels = channels // size.get("groups", 1)
     result = out * output_positions(size) * element_bytes
     arguments = channels * size["frames"] * size["height"] * size["width"] + out * group_channels * KERNEL**3
-    return Cost(
+    return Cost.all_reduce(
+        result,
+        w,
         flops=2 * out * output_positions(size) * group_channels * KERNEL**3,
         hbm_bytes=arguments * element_bytes + result,
-        link_sent_bytes=2 * (w - 1) / w * result,
-        link_received_bytes=2 * (w - 1) / w * result,
-        phases=2 if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * result if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * result if w > 1 else 0,
     )
 
 
@@ -127,6 +124,7 @@ PROBLEM = Problem(
         layer="convolution",
         stage=("inference",),
         pattern=("all-reduce",),
+        system="vision",
         fusable="3-D convolution before, bias after",
     ),
     sizes=SIZES,

@@ -126,14 +126,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     query = ranges * part * query_heads * head_size * element_bytes
     # Ranges may overlap: what is certain to be read is as many keys as one chunk has, of one head or more.
     kv_read = 2 * size["chunk"] * max(1, key_heads // w) * head_size * element_bytes
-    kv_arriving = (w - 1) / w * kv_read
-    moved = 2 * (w - 1) / w * query + kv_arriving
-    return Cost(
+    return Cost.all_to_all(
+        2 * query + kv_read,
+        w,
+        phases=2,
         flops=4 * ranges * w * part * size["chunk"] * head_size * query_heads / w,
         hbm_bytes=2 * query + kv_read,
-        link_sent_bytes=moved,
-        link_received_bytes=moved,
-        phases=2 if w > 1 else 0,
         note="ranges may overlap, so that no more keys than one range asks for must travel; the reference sends all of them",
     )
 
@@ -147,6 +145,7 @@ PROBLEM = Problem(
         layer="attention",
         stage=("inference",),
         pattern=("all-to-all",),
+        system="vision",
         fusable="attention over ranges of keys",
     ),
     sizes=SIZES,

@@ -171,14 +171,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         output *= sum(min(kept, n * scale) for n in covers)
         tiled *= sum(covers)
     latents = min(3, size["channels"]) * tiled * element_bytes
-    return Cost(
+    return Cost.all_gather(
+        latents,
+        w,
         flops=3 * 3 * output / w,  # axis by axis, the last costs one interpolation between two values an element
         hbm_bytes=latents + 2 * 3 * output,
-        link_sent_bytes=(w - 1) / w * latents,
-        link_received_bytes=(w - 1) / w * latents,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=latents / w if w > 1 else 0,
-        switch_received_bytes=(w - 1) / w * latents,
         note="for the links, the tiles' latents are gathered and decoded by every rank, where the reference gathers decoded "
         "tiles twice; for the operations, each tile is decoded once",
     )
@@ -196,6 +193,7 @@ PROBLEM = Problem(
         layer="convolution",
         stage=("inference",),
         pattern=("all-gather-v",),
+        system="vision",
         fusable="upsampling, blending, stitching",
     ),
     sizes=SIZES,

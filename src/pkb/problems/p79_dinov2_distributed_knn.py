@@ -145,16 +145,12 @@ class SameNeighbours:
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, queries, features, k = world_size, size["queries"], size["features"], size["k"]
     samples = shard_mean(size, w)
-    asked = (w - 1) * queries * features * element_bytes
-    found = (w - 1) / w * queries * k * (element_bytes + 8)
-    return Cost(
+    asked, found = w * queries * features * element_bytes, queries * k * (element_bytes + 8)
+    return Cost.all_gather(asked, w) + Cost.all_to_all(
+        found,
+        w,
         flops=2 * w * queries * features * samples,
         hbm_bytes=(samples + queries) * features * element_bytes + queries * k * (element_bytes + 8),
-        link_sent_bytes=asked + found,
-        link_received_bytes=asked + found,
-        phases=2 if w > 1 else 0,
-        switch_sent_bytes=asked / (w - 1) + found if w > 1 else 0,
-        switch_received_bytes=asked + found,
         note="an average rank, where only the k neighbours that remain are sent; the reference sends k from each shard",
     )
 
@@ -181,6 +177,7 @@ PROBLEM = Problem(
         layer="sort",
         stage=("inference",),
         pattern=("all-gather-v", "all-to-all-v"),
+        system="vision",
         fusable="similarity GEMM, top-k, merge",
     ),
     sizes=SIZES,

@@ -85,14 +85,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, iterations, prototypes = world_size, size["iterations"], size["prototypes"]
     wide = max(4, element_bytes)
     matrix, message = size["rows"] * prototypes * wide, prototypes * wide
-    return Cost(
+    return Cost.all_reduce(
+        iterations * message,
+        w,
+        phases=iterations,
         flops=(4 * iterations + 2) * size["rows"] * prototypes,
         hbm_bytes=2 * matrix,  # a shard that stays in cache or registers is read once
-        link_sent_bytes=2 * (w - 1) / w * iterations * message,
-        link_received_bytes=2 * (w - 1) / w * iterations * message,
-        phases=iterations if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * iterations * message if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * iterations * message if w > 1 else 0,
         note="the sums of samples and of all entries cancel; scores that fit no cache are read once for each iteration",
     )
 
@@ -106,6 +104,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("training-forward",),
         pattern=("all-reduce",),
+        system="vision",
         fusable="exponential, row and column sums, scaling",
     ),
     sizes=SIZES,

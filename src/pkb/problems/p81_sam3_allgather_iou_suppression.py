@@ -125,15 +125,11 @@ def solution(
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, objects, pixels = world_size, size["objects"] * world_size, size["height"] * size["width"]
-    arriving = (w - 1) / w * objects * (pixels + 1) * element_bytes
-    return Cost(
+    return Cost.all_gather(
+        objects * (pixels + 1) * element_bytes,
+        w,
         flops=2 * objects * objects * pixels,
         hbm_bytes=objects * (pixels + 1) * 4 + objects / w * pixels * element_bytes,
-        link_sent_bytes=arriving,
-        link_received_bytes=arriving,
-        phases=1 if w > 1 else 0,
-        switch_sent_bytes=objects / w * (pixels + 1) * element_bytes if w > 1 else 0,
-        switch_received_bytes=arriving,
         note="an average rank; a popcount of 64 pixels counts as 128 operations",
     )
 
@@ -147,6 +143,7 @@ PROBLEM = Problem(
         layer="other",
         stage=("inference",),
         pattern=("all-gather-v",),
+        system="vision",
         fusable="binarisation, pairwise mask overlap, masking",
     ),
     sizes=SIZES,

@@ -166,16 +166,12 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, width = world_size, size["vocab"] // world_size
     tokens = size["batch"] * size["seq"]
-    leaders = (w - 1) / w * tokens * min(size["top_k"], width) * element_bytes
-    result = 4 * tokens / w
-    return Cost(
+    leaders = tokens * min(size["top_k"], width) * element_bytes
+    return Cost.all_to_all(leaders, w) + Cost.all_gather(
+        4 * tokens,
+        w,
         flops=tokens * width,
         hbm_bytes=tokens * width * element_bytes + 12 * tokens,
-        link_sent_bytes=leaders + (w - 1) * result,
-        link_received_bytes=leaders + (w - 1) * result,
-        phases=2 if w > 1 else 0,
-        switch_sent_bytes=leaders + result if w > 1 else 0,
-        switch_received_bytes=leaders + (w - 1) * result,
         note="each rank sends its k largest logits of each token, where the reference sends its whole slice",
     )
 
@@ -196,6 +192,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("rl",),
         pattern=("all-to-all", "all-gather"),
+        system="RL post-training",
         fusable="top-k and top-p filter, log-softmax, gather",
     ),
     sizes=SIZES,

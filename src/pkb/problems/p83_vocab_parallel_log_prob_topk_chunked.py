@@ -22,7 +22,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Draw
-from pkb.problems.filtered_logits import draw_rows, why_too_small
+from pkb.problems.filtered_logits import draw_rows, round_up_tokens, why_too_small
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -34,14 +34,9 @@ SIZES = {  # vocab // W entries a rank; seq and chunk are rounded up until W div
 }
 
 
-def rounded(size: Size, name: str, world_size: int) -> int:
-    step = world_size // math.gcd(size["batch"], world_size)
-    return -(-size[name] // step) * step
-
-
 def inputs(draw: Draw) -> dict[str, Any]:
     size, w = draw.size, draw.world_size
-    shape = size["batch"], rounded(size, "seq", w)
+    shape = size["batch"], round_up_tokens(size, "seq", w)
     rows = draw_rows(
         draw,
         tokens=math.prod(shape),
@@ -55,7 +50,7 @@ def inputs(draw: Draw) -> dict[str, Any]:
         "tp_group": draw.group("world"),
         "top_k": size["top_k"],
         "top_p": rows.top_p,
-        "chunk_size": rounded(size, "chunk", w),
+        "chunk_size": round_up_tokens(size, "chunk", w),
     }
 
 
@@ -105,23 +100,15 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, width = world_size, size["vocab"] // world_size
     tokens = size["batch"] * size["seq"]
-    leaders = (w - 1) / w * tokens * min(size["top_k"], width) * element_bytes
-    result = 4 * tokens / w
-    return Cost(
+    leaders = tokens * min(size["top_k"], width) * element_bytes
+    return Cost.all_to_all(leaders, w) + Cost.all_gather(
+        4 * tokens,
+        w,
         flops=tokens * width,
         hbm_bytes=tokens * width * element_bytes + 12 * tokens,
-        link_sent_bytes=leaders + (w - 1) * result,
-        link_received_bytes=leaders + (w - 1) * result,
-        phases=2 if w > 1 else 0,
-        switch_sent_bytes=leaders + result if w > 1 else 0,
-        switch_received_bytes=leaders + (w - 1) * result,
         note="each rank sends its k largest logits of each token, where the reference sends its whole slice; "
         "chunks are independent, so their exchanges overlap",
     )
-
-
-def requires(size: Size, world_size: int) -> str | None:
-    return why_too_small(size["vocab"] // world_size * world_size, size["top_k"])
 
 
 PROBLEM = Problem(
@@ -133,6 +120,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("rl",),
         pattern=("all-to-all", "all-gather"),
+        system="RL post-training",
         fusable="top-k and top-p filter, log-softmax, gather, pipelined over chunks",
     ),
     sizes=SIZES,
@@ -141,6 +129,6 @@ PROBLEM = Problem(
     cost=cost,
     compare=Close(rtol={torch.float32: 0.0}, atol={torch.float32: 1e-5}),
     truth="native",  # the filter is defined in the logits' dtype
-    requires=requires,
+    requires=why_too_small,
     dtypes=("bf16", "fp16", "fp32"),
 )

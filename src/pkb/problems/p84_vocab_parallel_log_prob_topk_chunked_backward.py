@@ -25,7 +25,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Draw
-from pkb.problems.filtered_logits import draw_rows, why_too_small
+from pkb.problems.filtered_logits import draw_rows, round_up_tokens, why_too_small
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -37,14 +37,9 @@ SIZES = {  # vocab // W entries a rank; seq and chunk are rounded up until W div
 }
 
 
-def rounded(size: Size, name: str, world_size: int) -> int:
-    step = world_size // math.gcd(size["batch"], world_size)
-    return -(-size[name] // step) * step
-
-
 def inputs(draw: Draw) -> dict[str, Any]:
     size, w = draw.size, draw.world_size
-    shape = size["batch"], rounded(size, "seq", w)
+    shape = size["batch"], round_up_tokens(size, "seq", w)
     rows = draw_rows(
         draw,
         tokens=math.prod(shape),
@@ -59,7 +54,7 @@ def inputs(draw: Draw) -> dict[str, Any]:
         "tp_group": draw.group("world"),
         "top_k": size["top_k"],
         "top_p": rows.top_p,
-        "chunk_size": rounded(size, "chunk", w),
+        "chunk_size": round_up_tokens(size, "chunk", w),
     }
 
 
@@ -119,19 +114,14 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, width = world_size, size["vocab"] // world_size
     tokens = size["batch"] * size["seq"]
     leaders = tokens * min(size["top_k"], width) * element_bytes
-    return Cost(
+    return Cost.all_to_all(
+        leaders,
+        w,
         flops=tokens * width,
         hbm_bytes=tokens * width * (element_bytes + 4) + 10 * tokens,
-        link_sent_bytes=(w - 1) / w * leaders,
-        link_received_bytes=(w - 1) / w * leaders,
-        phases=1 if w > 1 else 0,
         note="each rank sends its k largest logits of each token, where the reference sends its slice and gets another "
         "back; one rank may find the cut of a token for all, at the price of a second, smaller message",
     )
-
-
-def requires(size: Size, world_size: int) -> str | None:
-    return why_too_small(size["vocab"] // world_size * world_size, size["top_k"])
 
 
 PROBLEM = Problem(
@@ -143,6 +133,7 @@ PROBLEM = Problem(
         layer="loss",
         stage=("training-backward", "rl"),
         pattern=("all-to-all",),
+        system="RL post-training",
         fusable="top-k and top-p filter, softmax, gradient, pipelined over chunks",
     ),
     sizes=SIZES,
@@ -151,6 +142,6 @@ PROBLEM = Problem(
     cost=cost,
     compare=Close(rtol={torch.float32: 1e-5}, atol={torch.float32: 1e-6}),
     truth="native",  # the filter is defined in the logits' dtype
-    requires=requires,
+    requires=why_too_small,
     dtypes=("bf16", "fp16", "fp32"),
 )

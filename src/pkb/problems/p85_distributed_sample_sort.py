@@ -126,12 +126,11 @@ def solution(local_shard: torch.Tensor, group: dist.ProcessGroup | None = None) 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     shard = total_keys(size, w) / w
-    return Cost(
-        flops=0,
+    return Cost.all_to_all(
+        shard * element_bytes,
+        w,
+        phases=2,
         hbm_bytes=2 * shard * element_bytes,
-        link_sent_bytes=(w - 1) / w * shard * element_bytes,
-        link_received_bytes=(w - 1) / w * shard * element_bytes,
-        phases=2 if w > 1 else 0,
         note="shards in random order, each key moved once; the reference moves many twice. Only one pass of a sort is "
         "counted in memory traffic",
     )
@@ -146,6 +145,7 @@ PROBLEM = Problem(
         layer="sort",
         stage=("simulation",),
         pattern=("all-gather", "all-to-all-v"),
+        system="science",
         fusable="local sort, search for dividers, merge",
     ),
     sizes=SIZES,

@@ -116,14 +116,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, r, c = world_size, size["kept"], width_of(size, world_size, 0)
     mean_c = sum(width_of(size, w, rank) for rank in range(w)) / w
     gram = max(4, element_bytes) * r * (r + 1) / 2 * size["steps"]  # symmetric: one triangle
-    return Cost(
+    return Cost.all_reduce(
+        gram,
+        w,
+        phases=size["steps"],
         flops=size["steps"] * (3 * r * r * c + r**3 / w),
         hbm_bytes=2 * r * c * element_bytes,
-        link_sent_bytes=2 * (w - 1) / w * gram,
-        link_received_bytes=2 * (w - 1) / w * gram,
-        phases=size["steps"] if w > 1 else 0,
-        switch_sent_bytes=(1 + 1 / w) * gram if w > 1 else 0,
-        switch_received_bytes=(1 + 1 / w) * gram if w > 1 else 0,
         note="symmetry halves the Gram matrix, G G is shared out, and the norm comes from the first trace",
         mean_flops=size["steps"] * (3 * r * r * mean_c + r**3 / w),
         mean_hbm_bytes=2 * r * mean_c * element_bytes,
@@ -145,6 +143,7 @@ PROBLEM = Problem(
         layer="optimizer",
         stage=("optimizer",),
         pattern=("all-reduce",),
+        system="LLM training",
         fusable="Gram matrix before, polynomial and update after",
     ),
     sizes=SIZES,

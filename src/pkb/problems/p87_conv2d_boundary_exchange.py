@@ -113,6 +113,7 @@ PROBLEM = Problem(
         layer="convolution",
         stage=("inference",),
         pattern=("halo",),
+        system="vision",
         fusable="convolution of the interior",
     ),
     sizes=SIZES,

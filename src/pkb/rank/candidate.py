@@ -5,22 +5,47 @@ Neither the references nor the input generators can be read from here, and no se
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pkb.rank import aliases, reach, symmetric, symmetric_watch
+from pkb.rank.emulate import aliases
 from pkb.rank.execute import aliases as output_aliases
-from pkb.rank.lockdown import lock_down
+from pkb.rank.isolation import reach
+from pkb.rank.isolation.lockdown import lock_down
 from pkb.rank.observe import Observer
-from pkb.rank.server import Rank
+from pkb.rank.server import Arguments, Rank
+from pkb.rank.symmetric import memory as symmetric
+from pkb.rank.symmetric import watch as symmetric_watch
 from pkb.rank.trees import BadTree, describe, digest, unpack
+from pkb.types.protocol.commands import (
+    CANDIDATE_COMMANDS,
+    Command,
+    Drop,
+    FetchOutput,
+    GiveArguments,
+    Load,
+    Open,
+    Poison,
+    Run,
+    Wake,
+)
+from pkb.types.protocol.limits import clean
+from pkb.types.protocol.replies import BadOutput, BatchReport, Done, Loaded, Opened, Reply, facts
+from pkb.types.protocol.settings import CandidateOptions
+
+
+class MissingSolution(Exception):
+    """The file has no function called solution."""
 
 
 class CandidateRank(Rank):
+    commands = CANDIDATE_COMMANDS
+
     def open(self) -> None:
         config = self.config
         # First of all, while the process has one thread: the walls do not hold threads that are already running.
-        self.isolation: dict[str, str] = self._lock_down() if config.options["isolate"] else {}
+        self.isolation = self._lock_down()
         super().open()
         if config.device == "cuda":
             self.device.open_barrier()  # type: ignore[attr-defined]
@@ -35,54 +60,46 @@ class CandidateRank(Rank):
         self.observer = Observer(self.activity)
         self.solution: Any = None
 
-    def handle(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any] | None:
-        match message["do"]:
-            case "open":
-                return self._open(message)
-            case "load":
-                return self._load(message)
-            case "arguments":
-                values = unpack(message["tree"], fds[0], device=self.device.torch_device, group=self.group)
-                self.arguments[message["slot"]] = values
-                return {}
-            case "run":
-                return self._run(message)
-            case "output":
-                return self._output(message["slot"])
-            case "poison":
+    def handle(self, command: Command[Reply], fds: list[int]) -> Reply | None:
+        match command:
+            case Open():
+                self.make_groups(command.name, command.layout)
+                self.mutates, self.returns_input = command.mutates, command.returns_input
+                return Opened(facts(self.device.facts()))
+            case Load():
+                return self._load(Path(command.path))
+            case GiveArguments():
+                values = unpack(command.tree, fds[0], device=self.device.torch_device, group=self.group)
+                self.arguments[command.slot] = values
+            case Run():
+                return self._run(command)
+            case FetchOutput():
+                return self._output(command.slot)
+            case Poison():
                 self.poison()
                 self.device.synchronize()
-                return {}
-            case "wake":
+            case Wake():
                 self.wake()
-                return {}
-            case "drop":
-                self.drop(keep_memory=bool(message.get("keep_memory")))
-                return {}
-        raise ValueError(f"unknown command {message['do']!r}")
-
-    def _open(self, message: dict[str, Any]) -> dict[str, Any]:
-        self.make_groups(message["name"], message["layout"])
-        self.mutates = tuple(message["mutates"])
-        self.returns_input = bool(message["returns_input"])
-        return {"facts": self.device.facts()}
+            case Drop():
+                self.drop(keep_memory=command.keep_memory)
+        return Done()
 
     def _lock_down(self) -> dict[str, str]:
         """No problem module, no other candidate and no file of the user's can be read, nothing outside the folder written."""
-        options = self.config.options
-        readable = [*reach.default_readable(), *(Path(path) for path in options["readable"])]
+        options = self.config.side.options
+        assert isinstance(options, CandidateOptions)
+        readable = [*reach.default_readable(), *(Path(path) for path in options.readable)]
         return lock_down(
             readable=readable,
-            writable=[self.config.folder, *(Path(path) for path in options["writable"])],
+            writable=[self.config.folder, *(Path(path) for path in options.writable)],
             forbidden=[reach.own_package(), *reach.SECRETS],
-            max_file_bytes=options["max_file_bytes"],
+            max_file_bytes=options.max_file_bytes,
         )
 
-    def _load(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _load(self, path: Path) -> Loaded:
         """Import the candidate: from here on nothing in this process is to be trusted."""
-        path = Path(message["path"])
         sys.path.insert(0, str(reach.own_package() / "kit" / "upstream"))
-        aliases.install(self.config.platform, rank=self.config.rank, source=path.read_text(encoding="utf-8"))
+        aliases.install(self.config.side.platform, rank=self.config.rank, source=path.read_text(encoding="utf-8"))
         spec = importlib.util.spec_from_file_location("candidate", path)
         assert spec is not None
         assert spec.loader is not None
@@ -92,40 +109,37 @@ class CandidateRank(Rank):
         spec.loader.exec_module(module)
         self.solution = getattr(module, "solution", None)
         if not callable(self.solution):
-            return {"reply": "error", "type": "MissingSolution", "kinds": [], "message": "", "trace": ""}
-        return {"isolation": self.isolation}
+            raise MissingSolution
+        return Loaded(facts(self.isolation))
 
-    def _run(self, message: dict[str, Any]) -> dict[str, Any]:
-        before = (
-            {slot: digest(self._unchanged(slot)) for slot in message["schedule"]["slots"]} if message["inspect"] else {}
+    def _run(self, command: Run) -> BatchReport:
+        slots = command.schedule.slots if command.inspect else ()
+        before = [digest(self._unchanged(slot)) for slot in slots]
+        with self.observer.watching(profile=command.profile) as seen:
+            report = self.run(self.solution, command)
+        return replace(
+            report,
+            observed=seen.summary(),
+            changed=tuple(digest(self._unchanged(slot)) != was for slot, was in zip(slots, before, strict=True)),
+            aliases=tuple(map(self._aliases, slots)),
         )
-        with self.observer.watching(profile=bool(message.get("profile"))) as seen:
-            answer = self.run(self.solution, message)
-        answer["observed"] = seen.summary()
-        if message["inspect"]:
-            answer["changed"] = {slot: self._changed(slot, was) for slot, was in before.items()}
-            answer["aliases"] = {slot: self._aliases(slot) for slot in before}
-        return answer
 
-    def _unchanged(self, slot: int) -> dict[str, Any]:
+    def _unchanged(self, slot: int) -> Arguments:
         return {name: value for name, value in self.arguments[slot].items() if name not in self.mutates}
 
-    def _changed(self, slot: int, before: list[str]) -> bool:
-        return digest(self._unchanged(slot)) != before
-
-    def _aliases(self, slot: int) -> list[str]:
+    def _aliases(self, slot: int) -> tuple[str, ...]:
         """Arguments whose memory the result shares; an odd result has none here and is refused when it is fetched."""
         if self.returns_input:
-            return []
+            return ()
         try:
-            return output_aliases(self.batch.outputs[slot]["returned"], self.arguments[slot])
+            return tuple(output_aliases(self.batch.outputs[slot]["returned"], self.arguments[slot]))
         except BadTree:
-            return []
+            return ()
 
-    def _output(self, slot: int) -> dict[str, Any] | None:
+    def _output(self, slot: int) -> BadOutput | None:
         try:
             describe(self.batch.outputs[slot])
+            self.send_output(slot)
         except BadTree as error:
-            return {"reply": "bad_output", "slot": slot, "message": str(error)}
-        self.send_output(slot)
+            return BadOutput(slot, clean(str(error), 300))
         return None

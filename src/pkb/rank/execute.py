@@ -13,29 +13,9 @@ import torch
 
 from pkb.rank.devices import Device, RankBarrier
 from pkb.rank.trees import digest, tensors_in
+from pkb.types.protocol.commands import Schedule
 
 ZERO_ATTEMPTS = 8
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How one batch is run."""
-
-    slots: list[int]
-    """The argument sets, in the order they are called."""
-    aligned: bool = False
-    """All ranks start each call together, caches are cold, and the call is stamped."""
-    late_host_us: list[float] | None = None
-    """How long this rank sleeps before each call."""
-    late_device_us: list[float] | None = None
-    """How long this rank's device is kept busy before each call."""
-    overwrite: bool = False
-    """Arguments are overwritten straight after each return, in stream order."""
-    cover_us: float = 0.0
-    """How long the device is kept busy before an aligned call, so that the host has queued all of it when it starts: the time
-    of a call is then the device's, not that of launching."""
-    digests: bool = False
-    barrier_timeout_s: float = 60.0
 
 
 @dataclass
@@ -47,7 +27,7 @@ class CallRecord:
     """How long the call kept the host."""
     settled_ns: int
     """After the whole device is idle: far behind `end_ns` if work was put on a stream that the end mark does not see."""
-    digest: list[str]
+    digest: tuple[str, ...]
 
 
 class Batch:
@@ -116,7 +96,7 @@ def run_batch(
     digests = [digest(batch.outputs[slot]) for slot in schedule.slots] if schedule.digests else []
     for position, (*marks, host_us) in enumerate(stamps):
         start_ns, end_ns, settled_ns = (device.read_ns(mark) for mark in marks)
-        fingerprint = digests[position] if digests else []
+        fingerprint = digests[position] if digests else ()
         batch.records.append(CallRecord(start_ns, end_ns, host_us, settled_ns, fingerprint))
     on_step("idle")
     return batch

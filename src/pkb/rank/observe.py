@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 
 from pkb.rank.profile import device_events
+from pkb.types.protocol.limits import MAX_NAME, clean, is_library
+from pkb.types.protocol.replies import Observed
 
-LIBRARY_MARKS = ("nccl", "nvshmem")
 COPY_MARKS = ("Memcpy DtoD", "Memcpy PtoP")
 
 
@@ -27,16 +28,16 @@ class Seen:
         self.events: Counter[str] = Counter()
         self.profiled = False
 
-    def summary(self) -> dict[str, Any]:
-        library = {name: n for name, n in self.events.items() if any(mark in name for mark in LIBRARY_MARKS)}
+    def summary(self) -> Observed:
+        library = {clean(name, MAX_NAME): n for name, n in self.events.items() if is_library(name)}
         copies = sum(n for name, n in self.events.items() if any(mark in name for mark in COPY_MARKS))
-        return {
-            "collectives": self.collectives,
-            "symmetric": self.symmetric,
-            "library_events": dict(list(library.items())[:8]),
-            "peer_copies": copies,
-            "profiled": self.profiled,
-        }
+        return Observed(
+            collectives=self.collectives,
+            symmetric=self.symmetric,
+            library_events=dict(list(library.items())[:8]),
+            peer_copies=copies,
+            profiled=self.profiled,
+        )
 
 
 class Observer:

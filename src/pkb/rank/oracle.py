@@ -3,11 +3,10 @@
 It never loads candidate code; the bytes of a candidate's outputs are all it ever sees of it.
 """
 
-import math
 import os
 import resource
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,45 @@ import torch
 
 from pkb.problems.base import DTYPES, Problem
 from pkb.problems.compare import Context
-from pkb.problems.draw import Draw, GroupRef
+from pkb.problems.draw import Draw as DrawArguments
+from pkb.problems.draw import GroupRef
 from pkb.problems.registry import default_registry, load_folder
+from pkb.rank.comparison.null_candidates import lint_case
+from pkb.rank.comparison.truth import compare_trees, outcome, read_output, widen
 from pkb.rank.execute import Batch
-from pkb.rank.lint import lint_case
-from pkb.rank.server import Rank
+from pkb.rank.server import Arguments, Rank
 from pkb.rank.trees import describe, digest, pack
-from pkb.rank.truth import compare_trees, outcome, read_output, widen
+from pkb.types.protocol.commands import (
+    ORACLE_COMMANDS,
+    Command,
+    Compare,
+    Draw,
+    DrawOnly,
+    DrawSpec,
+    Drop,
+    FindTruth,
+    Forget,
+    Lint,
+    MeasureMemory,
+    Open,
+    Release,
+    Run,
+    Wake,
+)
+from pkb.types.protocol.replies import (
+    ArgumentsReply,
+    BatchReport,
+    Comparison,
+    Difference,
+    Done,
+    LintRows,
+    MemoryPeak,
+    Opened,
+    Reply,
+    TruthSizes,
+    facts,
+)
+from pkb.types.protocol.settings import OracleOptions
 
 
 @dataclass(frozen=True)
@@ -41,11 +72,11 @@ UNUSED_BYTES = 1 << 29
 class LazyArguments(Mapping[str, Any]):
     """A call's arguments, drawn when somebody first asks for one: few rules do, and at production sizes they are gigabytes."""
 
-    def __init__(self, draw: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, draw: Callable[[], Arguments]) -> None:
         self._draw = draw
 
     @cached_property
-    def _values(self) -> dict[str, Any]:
+    def _values(self) -> Arguments:
         return self._draw()
 
     def __getitem__(self, name: str) -> Any:
@@ -59,81 +90,81 @@ class LazyArguments(Mapping[str, Any]):
 
 
 class OracleRank(Rank):
+    commands = ORACLE_COMMANDS
+
     def open(self) -> None:
         super().open()
         if self.config.device == "cuda":
             self.device.open_barrier()  # type: ignore[attr-defined]
-        folder = self.config.options.get("problems_folder")
+        options = self.config.side.options
+        assert isinstance(options, OracleOptions)
+        folder = options.problems_folder
         extra = load_folder(Path(folder)) if folder else []
         self.registry = default_registry().plus(extra)
-        self.secret = bytes.fromhex(self.config.options["secret"])
-        self.draws: dict[int, dict[str, Any]] = {}
+        self.secret = bytes.fromhex(options.secret)
+        self.draws: dict[int, DrawSpec] = {}
         self.truths: dict[int, Truth] = {}
         self.warm_bytes = 0
         """What the allocator held after the last batch, so that it can hold as much again before the next."""
 
-    def handle(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any] | None:
-        match message["do"]:
-            case "open":
-                self.make_groups(message["name"], message["layout"])
-                return {"facts": self.device.facts()}
-            case "draw":
-                return self._draw(message)
-            case "truth":
-                for slot in message["slots"]:
-                    self.truths[slot] = self._truth(slot)
-                known = [self.truths[slot] for slot in message["slots"]]
-                return {
-                    "output_bytes": max((truth.output_bytes for truth in known), default=0),
-                    "truth_bytes": max((_bytes(truth.tree) for truth in known), default=0),
-                }
-            case "run":
-                slots = message["schedule"]["slots"]
-                if not slots:  # an empty batch: what telling the ranks and hearing from them costs
-                    return self.run(None, message)
-                problem = self._problem(self.draws[slots[0]])
-                self.mutates, self.returns_input = tuple(problem.mutates), problem.returns_input
-                answer = self.run(problem.reference, message)
-                self.batch = Batch()  # nobody asks for the reference's own outputs
-                if self.config.device == "cuda":
-                    self.warm_bytes = torch.cuda.memory_reserved()
-                return answer
-            case "wake":
+    def handle(self, command: Command[Reply], fds: list[int]) -> Reply | None:
+        match command:
+            case Open():
+                self.make_groups(command.name, command.layout)
+                return Opened(facts(self.device.facts()))
+            case Draw():
+                self._send_arguments(command.slot, self._draw(command.slot, command.spec, keep=command.keep))
+                return None
+            case DrawOnly():
+                self._draw(command.slot, command.spec, keep=True)
+            case FindTruth():
+                return self._find_truths(command.slots)
+            case Run():
+                return self._run(command)
+            case Compare():
+                return self._compare(command, fds[0])
+            case Wake():
                 self.wake()
-                return {}
-            case "release":
+            case Release():
                 self.arguments.clear()
-                return {}
-            case "compare":
-                return self._compare(message, fds[0])
-            case "forget":
-                del self.truths[message["slot"]]
+            case Forget():
+                del self.truths[command.slot]
                 self._trim()
-                return {}
-            case "drop":
+            case Drop():
                 self.draws.clear()
                 self.truths.clear()
-                self.drop(keep_memory=bool(message.get("keep_memory")))
-                self._warm_again(keep_memory=bool(message.get("keep_memory")))
-                return {}
-            case "memory":
-                return self._memory(reset=message["reset"])
-            case "lint":
-                return {"rows": lint_case(self, message)}
-            case "probe":
-                from pkb.rank import probe  # an evaluation does without it
+                self.drop(keep_memory=command.keep_memory)
+                self._warm_again(keep_memory=command.keep_memory)
+            case MeasureMemory():
+                return MemoryPeak(self._peak_bytes(reset=command.reset))
+            case Lint():
+                return LintRows(tuple(lint_case(self, command.spec)))
+            case _:
+                from pkb.rank.probe import commands  # an evaluation does without it
 
-                return probe.answer(self, message)
-        raise ValueError(f"unknown command {message['do']!r}")
+                return commands.answer(self, command)
+        return Done()
 
-    def _memory(self, *, reset: bool) -> dict[str, Any]:
+    def _run(self, command: Run) -> BatchReport:
+        slots = command.schedule.slots
+        if not slots:  # an empty batch: what telling the ranks and hearing from them costs
+            return self.run(None, command)
+        problem = self._problem(self.draws[slots[0]])
+        self.mutates, self.returns_input = tuple(problem.mutates), problem.returns_input
+        report = self.run(problem.reference, command)
+        self.batch = Batch()  # nobody asks for the reference's own outputs
+        if self.config.device == "cuda":
+            self.warm_bytes = torch.cuda.memory_reserved()
+        return report
+
+    def _peak_bytes(self, *, reset: bool) -> int:
         """Peak bytes of tensors since the last reset; on a CPU, where nobody counts, the peak of the whole process."""
         if self.config.device != "cuda":
-            return {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if reset:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        return {"peak_bytes": torch.cuda.max_memory_allocated()}
+        return torch.cuda.max_memory_allocated()
 
     def _trim(self) -> None:
         """Give unused memory back to the driver, if it is much: both sides may share one GPU, and neither sees what the
@@ -149,16 +180,16 @@ class OracleRank(Rank):
         elif self.config.device == "cuda" and (missing := self.warm_bytes - torch.cuda.memory_reserved()) > 0:
             torch.empty(missing, dtype=torch.uint8, device=self.device.torch_device)
 
-    def _problem(self, case: dict[str, Any]) -> Problem:
-        return self.registry.get(case["problem"])
+    def _problem(self, spec: DrawSpec) -> Problem:
+        return self.registry.get(spec.problem)
 
-    def draw_arguments(self, case: dict[str, Any]) -> dict[str, Any]:
-        """This rank's arguments, groups still standing as references."""
-        problem = self._problem(case)
+    def draw_arguments(self, spec: DrawSpec, call: int) -> Arguments:
+        """This rank's arguments of the call of that number, groups still standing as references."""
+        problem = self._problem(spec)
         self.groups = self.layouts[problem.layout]
-        draw = Draw(
-            secret=self.secret, call=case["call"], rank=self.config.rank, world_size=self.config.world_size,
-            size=problem.sizes[case["size"]], dtype=DTYPES[case["dtype"]], device=self.device.torch_device,
+        draw = DrawArguments(
+            secret=self.secret, call=call, rank=self.config.rank, world_size=self.config.world_size,
+            size=problem.sizes[spec.size], dtype=DTYPES[spec.dtype], device=self.device.torch_device,
             layout=problem.layout,
         )  # fmt: skip
         return problem.inputs(draw)
@@ -172,29 +203,37 @@ class OracleRank(Rank):
             return type(values)(self.with_groups(value) for value in values)
         return values
 
-    def _draw(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        slot = message["slot"]
-        self.draws[slot] = message
-        values = self.draw_arguments(message)
-        if message["keep"]:
+    def _draw(self, slot: int, spec: DrawSpec, *, keep: bool) -> Arguments:
+        self.draws[slot] = spec
+        values = self.draw_arguments(spec, slot)
+        if keep:
             self.arguments[slot] = self.with_groups(values)
-        if not message["send"]:
-            return {}
+        return values
+
+    def _send_arguments(self, slot: int, values: Arguments) -> None:
         description, fd = pack(values)
         try:
-            self.channel.send({"reply": "arguments", "slot": slot, "tree": description}, [fd])
+            self.channel.send(ArgumentsReply(slot, description), [fd])
         finally:
             os.close(fd)
-        return None
+
+    def _find_truths(self, slots: tuple[int, ...]) -> TruthSizes:
+        for slot in slots:
+            self.truths[slot] = self._truth(slot)
+        known = [self.truths[slot] for slot in slots]
+        return TruthSizes(
+            output_bytes=max((truth.output_bytes for truth in known), default=0),
+            truth_bytes=max((_bytes(truth.tree) for truth in known), default=0),
+        )
 
     def _truth(self, slot: int) -> Truth:
         """What every correct solution must give, from arguments drawn anew so that no earlier call has touched them."""
-        case = self.draws[slot]
+        spec = self.draws[slot]
         return self.truth_of(
-            self._problem(case), lambda: self.with_groups(self.draw_arguments(case)), upstream=case["upstream"]
+            self._problem(spec), lambda: self.with_groups(self.draw_arguments(spec, slot)), upstream=spec.upstream
         )
 
-    def truth_of(self, problem: Problem, fresh: Callable[[], dict[str, Any]], *, upstream: bool) -> Truth:
+    def truth_of(self, problem: Problem, fresh: Callable[[], Arguments], *, upstream: bool) -> Truth:
         """At any time it holds one set of arguments and its result: in float64 those are four times what a call takes."""
         self._trim()
         native = outcome(problem.reference, problem, fresh())
@@ -210,34 +249,29 @@ class OracleRank(Rank):
         self._trim()
         return Truth(tree, dtypes, output_bytes)
 
-    def _compare(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
-        slot = message["slot"]
-        case, truth = self.draws[slot], self.truths[slot]
-        problem = self._problem(case)
-        output, difference = read_output(message["tree"], fd, truth.tree, truth.dtypes, device=self.device.torch_device)
+    def _compare(self, command: Compare, fd: int) -> Comparison:
+        slot = command.slot
+        spec, truth = self.draws[slot], self.truths[slot]
+        output, difference = read_output(command.tree, fd, truth.tree, truth.dtypes, device=self.device.torch_device)
         if difference is not None:
-            return {"ok": False, "ratio": None, "output": "the result", "what": difference, "structure": True}
+            return Comparison(None, Difference("the result", difference))
         context = Context(
-            arguments=LazyArguments(lambda: self.draw_arguments(case)), rank=self.config.rank,
-            world_size=self.config.world_size, dtype=DTYPES[case["dtype"]],
+            arguments=LazyArguments(lambda: self.draw_arguments(spec, slot)), rank=self.config.rank,
+            world_size=self.config.world_size, dtype=DTYPES[spec.dtype],
         )  # fmt: skip
         others = {
-            other: t.tree
-            for other, t in self.truths.items()
-            if other != slot and self.draws[other]["size"] == case["size"]
+            other: t.tree for other, t in self.truths.items() if other != slot and self.draws[other].size == spec.size
         }
         result = compare_trees(
-            problem,
+            self._problem(spec),
             truth.tree,
             truth.dtypes,
             output,
             context=context,
-            upstream=case["upstream"],
+            upstream=spec.upstream,
             others=_same_shape(others, truth.tree),
         )
-        if math.isnan(result.get("ratio") or 0.0):
-            result |= {"ok": False, "ratio": None}
-        return result | {"digest": digest(output)}
+        return replace(result, digest=digest(output))
 
 
 def _bytes(tree: Any) -> int:

@@ -1,20 +1,21 @@
 """What ran on this rank's device: the records of torch's profiler, packed small enough to be sent.
 
 One mechanism for both uses: the names of all events show a library called behind torch's back (observe.py), and the records
-of kernels, copies and fills are what the judge's profile is made of (judge/activity.py). In a candidate's rank all of it is a
-claim, which the judge bounds and checks once more.
+of kernels, copies and fills are what the judge's profile is made of (judge/profile/activity.py). In a candidate's rank all
+of it is a claim.
 """
 
 import contextlib
 import re
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-MAX_RECORDS = 6000
-MAX_NAME = 200
+from pkb.types.protocol.limits import MAX_KERNEL_NAMES, MAX_NAME, MAX_NS, MAX_RECORDS, clean
+from pkb.types.protocol.replies import Activity, RecordRow
+
 _BYTES = re.compile(r'"bytes":\s*"?(\d{1,15})')
 
 
@@ -32,11 +33,9 @@ def device_events(*, wanted: bool) -> Iterator[list[Any]]:
     events.extend(profiler.events())
 
 
-def pack_records(events: Iterable[Any]) -> dict[str, Any]:
-    """Kernels, copies and fills in the order of their starts: [name's number, kind, start and duration in ns, stream, bytes].
-
-    Starts count from the first record. Bytes are None where this version of torch does not hand them out.
-    """
+def pack_records(events: Iterable[Any]) -> Activity:
+    """Kernels, copies and fills in the order of their starts, which count from the first; what the protocol has no room for,
+    or a profiler has got wrong, is left out and counted."""
     found = []
     for event in events:
         kind = _kind(event)
@@ -44,31 +43,31 @@ def pack_records(events: Iterable[Any]) -> dict[str, Any]:
             continue
         start_ns, end_ns = (round(1000 * at) for at in (event.time_range.start, event.time_range.end))
         if end_ns >= start_ns:  # CUPTI gives a record without an end where a kernel was cut off
-            found.append((start_ns, end_ns - start_ns, str(event.name)[:MAX_NAME], kind, event))
+            found.append((start_ns, end_ns - start_ns, clean(str(event.name), MAX_NAME), kind, event))
     found.sort(key=lambda row: row[:2])
     numbers: dict[str, int] = {}
     first_ns = found[0][0] if found else 0
-    records = [
-        [
-            numbers.setdefault(name, len(numbers)),
-            kind,
-            start_ns - first_ns,
-            duration_ns,
-            int(getattr(event, "device_resource_id", 0)),
-            _bytes(event) if kind != "kernel" else None,
-        ]
-        for start_ns, duration_ns, name, kind, event in found[:MAX_RECORDS]
-    ]
-    return {"names": list(numbers), "records": records, "left_out": len(found) - len(records)}
+    records: list[RecordRow] = []
+    for start_ns, duration_ns, name, kind, event in found[:MAX_RECORDS]:
+        stream = int(getattr(event, "device_resource_id", 0))
+        if name not in numbers and len(numbers) == MAX_KERNEL_NAMES:
+            continue
+        if max(start_ns - first_ns, duration_ns, stream) <= MAX_NS and stream >= 0:
+            number = numbers.setdefault(name, len(numbers))
+            size = _bytes(event) if kind != "kernel" else None
+            records.append((number, kind, start_ns - first_ns, duration_ns, stream, size))
+    return Activity(tuple(numbers), tuple(records), len(found) - len(records))
 
 
-def _kind(event: Any) -> str | None:
+def _kind(event: Any) -> Literal["kernel", "memcpy", "memset"] | None:
     """None for what ran on the host, and for ranges that the profiler paints over the device's timeline."""
     if event.device_type.name != "CUDA" or getattr(event, "is_user_annotation", False):
         return None
     name = str(event.name)
-    if name.startswith(("Memcpy", "Memset")):
-        return name[:6].lower()
+    if name.startswith("Memcpy"):
+        return "memcpy"
+    if name.startswith("Memset"):
+        return "memset"
     return None if name.endswith(" Sync") else "kernel"  # `Stream Sync`: a wait, no work
 
 
@@ -76,7 +75,7 @@ def _bytes(event: Any) -> int | None:
     """What a copy moved: newer versions of torch say it in a field, some older ones in text, others not at all."""
     known = getattr(getattr(event, "event_metadata", None), "bytes", None)
     if known is not None:
-        return int(known)
+        return int(known) if 0 <= int(known) <= 1 << 50 else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         match = _BYTES.search(str(getattr(event, "metadata_json", "") or ""))

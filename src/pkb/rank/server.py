@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,30 +20,43 @@ import torch
 import torch.distributed as dist
 
 from pkb.rank.devices import CpuDevice, CudaDevice, Device, RankBarrier
-from pkb.rank.execute import Batch, Schedule, run_batch
+from pkb.rank.execute import Batch, run_batch
 from pkb.rank.profile import device_events, pack_records
-from pkb.rank.trees import pack
+from pkb.rank.trees import BadTree, pack
 from pkb.types.channel import Channel
+from pkb.types.protocol.codec import encode
+from pkb.types.protocol.commands import COMMAND_BYTES, Command, Run
+from pkb.types.protocol.limits import MAX_NAME, MAX_TEXT, MAX_TRACE, STATUS_BYTES, clean
+from pkb.types.protocol.replies import BatchReport, ErrorReport, OutputReply, Reply
+from pkb.types.protocol.settings import SideSettings
 
-STATUS_BYTES = 512
 _LIBRARY = re.compile(r"/(torch|triton|pkb/kit|pkb/rank)/")
 
 
 @dataclass(frozen=True)
 class RankConfig:
-    """What the warden knows about a rank, all of it plain data from the judge."""
+    """What the warden knows about a rank."""
 
-    role: str
+    side: SideSettings
     rank: int
-    world_size: int
-    platform: str
-    device: str
-    device_index: int
-    backend: str
-    folder: Path
-    """Private to this side: rendezvous file, symmetric memory, temporary files."""
-    threads: int
-    options: dict[str, Any]
+
+    @property
+    def world_size(self) -> int:
+        return self.side.world_size
+
+    @property
+    def device(self) -> str:
+        return self.side.device
+
+    @property
+    def folder(self) -> Path:
+        """Private to this side: rendezvous file, symmetric memory, temporary files."""
+        return Path(self.side.folder)
+
+
+Groups = dict[str, dist.ProcessGroup | None]
+Arguments = dict[str, Any]
+"""Of one call, by name."""
 
 
 class StatusPage:
@@ -68,16 +82,18 @@ class StatusPage:
 class Rank:
     """State common to both roles."""
 
+    commands: tuple[type[Command[Reply]], ...] = ()
+    """Those that this role knows."""
     mutates: tuple[str, ...] = ()
     returns_input: bool = False
 
     def __init__(self, config: RankConfig, channel: Channel, status: StatusPage, barrier: RankBarrier) -> None:
         self.config, self.channel, self.status, self.barrier = config, channel, status, barrier
         self.device: Device = CpuDevice()
-        self.groups: dict[str, Any] = {}
+        self.groups: Groups = {}
         """Of the layout in use, by axis."""
-        self.layouts: dict[str, dict[str, Any]] = {}
-        self.arguments: dict[int, dict[str, Any]] = {}
+        self.layouts: dict[str, Groups] = {}
+        self.arguments: dict[int, Arguments] = {}
         self.batch = Batch()
         self.opened: dict[str, float] = {}
         """When each part of the start was over, on the clock that all processes share."""
@@ -85,44 +101,45 @@ class Rank:
     def open(self) -> None:
         """Device and process group. Both sides use the same backend: a candidate may call the library, and is told apart."""
         config = self.config
-        torch.set_num_threads(config.threads)
+        torch.set_num_threads(config.side.threads)
         torch.set_grad_enabled(False)
         # torch lets cuDNN round float32 to 10 bits by default, but not cuBLAS: float32 means float32 for both sides.
         torch.backends.cudnn.allow_tf32 = False
         torch.manual_seed(random.SystemRandom().getrandbits(63))
         if config.device == "cuda":
-            self.device = CudaDevice(config.device_index, world_size=config.world_size)
+            self.device = CudaDevice(config.side.device_indices[config.rank], world_size=config.world_size)
         self.opened["device"] = time.monotonic()
         store = dist.FileStore(  # type: ignore[attr-defined]
             str(config.folder / "rendezvous"), config.world_size
         )
         dist.init_process_group(
-            config.backend,
+            config.side.backend,
             store=store,
             rank=config.rank,
             world_size=config.world_size,
-            timeout=datetime.timedelta(seconds=float(config.options.get("collective_timeout_s", 600))),
+            timeout=datetime.timedelta(seconds=config.side.options.collective_timeout_s),
         )
         self.opened["process group"] = time.monotonic()
 
-    def make_groups(self, name: str, layout: dict[str, list[list[int]]]) -> None:
+    def make_groups(self, name: str, layout: Mapping[str, Iterable[Iterable[int]]]) -> None:
         """The groups of a layout, made in the same order on every rank, once. Two layouts may mean different groups by `tp`."""
         if name not in self.layouts:
             self.layouts[name] = {"world": dist.group.WORLD}
             for axis, partition in layout.items():
                 for members in partition if axis != "world" else ():
-                    group = dist.new_group(members)
-                    if self.config.rank in members:
+                    ranks = list(members)
+                    group = dist.new_group(ranks)
+                    if self.config.rank in ranks:
                         self.layouts[name][axis] = group
         self.groups = self.layouts[name]
 
     def group(self, axis: str) -> Any:
         return self.groups[axis]
 
-    def run(self, function: Any, message: dict[str, Any]) -> dict[str, Any]:
+    def run(self, function: Any, command: Run) -> BatchReport:
         """Run one batch of calls and answer with its times."""
-        schedule = Schedule(**message["schedule"])
-        with device_events(wanted=bool(message.get("records"))) as events:
+        schedule = command.schedule
+        with device_events(wanted=command.records) as events:
             self.batch = run_batch(
                 function,
                 self.arguments,
@@ -133,18 +150,22 @@ class Rank:
                 returns_input=self.returns_input,
                 on_step=self.status.step,
             )
-        answer: dict[str, Any] = {
-            "calls": [[r.start_ns, r.end_ns, r.settled_ns] for r in self.batch.records],
-            "digests": [r.digest for r in self.batch.records],
-            "host_us": [r.host_us for r in self.batch.records],
-            "common_zero": self.batch.common_zero,
-        }
-        return answer | {"activity": pack_records(events)} if message.get("records") else answer
+        records = self.batch.records
+        return BatchReport(
+            calls=tuple((record.start_ns, record.end_ns, record.settled_ns) for record in records),
+            digests=tuple(record.digest for record in records) if schedule.digests else (),
+            host_us=tuple(record.host_us for record in records),
+            common_zero=self.batch.common_zero,
+            activity=pack_records(events) if command.records else None,
+        )
 
     def send_output(self, slot: int) -> None:
         description, fd = pack(self.batch.outputs[slot])
         try:
-            self.channel.send({"reply": "output", "slot": slot, "tree": description}, [fd])
+            reply = OutputReply(slot, description)
+            if len(encode(reply)) > OutputReply.most_bytes:
+                raise BadTree("a structure whose description takes megabytes")
+            self.channel.send(reply, [fd])
         finally:
             os.close(fd)
 
@@ -162,47 +183,44 @@ class Rank:
         if self.config.device == "cuda" and not keep_memory:
             torch.cuda.empty_cache()
 
-    def handle(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any] | None:
-        """Do one command; the answer, or None if it has been sent already."""
+    def handle(self, command: Command[Reply], fds: list[int]) -> Reply | None:
+        """Do one command; the reply, or None if it has been sent already."""
         raise NotImplementedError
 
     def serve(self) -> None:
         """Answer commands until the judge closes the channel."""
+        limits = dict.fromkeys(self.commands, COMMAND_BYTES)
         while True:
             self.status.step("idle")
-            message, fds, _ = self.channel.receive()
+            command, fds, _ = self.channel.receive(limits)
+            reply: Reply | None
             try:
-                if message["do"] == "exit":
-                    return
-                self.status.step(f"doing {message['do']}")
-                answer = self.handle(message, fds)
+                self.status.step(f"doing {type(command).__name__}")
+                reply = self.handle(command, fds)
             except BaseException as error:
                 # The process boundary: whatever a candidate raises, SystemExit included, becomes an answer.
-                answer = failure(error)
+                reply = failure(error)
             finally:
                 for fd in fds:
                     os.close(fd)
-            if answer is not None:
-                answer.setdefault("reply", "done")
-                self.channel.send({"at_ns": time.monotonic_ns()} | answer)
+            if reply is not None:
+                self.channel.send(reply)
 
 
-def failure(error: BaseException) -> dict[str, Any]:
+def failure(error: BaseException) -> ErrorReport:
     """An exception as data: its type, its text, and the trace from the first frame that is not ours."""
     frames = traceback.extract_tb(error.__traceback__)
     shown = [frame for frame in frames if "/pkb/rank/" not in frame.filename] or list(frames)
     trace = "".join(traceback.format_list(shown[-12:]))
-    kinds = [cls.__name__ for cls in type(error).__mro__]
-    return {
-        "reply": "error",
-        "type": type(error).__name__,
-        "kinds": kinds,
-        "message": str(error)[:4000],
-        "trace": trace[-8000:],
-        "line": shown[-1].lineno if shown else None,
-        "origin": "library" if frames and _LIBRARY.search(frames[-1].filename) else "candidate",
-        "compiler": _raised_by_the_kit(error),
-    }
+    return ErrorReport(
+        type=clean(type(error).__name__, MAX_NAME),
+        message=clean(str(error), MAX_TEXT),
+        trace=clean(trace[-MAX_TRACE:], MAX_TRACE),
+        line=shown[-1].lineno if shown else None,
+        origin="library" if frames and _LIBRARY.search(frames[-1].filename) else "candidate",
+        compiler=_raised_by_the_kit(error),
+        at_ns=time.monotonic_ns(),
+    )
 
 
 def _raised_by_the_kit(error: BaseException) -> bool:

@@ -1,11 +1,13 @@
 """Arguments and outputs as bytes: nested lists, tuples and dicts of tensors, packed into an anonymous file.
 
-The description of the tree is JSON; the bytes of all tensors lie one after another in the file. Nothing is pickled, and the
-reader checks every length before it reads, since outputs come from a process that is not to be trusted.
+The description of the tree is part of the protocol (`pkb.types.protocol.trees`); the bytes of all tensors lie one after another
+in the file. Nothing is pickled, and the reader checks every length before it reads, since outputs come from a process that is
+not to be trusted.
 """
 
 import ctypes
 import fcntl
+import math
 import mmap
 import os
 import warnings
@@ -15,81 +17,135 @@ from typing import Any
 import torch
 import torch.distributed
 
+from pkb.types.protocol.limits import MAX_DEPTH, MAX_NAME, MAX_NODES, MAX_TEXT
+from pkb.types.protocol.trees import (
+    DTYPES as DTYPE_NAMES,
+)
+from pkb.types.protocol.trees import (
+    BadDescription,
+    DictNode,
+    GroupNode,
+    LinearNode,
+    ListNode,
+    Node,
+    NonFiniteNode,
+    SparseNode,
+    TensorNode,
+    TupleNode,
+    ValueNode,
+)
+
 ALIGNMENT = 64
-MAX_NODES = 100_000
-MAX_DEPTH = 100
-"""Of structures inside structures; how deep the interpreter itself could follow differs between versions of Python."""
-DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (
-        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
-        torch.complex64, torch.complex128, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
-    )
-}  # fmt: skip
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
+_NAMES = {getattr(torch, name): name for name in DTYPE_NAMES}
 _COPY = 1 << 28
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 Tree = Any
-Description = dict[str, Any]
 
 
 class BadTree(Exception):
     """Not something that may be passed between ranks; the text says which part."""
 
 
-def describe(tree: Tree) -> tuple[Description, list[torch.Tensor]]:
-    """The JSON description of a tree and its tensors in order."""
-    tensors: list[torch.Tensor] = []
-    return _describe(tree, tensors, [0, 0], 0), tensors
+def describe(tree: Tree) -> tuple[Node, list[torch.Tensor]]:
+    """The description of a tree and its tensors in order."""
+    describer = _Describer()
+    try:
+        return describer.node(tree, 1), describer.tensors
+    except BadDescription as error:
+        raise BadTree(str(error)) from error
 
 
-def _describe(node: Tree, tensors: list[torch.Tensor], offset: list[int], depth: int) -> Description:
-    if depth > MAX_DEPTH:
-        raise BadTree(f"a structure nested more than {MAX_DEPTH} deep")
-    offset[1] += 1
-    if offset[1] > MAX_NODES:
-        raise BadTree(f"a structure of more than {MAX_NODES} parts")
-    if type(node) is torch.Tensor or type(node) is torch.nn.Parameter:
-        if type(node) is torch.Tensor and node.__dict__:
-            # Methods put onto one tensor run when the harness looks at it, after the clock has stopped.
-            raise BadTree(f"a tensor with attributes of its own ({', '.join(list(node.__dict__)[:3])})")
-        if node.layout is torch.sparse_coo:  # as its parts, so that whoever fills, hashes or copies tensors meets those
-            parts = [_describe(part, tensors, offset, depth + 1) for part in (node._indices(), node._values())]
-            return {"is": "sparse", "shape": list(node.shape), "coalesced": node.is_coalesced(), "items": parts}
-        name = _NAMES.get(node.dtype)
-        if name is None or node.layout is not torch.strided or node.device.type == "meta":
-            raise BadTree(f"a tensor of dtype {node.dtype}, layout {node.layout} on device {node.device}")
-        size = node.numel() * node.element_size()
-        here = {"is": "tensor", "dtype": name, "shape": list(node.shape), "offset": offset[0], "bytes": size}
-        offset[0] += -(-size // ALIGNMENT) * ALIGNMENT
-        tensors.append(node)
+class _Describer:
+    def __init__(self) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self._offset = 0
+        self._nodes = 0
+
+    def node(self, part: Tree, depth: int) -> Node:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise BadTree(f"a structure of more than {MAX_NODES} parts")
+        if depth > MAX_DEPTH:
+            raise BadTree("a structure nested too deeply")
+        if type(part) is torch.Tensor or type(part) is torch.nn.Parameter:
+            return self._sparse(part) if part.layout is torch.sparse_coo else self._tensor(part)
+        if part is None or type(part) in (bool, int, float, str):
+            return _value(part)
+        if type(part) is list:
+            return ListNode(self._items(part, depth))
+        if type(part) is torch.Size:
+            return TupleNode(tuple(ValueNode(int(extent)) for extent in part))
+        if isinstance(part, tuple):  # named tuples count as tuples
+            return TupleNode(self._items(part, depth))
+        if type(part) is dict:
+            return DictNode(tuple(map(_key, part)), self._items(part.values(), depth))
+        if (
+            type(part) is torch.nn.Linear
+        ):  # an argument of some problems; as an output it is refused like any other module
+            bias = self._tensor(part.bias) if part.bias is not None else None
+            return LinearNode(self._tensor(part.weight), bias)
+        if type(part).__name__ == "GroupRef":
+            return GroupNode(str(part.axis))
+        if isinstance(part, torch.distributed.ProcessGroup):
+            return GroupNode("")
+        # A tensor subclass can compute when it is looked at, after the clock has stopped.
+        if isinstance(part, torch.Tensor):
+            raise BadTree(f"a subclass of torch.Tensor ({type(part).__module__}.{type(part).__qualname__})")
+        raise BadTree(f"a {type(part).__module__}.{type(part).__qualname__}")
+
+    def _items(self, parts: Any, depth: int) -> tuple[Node, ...]:
+        return tuple([self.node(part, depth + 1) for part in parts])
+
+    def _tensor(self, tensor: torch.Tensor) -> TensorNode:
+        _refuse_own_attributes(tensor)
+        name = _NAMES.get(tensor.dtype)
+        if name is None or tensor.layout is not torch.strided or tensor.device.type == "meta":
+            raise BadTree(f"a tensor of dtype {tensor.dtype}, layout {tensor.layout} on device {tensor.device}")
+        size = tensor.numel() * tensor.element_size()
+        here = TensorNode(name, tuple(tensor.shape), self._offset, size)
+        self._offset += -(-size // ALIGNMENT) * ALIGNMENT
+        self.tensors.append(tensor)
         return here
-    if node is None or type(node) in (bool, int, float, str):
-        return {"is": "value", "value": node}
-    if type(node) in (list, tuple):
-        kind = "list" if type(node) is list else "tuple"
-        return {"is": kind, "items": [_describe(item, tensors, offset, depth + 1) for item in node]}
-    if isinstance(node, tuple):  # named tuples count as tuples
-        return {"is": "tuple", "items": [_describe(item, tensors, offset, depth + 1) for item in node]}
-    if type(node) is dict:
-        items = [_describe(item, tensors, offset, depth + 1) for item in node.values()]
-        return {"is": "dict", "keys": [str(key) for key in node], "items": items}
-    if type(node) is torch.Size:
-        return {"is": "tuple", "items": [{"is": "value", "value": int(item)} for item in node]}
-    if type(node) is torch.nn.Linear:  # an argument of some problems; as an output it is refused like any other module
-        return {
-            "is": "linear",
-            "items": [_describe(item, tensors, offset, depth + 1) for item in (node.weight, node.bias)],
-        }
-    if type(node).__name__ == "GroupRef":
-        return {"is": "group", "axis": str(node.axis)}
-    if isinstance(node, torch.distributed.ProcessGroup):
-        return {"is": "group", "axis": ""}
-    # A tensor subclass can compute when it is looked at, after the clock has stopped.
-    if isinstance(node, torch.Tensor):
-        raise BadTree(f"a subclass of torch.Tensor ({type(node).__module__}.{type(node).__qualname__})")
-    raise BadTree(f"a {type(node).__module__}.{type(node).__qualname__}")
+
+    def _sparse(self, tensor: torch.Tensor) -> SparseNode:
+        _refuse_own_attributes(tensor)
+        coalesced = tensor.is_coalesced()
+        return SparseNode(
+            tuple(tensor.shape), coalesced, self._tensor(tensor._indices()), self._tensor(tensor._values())
+        )
+
+
+def _refuse_own_attributes(tensor: torch.Tensor) -> None:
+    """Methods put onto one tensor run when the harness looks at it, after the clock has stopped."""
+    if type(tensor) is torch.Tensor and tensor.__dict__:
+        raise BadTree(f"a tensor with attributes of its own ({', '.join(list(tensor.__dict__)[:3])})")
+
+
+def _value(value: Any) -> ValueNode | NonFiniteNode:
+    if type(value) is float and not math.isfinite(value):
+        return NonFiniteNode("nan" if value != value else "inf" if value > 0 else "-inf")
+    if type(value) is int and not -(1 << 63) <= value <= 1 << 63:
+        raise BadTree("an integer of more than 64 bits")
+    if type(value) is str:
+        _check_text(value, MAX_TEXT)
+    return ValueNode(value)
+
+
+def _key(key: Any) -> str:
+    text = str(key)
+    _check_text(text, MAX_NAME)
+    return text
+
+
+def _check_text(text: str, most: int) -> None:
+    if len(text) > most:
+        raise BadTree(f"a text of {len(text)} characters, where {most} are allowed")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadTree("a text that is no Unicode") from None
 
 
 def tensors_in(tree: Tree) -> list[torch.Tensor]:
@@ -97,7 +153,7 @@ def tensors_in(tree: Tree) -> list[torch.Tensor]:
     return describe(tree)[1]
 
 
-def pack(tree: Tree) -> tuple[Description, int]:
+def pack(tree: Tree) -> tuple[Node, int]:
     """Describe a tree and write its tensors into a new anonymous file; the caller closes the descriptor.
 
     The file is mapped and copied into straight from the device, then sealed: nobody can change or shorten it any more, so
@@ -130,20 +186,18 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return flat.view(torch.uint8)
 
 
-def unpack(
-    description: Description, fd: int, *, device: torch.device, group: Callable[[str], Any] | None = None
-) -> Tree:
+def unpack(description: Node, fd: int, *, device: torch.device, group: Callable[[str], Any] | None = None) -> Tree:
     """Rebuild a tree from its description and file, its tensors in fresh memory on the device.
 
     When it returns the file is mapped no more: a mapping that waits for the garbage collector keeps gigabytes, and goes at a
     moment of the collector's choosing, which may be in the middle of a timed call.
     """
-    size = os.fstat(fd).st_size
     try:
+        size = os.fstat(fd).st_size
         return _Builder(fd, size, _mapped(fd, size), device, group).build(description)
     except BadTree:
         raise
-    except (AttributeError, TypeError, ValueError, IndexError, RuntimeError, OSError) as error:
+    except (TypeError, ValueError, RuntimeError, OSError) as error:
         raise BadTree(f"a malformed description: {error}") from error
 
 
@@ -157,32 +211,36 @@ class _Builder:
         group: Callable[[str], Any] | None,
     ) -> None:
         self._fd, self._size, self._mapped, self._device, self._group = fd, size, mapped, device, group
-        self._count = 0
 
-    def build(self, node: Any, depth: int = 0) -> Tree:
-        self._count += 1
-        if not isinstance(node, dict) or self._count > MAX_NODES or depth > MAX_DEPTH:
-            raise BadTree("a malformed description")
-        kind = node.get("is")
-        if kind == "tensor":
-            return _read_tensor(node, self._fd, self._size, self._mapped, self._device)
-        if kind == "value":
-            return node.get("value")
-        if kind in ("list", "tuple", "dict"):
-            items = [self.build(item, depth + 1) for item in node.get("items", [])]
-            if kind == "dict":
-                return dict(zip(node.get("keys", []), items, strict=True))
-            return items if kind == "list" else tuple(items)
-        if kind == "linear":
-            return _linear(*(self.build(item, depth + 1) for item in node.get("items", [])))
-        if kind == "sparse" and self._group is not None:  # an argument: no problem returns one
-            indices, values = (self.build(item, depth + 1) for item in node["items"])
-            return torch.sparse_coo_tensor(
-                indices, values, node["shape"], is_coalesced=node["coalesced"], check_invariants=False
-            )
-        if kind == "group" and self._group is not None:
-            return self._group(str(node.get("axis")))
-        raise BadTree(f"a node of kind {kind!r}")
+    def build(self, node: Node) -> Tree:
+        match node:
+            case TensorNode():
+                return self._tensor(node)
+            case ValueNode():
+                return node.value
+            case NonFiniteNode():
+                return float(node.value)
+            case ListNode():
+                return [self.build(item) for item in node.items]
+            case TupleNode():
+                return tuple([self.build(item) for item in node.items])
+            case DictNode():
+                return dict(zip(node.keys, [self.build(item) for item in node.items], strict=True))
+        if self._group is None:  # the others are arguments only: no problem returns one
+            raise BadTree(f"a {type(node).__name__}")
+        match node:
+            case LinearNode():
+                return _linear(self._tensor(node.weight), self._tensor(node.bias) if node.bias else None)
+            case SparseNode():
+                indices, values = self._tensor(node.indices), self._tensor(node.values)
+                return torch.sparse_coo_tensor(
+                    indices, values, node.shape, is_coalesced=node.coalesced, check_invariants=False
+                )
+            case GroupNode():
+                return self._group(node.axis)
+
+    def _tensor(self, node: TensorNode) -> torch.Tensor:
+        return _read_tensor(node, self._fd, self._size, self._mapped, self._device)
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
@@ -208,19 +266,11 @@ def _mapped(fd: int, size: int) -> torch.Tensor | None:
 
 
 def _read_tensor(
-    node: Description, fd: int, file_size: int, mapped: torch.Tensor | None, device: torch.device
+    node: TensorNode, fd: int, file_size: int, mapped: torch.Tensor | None, device: torch.device
 ) -> torch.Tensor:
-    dtype = DTYPES.get(str(node.get("dtype")))
-    shape, offset, size = node.get("shape"), node.get("offset"), node.get("bytes")
-    if dtype is None or not isinstance(shape, list) or not isinstance(offset, int) or not isinstance(size, int):
-        raise BadTree("a malformed tensor")
-    count = 1
-    for extent in shape:
-        if type(extent) is not int or not 0 <= extent < 1 << 48:
-            raise BadTree(f"a tensor of shape {shape}")
-        count *= extent
-    if count * dtype.itemsize != size or offset < 0 or offset + size > file_size:
-        raise BadTree(f"a tensor of shape {shape} with {size} bytes at {offset} of {file_size}")
+    dtype, shape, offset, size = DTYPES[node.dtype], node.shape, node.offset, node.size
+    if math.prod(shape) * dtype.itemsize != size or offset + size > file_size:
+        raise BadTree(f"a tensor of shape {list(shape)} with {size} bytes at {offset} of {file_size}")
     if mapped is not None:
         return mapped[offset : offset + size].to(device, copy=True).view(dtype).reshape(shape)
     raw = torch.empty(size, dtype=torch.uint8)
@@ -235,13 +285,13 @@ def _read_tensor(
     return raw.to(device).view(dtype).reshape(shape)
 
 
-def digest(tree: Tree) -> list[str]:
+def digest(tree: Tree) -> tuple[str, ...]:
     """A fingerprint of every tensor's bytes, cheap enough to take inside a timed window.
 
     It commits a rank to the outputs of all its calls before it learns which of them will be fetched and compared, so leaving
     work out or putting it off is found with the share of calls that are.
     """
-    return [_digest(tensor) for tensor in describe(tree)[1]]
+    return tuple(_digest(tensor) for tensor in describe(tree)[1])
 
 
 def _digest(tensor: torch.Tensor) -> str:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
+from pkb.types.case import Case
 from pkb.types.errors import UserError
 
 RunKind = Literal["sweep", "generate", "agent", "import"]
@@ -56,6 +57,10 @@ class TaskSpec:
             raise UserError(
                 f"a task with {self.ranks} ranks and sample {self.sample} cannot be", "ranks >= 1, sample >= 0"
             )
+
+    @property
+    def case(self) -> Case:
+        return Case(self.problem, self.platform, self.ranks, self.size, self.dtype, self.plan)
 
     @property
     def problem_id(self) -> int:

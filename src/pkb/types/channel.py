@@ -1,20 +1,24 @@
-"""Messages between the judge and one rank: JSON with file descriptors attached, over a Unix packet socket.
+"""Messages between the judge and one rank, with file descriptors attached, over a Unix packet socket.
 
 JSON and raw bytes only. The judge never unpickles anything that a candidate's process has sent, and treats every message as
-a claim: nothing in it can say what is right.
+a claim: nothing in it can say what is right. What a message may be, and how long, is `pkb.types.protocol`'s.
 """
 
-import json
+import contextlib
+import fcntl
 import os
 import socket
+import stat
 import struct
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pkb.types.protocol.codec import Malformed, decode, encode
 
 INLINE_BYTES = 32 * 1024
-MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_FDS = 8
 _CREDENTIALS = struct.Struct("iII")
+M = TypeVar("M")
 
 
 class ChannelClosed(Exception):
@@ -22,11 +26,11 @@ class ChannelClosed(Exception):
 
 
 class BadMessage(Exception):
-    """The other end sent something that is not a message."""
+    """The other end sent something that is not a message, or not one that was to be expected."""
 
 
-class Received(NamedTuple):
-    message: dict[str, Any]
+class Received(NamedTuple, Generic[M]):
+    message: M
     fds: list[int]
     sender_pid: int | None
     """The sender's process id as this process's namespace sees it, vouched for by the kernel."""
@@ -50,8 +54,8 @@ class Channel:
     def close(self) -> None:
         self.sock.close()
 
-    def send(self, message: dict[str, Any], fds: Sequence[int] = (), *, timeout_s: float = 60.0) -> None:
-        body = json.dumps(message).encode()
+    def send(self, message: object, fds: Sequence[int] = (), *, timeout_s: float = 60.0) -> None:
+        body = encode(message)
         spill = -1
         if len(body) > INLINE_BYTES:
             spill = os.memfd_create("pkb-message", os.MFD_CLOEXEC)
@@ -69,41 +73,53 @@ class Channel:
             if spill >= 0:
                 os.close(spill)
 
-    def receive(self, *, timeout_s: float | None = None) -> Received:
+    def receive(self, limits: Mapping[type[M], int], *, timeout_s: float | None = None) -> Received[M]:
+        """One of these messages, each of at most so many bytes."""
         self.sock.settimeout(timeout_s)
         space = socket.CMSG_SPACE(MAX_FDS * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
         try:
-            data, ancillary, flags, _ = self.sock.recvmsg(INLINE_BYTES + 1, space)
-        except (ConnectionResetError, BrokenPipeError) as error:
+            data, ancillary, flags, _ = self.sock.recvmsg(INLINE_BYTES + 1, space, socket.MSG_CMSG_CLOEXEC)
+        except TimeoutError:
+            raise
+        except OSError as error:
             raise ChannelClosed(str(error)) from error
         fds, pid = _ancillary(ancillary)
         if not data:
-            _close(fds)  # an empty packet may carry some
+            discard(fds)  # an empty packet may carry some
             raise ChannelClosed("closed by the other end")
         try:
             if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
                 raise BadMessage("truncated packet")
-            body = data[1:]
-            if data[:1] == b"F":
-                if not fds:
-                    raise BadMessage("a long message without its body")
-                spill = fds.pop(0)
-                try:
-                    body = _read_all(spill)
-                finally:
-                    os.close(spill)
-            message = json.loads(body)
-            if not isinstance(message, dict):
-                raise BadMessage("not an object")
-        except (BadMessage, ValueError, RecursionError, OSError) as error:
-            _close(fds)
+            body = _spilled(fds, max(limits.values())) if data[:1] == b"F" else data[1:]
+            message = decode(body, limits)
+            if len(body) > limits[type(message)]:
+                raise BadMessage(
+                    f"{len(body)} bytes for a {type(message).__name__}, {limits[type(message)]} are allowed"
+                )
+        except (BadMessage, Malformed, OSError) as error:
+            discard(fds)
             raise BadMessage(str(error)) from error
         return Received(message, fds, pid)
 
 
-def _close(fds: list[int]) -> None:
+def discard(fds: Iterable[int]) -> None:
+    """Close descriptors that the other end chose. Closing a socket may wait for its unsent data as long as its owner has told
+    the kernel to; so that is taken back first."""
     for fd in fds:
-        os.close(fd)
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as sock:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(fd)
+
+
+def is_memory_file(fd: int) -> bool:
+    """An anonymous file, or one of a file system in memory: reading it waits for nobody."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError:
+        return False
+    return stat.S_ISREG(os.fstat(fd).st_mode)
 
 
 def _ancillary(items: Any) -> tuple[list[int], int | None]:
@@ -126,11 +142,24 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _read_all(fd: int) -> bytes:
+def _spilled(fds: list[int], most: int) -> bytes:
+    """The body of a message that is too long for a packet."""
+    if not fds:
+        raise BadMessage("a long message without its body")
+    spill = fds.pop(0)
+    try:
+        if not is_memory_file(spill):
+            raise BadMessage("a body that is no file in memory")
+        return _read_all(spill, most)
+    finally:
+        discard([spill])
+
+
+def _read_all(fd: int, most: int) -> bytes:
     """Read, not mapped: a sender that truncates the file afterwards cannot make the reader fault."""
     size = os.fstat(fd).st_size
-    if size > MAX_BODY_BYTES:
-        raise BadMessage(f"a body of {size} bytes")
+    if size > most:
+        raise BadMessage(f"a body of {size} bytes, {most} are allowed")
     chunks = []
     offset = 0
     while offset < size:

@@ -1,29 +1,34 @@
 """What is asked of the judge."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pkb.types.case import Case
 from pkb.types.plan import Plan
+from pkb.types.plan import plan as plan_named
 
 
 @dataclass(frozen=True)
 class Job:
-    """One evaluation: this candidate, for this problem, there."""
+    """One evaluation: this candidate, in this case."""
 
     candidate: Path
-    problem: str
-    """Id, name or stem."""
-    platform: str
-    """`cpu`, `virtual` or `node`: already resolved from `auto`."""
-    ranks: int
-    size: str
-    dtype: str
-    plan: Plan
+    case: Case
+    """Resolved: no `auto` in it."""
     timing: bool = True
     problems_folder: Path | None = None
     """A user's own problem modules, beside those that come with the package."""
     call_limit_s: float = 60.0
-    """How long one batch of calls may take on top of what the reference needed, before it counts as a deadlock."""
+    """How long one batch of calls may take before it counts as a deadlock."""
     build_limit_s: float = 600.0
     memory_limit_bytes: int | None = None
     """Resident memory that all candidate ranks together may use; None lets the platform decide."""
+    custom_plan: Plan | None = None
+    """In place of the plan that the case names: for tests and measurements that want other numbers."""
+
+    @property
+    def plan(self) -> Plan:
+        return self.custom_plan or plan_named(self.case.plan)
+
+    def at_size(self, size: str) -> "Job":
+        return replace(self, case=replace(self.case, size=size))

@@ -157,6 +157,11 @@ class Timing:
     note: str = ""
     roofline: Roofline | None = None
     """None where nothing is known of the hardware, and for times that are not believed."""
+    reference_alg_gbps: float | None = None
+    candidate_alg_gbps: float | None = None
+    reference_bus_gbps: float | None = None
+    candidate_bus_gbps: float | None = None
+    """algBW and busBW as nccl-tests defines them, from the medians; None where no data moves (docs/measuring.md)."""
 
 
 @dataclass(frozen=True)

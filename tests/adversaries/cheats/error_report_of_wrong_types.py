@@ -16,9 +16,9 @@ import torch.distributed._symmetric_memory as symm_mem
 
 def _patched(original):
     def send(self, message, fds=(), **rest):
-        if message.get("reply") == "error":
-            message["at_ns"] = "soon" if dist.get_rank() else 5
-            message["message"] = {"not": "a text"}
+        if type(message).__name__ == "ErrorReport":
+            vars(message)["at_ns"] = "soon" if dist.get_rank() else 5
+            vars(message)["message"] = {"not": "a text"}
         return original(self, message, fds, **rest)
 
     return send

@@ -35,8 +35,8 @@ def honest(tensor):
 def _patched(original):
     def pack(tree):
         description, fd = original(tree)
-        for item in description["items"]:
-            item.pop("shape", None)
+        for item in description.items:
+            vars(item).pop("shape", None)
         return description, fd
 
     return pack

@@ -37,8 +37,7 @@ def honest(tensor):
 def _patched(original):
     def run(self, function, message):
         answer = original(self, function, message)
-        for stamp in answer["calls"]:
-            stamp[1] = stamp[2] = stamp[0] + 1000
+        vars(answer)["calls"] = [(start, start + 1000, start + 1000) for start, _, _ in answer.calls]
         return answer
 
     return run

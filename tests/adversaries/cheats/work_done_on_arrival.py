@@ -41,10 +41,10 @@ _ready = {}
 def _patched(original):
     def handle(self, message, fds):
         answer = original(self, message, fds)
-        if message["do"] == "arguments":
-            tensor = self.arguments[message["slot"]]["tensor"]
+        if type(message).__name__ == "GiveArguments":
+            tensor = self.arguments[message.slot]["tensor"]
             _ready[tensor.data_ptr()] = honest(tensor)
-        elif message["do"] == "drop":
+        elif type(message).__name__ == "Drop":
             _ready.clear()
         return answer
 

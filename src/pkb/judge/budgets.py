@@ -1,0 +1,85 @@
+"""How many calls an evaluation can afford: what they hold must fit into memory, and what they move must not take an hour.
+
+A plan's numbers are for sizes whose arguments take moments to draw and hand over. At production sizes one call of eight ranks
+is gigabytes, so each stage gets a budget of bytes and makes as many calls of the plan's as that buys. The verdict's checks
+say how many were made.
+
+The least an evaluation holds (reckoned, not measured), both sides with eight ranks on one GPU of 150 GB: the candidate's ranks
+may take 45 % of it (67 GB) and CUDA contexts and NCCL about 10, so the oracle must do with about 72. In GB, all ranks together,
+for `reduce` at `real` (arguments 8 a call, result 8; 32 each in float64), `broadcast` (8.4 and 8.4, its truth native) and
+`clip_grad_norm` (arguments 16, changed in place, truth native):
+
+                                       reduce   broadcast   clip_grad_norm
+  candidate: 2 calls, staging              40          42               48    2 x (arguments + result), one set of them staged
+  oracle: the same 2 calls                 32          34               35
+  oracle: drawing the second of them       32          34               34    values are drawn in float32 and rounded
+  oracle: finding a truth                  64          25               19    arguments and result in float64, nothing else held
+  oracle: comparing                        64          19               34    truth, output, arguments where a rule wants them
+  most at once, with contexts             114          86               93
+
+So the oracle lets go of a batch's arguments before it finds a truth, finds one at a time where they are large
+(`Exchange.check`), and the stamped and the queued batch of a timing round follow each other.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pkb.judge.exchange import CallBytes
+from pkb.judge.stages.races import SCENARIOS
+from pkb.types.plan import Plan
+
+MEMORY_SHARE = 0.25
+"""Of the platform's memory that arguments and outputs of calls that are held together may take."""
+STAGE_BYTES = 16e9
+"""What one stage may hand from side to side, all ranks together: some seconds of copying through the host."""
+TIMING_BYTES = 40e9
+"""The same for the fewest calls in all rounds of timing: with few rounds, one that was disturbed decides."""
+RACES_TRUTH_S = 120.0
+"""What finding the truths of all calls of the race stage may take."""
+LEAST_CALLS = 2
+"""Data must rotate."""
+LEAST_ROUNDS = 4
+
+
+def affordable_trials(trials: int, *, argument_bytes: int, output_bytes: int) -> int:
+    """Of the plan's correctness calls, as many as a stage may move; known after the first of them."""
+    return min(trials, max(LEAST_CALLS, int(STAGE_BYTES / max(1, argument_bytes + output_bytes))))
+
+
+class RacePace(NamedTuple):
+    calls: int
+    repeats: int
+
+
+class TimingPace(NamedTuple):
+    calls: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    plan: Plan
+    memory_bytes: int
+    argument_bytes: int
+    """Of one call, all ranks together."""
+    call_bytes: CallBytes
+
+    def races(self) -> RacePace:
+        """A call's arguments, outputs and truth (unless that is large) are held until all calls of a scenario are over."""
+        moved = self.argument_bytes + self.call_bytes.outputs
+        held = moved + self.call_bytes.truth
+        affordable = int(STAGE_BYTES / max(1, moved * len(SCENARIOS)))
+        affordable = min(affordable, int(RACES_TRUTH_S / max(1e-6, self.call_bytes.truth_s * len(SCENARIOS))))
+        calls = max(LEAST_CALLS, min(self._fitting(held, self.plan.race_calls), affordable))
+        return RacePace(calls, max(1, min(self.plan.race_repeats, affordable // calls)))
+
+    def timing(self) -> TimingPace:
+        """Both sides hold arguments and outputs of one batch, stamped or queued; what moves is mostly arguments."""
+        fitting = self._fitting(2 * (self.argument_bytes + self.call_bytes.outputs), self.plan.calls_per_round)
+        batches = int(TIMING_BYTES / max(1, self.argument_bytes * LEAST_CALLS))
+        rounds = max(min(LEAST_ROUNDS, self.plan.timing_rounds), min(self.plan.timing_rounds, batches // 2 - 1))
+        affordable = int(STAGE_BYTES / max(1, self.argument_bytes * 2 * (rounds + 1)))
+        return TimingPace(max(LEAST_CALLS, min(fitting, affordable)), rounds)
+
+    def _fitting(self, bytes_per_call: int, wanted: int) -> int:
+        return max(LEAST_CALLS, min(wanted, int(MEMORY_SHARE * self.memory_bytes / max(1, bytes_per_call))))

@@ -1,0 +1,1 @@
+"""One side's processes: started, asked, watched, ended."""

@@ -1,0 +1,354 @@
+"""One side of an evaluation as the judge sees it: W rank processes behind a warden, each on its own channel.
+
+Every wait here has a limit, and whatever goes wrong in a side comes out as a `CrewFailure` that says which ranks, how, and
+what the others were doing.
+"""
+
+import contextlib
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+from pkb.judge.crew.answers import Answer, Answers
+from pkb.judge.crew.failure import CrewFailure, CrewFailureKind, CrewSpec, exit_words
+from pkb.judge.crew.limits import Limits, broken_limit
+from pkb.judge.crew.printed import Printed
+from pkb.judge.crew.stacks import candidate_frames
+from pkb.platforms.base import Platform
+from pkb.types.channel import Channel, ChannelClosed, pair
+from pkb.types.protocol.codec import encode
+from pkb.types.protocol.commands import Command
+from pkb.types.protocol.limits import STATUS_BYTES
+from pkb.types.protocol.replies import Reply
+from pkb.types.protocol.settings import SideSettings
+from pkb.types.verdict import RankState
+
+R = TypeVar("R", bound=Reply)
+TICK_S = 0.2
+LONGEST_UNCHECKED_S = 1.0
+"""Between two looks at what a side uses, though it answers all the time."""
+GRACE_S = 1.5
+"""After one rank has failed, how long the others may take to fail as well, so that the first cause is found."""
+
+
+class Crew:
+    """Starts, drives and ends the ranks of one side."""
+
+    def __init__(self, spec: CrewSpec, platform: Platform, limits: Limits) -> None:
+        self.spec, self.platform, self.limits = spec, platform, limits
+        self.isolation: dict[str, str] = {}
+        self.facts: dict[str, str] = {}
+        self._pids: dict[int, int] = {}
+        self._exits: dict[int, int] = {}
+        self._printed = Printed()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-{spec.role}-{os.getpid()}-"))
+        self._checked = 0.0
+        """When its limits were last looked at."""
+        self._launched = 0.0
+        self.start_seconds: dict[str, float] = {}
+        """How long after the launch rank 0 had each part of its start behind it."""
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Start the warden; `await_ready` later waits for the ranks, so that two sides can start at the same time."""
+        size = self.spec.world_size
+        self._launched = time.monotonic()
+        pairs = [pair() for _ in range(size)]
+        self._channels = [Channel(ours) for ours, _ in pairs]
+        self._stacks = [os.memfd_create(f"pkb-stack-{rank}") for rank in range(size)]
+        status = os.memfd_create("pkb-status")
+        os.truncate(status, size * STATUS_BYTES)
+        self._status = status
+        read_end, write_end = os.pipe()
+        exits_read, exits_write = os.pipe()
+        self._pipe, self._exit_pipe = read_end, exits_read
+        os.set_blocking(read_end, False)
+        os.set_blocking(exits_read, False)
+        theirs = [sock.fileno() for _, sock in pairs]
+        self._settings = SideSettings(
+            options=self.spec.options,
+            world_size=size,
+            platform=self.platform.name,
+            device=self.platform.device,
+            device_indices=tuple(self.platform.device_indices(size)),
+            backend=self.platform.backend,
+            folder=str(self._folder),
+            threads=1,
+            isolate=self.spec.isolate,
+            preload_triton=self.spec.preload_triton,
+            channels=tuple(theirs),
+            stacks=tuple(self._stacks),
+            status=status,
+            exits=exits_write,
+            shm_bytes=self.limits.shm_bytes if self.platform.private_shm else None,
+            tmp_bytes=self.limits.tmp_bytes,
+            max_processes=self.limits.threads,
+        )
+        # Not on the command line, which every process of the machine can read: the oracle's holds the secret.
+        settings = os.memfd_create("pkb-settings")
+        os.write(settings, encode(self._settings))
+        inherited = [*theirs, *self._stacks, status, exits_write, settings]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pkb.rank.warden", str(settings), str(os.getpid())],
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=write_end,
+            stderr=write_end,
+            pass_fds=inherited,
+            start_new_session=True,
+            cwd=self._folder,
+        )
+        for fd in (write_end, exits_write, settings):
+            os.close(fd)
+        for _, sock in pairs:
+            sock.close()
+        self._selector = selectors.DefaultSelector()
+        for rank, channel in enumerate(self._channels):
+            self._selector.register(channel, selectors.EVENT_READ, rank)
+        self._selector.register(self._pipe, selectors.EVENT_READ, "output")
+        self._selector.register(self._exit_pipe, selectors.EVENT_READ, "exits")
+
+    def _environment(self) -> dict[str, str]:
+        """A clean environment: nothing of the user's but what finding programs and libraries takes."""
+        kept = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH")
+        clean = {name: os.environ[name] for name in kept if name in os.environ}
+        return (
+            clean
+            | {
+                "HOME": str(self._folder),
+                "TMPDIR": str(self._folder),
+                "PYTHONUNBUFFERED": "1",
+                "TRITON_CACHE_DIR": str(self._folder / "triton"),
+                "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "inductor"),
+                "TORCH_EXTENSIONS_DIR": str(self._folder / "extensions"),
+                "XDG_CACHE_HOME": str(self._folder / "cache"),
+                "CUDA_CACHE_PATH": str(self._folder / "cuda"),
+                "PKB_BUILD_DIR": str(self._folder / "build"),
+            }
+            | self.platform.environment(self.spec.world_size)
+            | self.spec.extra_environment
+        )
+
+    def await_ready(self, *, timeout_s: float) -> None:
+        first = self.collect(self._settings, timeout_s=timeout_s)[0].reply
+        self.start_seconds = {name: round(at - self._launched, 2) for name, at in first.opened.items()}
+        self.isolation = first.isolation
+
+    def kill(self) -> None:
+        """End every process of the side and take away what it used; safe to call twice."""
+        process, self._process = self._process, None
+        if process is not None:
+            self._end(process)
+            self._drain()
+            self._selector.close()
+            for channel in self._channels:
+                channel.close()
+            for fd in (*self._stacks, self._pipe, self._exit_pipe, self._status):
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill from the inside out, so that every parent is still there to reap its child and no zombie is left over.
+
+        Whatever has been missed dies by its parent-death signal when the warden is killed last.
+        """
+        family = self._descendants(process.pid)
+        inner = [child for child in family if _parent(child) != process.pid]
+        for child in inner:
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+        try:
+            process.wait(timeout=3 if inner else 0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=30)
+        _, alive = psutil.wait_procs(family, timeout=5)
+        for child in alive:
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+
+    def survivors(self) -> list[int]:
+        """Ranks seen alive earlier that still are: none, after `kill`."""
+        return [pid for pid in self._pids.values() if psutil.pid_exists(pid)]
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+    # -- talk ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def ranks(self) -> range:
+        return range(self.spec.world_size)
+
+    def tell(self, rank: int, command: Command[Reply], fds: Sequence[int] = ()) -> None:
+        try:
+            self._channels[rank].send(command, fds, timeout_s=30)
+        except ChannelClosed:
+            return  # `collect` will find the rank gone, and why
+        except TimeoutError as error:
+            raise self._failure(
+                CrewFailureKind.TIMEOUT, [rank], "does not take messages", states=self.states([rank])
+            ) from error
+
+    def tell_all(self, command: Command[Reply]) -> None:
+        for rank in self.ranks:
+            self.tell(rank, command)
+
+    def ask(self, command: Command[R], *, timeout_s: float) -> dict[int, R]:
+        """One command to all ranks, one plain reply from each."""
+        self.tell_all(command)
+        return self.hear(command, timeout_s=timeout_s)
+
+    def hear(self, command: Command[R], *, timeout_s: float) -> dict[int, R]:
+        """The replies to a command that all ranks were told, where nothing comes with them."""
+        answers = self.collect(command, timeout_s=timeout_s)
+        return {rank: answer.reply for rank, answer in sorted(answers.items())}
+
+    def collect(self, command: Command[R], *, timeout_s: float) -> dict[int, Answer[R]]:
+        """One answer to this command from every rank, or the reason why not."""
+        answers = Answers(command)
+        give_up = time.monotonic() + timeout_s
+        while answers.pending(self.ranks):
+            now = time.monotonic()
+            if now > give_up:
+                break
+            answered = False
+            for key, _ in self._selector.select(min(TICK_S, give_up - now)):
+                if key.data in ("output", "exits"):
+                    self._drain()
+                    continue
+                answered, rank = True, int(key.data)
+                if pid := answers.take(rank, self._channels[rank]):
+                    self._pids[rank] = pid
+                if rank in answers.gone:
+                    self._forget(self._channels[rank])
+                if rank in answers.failed:
+                    give_up = min(give_up, time.monotonic() + GRACE_S)
+            try:
+                # It takes milliseconds, and as long holds up what changes its memory: not between two answers, if it can wait.
+                self.check_limits(after_s=LONGEST_UNCHECKED_S if answered else TICK_S)
+            except CrewFailure:
+                answers.discard()
+                raise
+        if answers.failed or len(answers.good) < self.spec.world_size:
+            answers.discard()
+            raise self._why(answers, timeout_s)
+        return answers.good
+
+    def _failure(self, kind: CrewFailureKind, ranks: list[int], detail: str, **more: Any) -> CrewFailure:
+        return CrewFailure(kind, ranks, detail, role=self.spec.role, **more)
+
+    def _why(self, answers: Answers[R], timeout_s: float) -> CrewFailure:
+        """Blame the rank that failed first: a broken protocol before a lost process before an exception before silence."""
+        pending = answers.pending(self.ranks)
+        states = self.states(pending)
+        if answers.garbage:
+            ranks = list(answers.garbage)
+            return self._failure(CrewFailureKind.GARBAGE, ranks, answers.garbage[ranks[0]], states=states)
+        if gone := [
+            rank for rank in answers.gone if rank not in answers.raised
+        ]:  # who told why it ends has not simply gone
+            time.sleep(0.2)
+            self._drain()
+            how = {rank: self._exits.get(rank) for rank in gone}
+            return self._failure(CrewFailureKind.GONE, gone, exit_words(how), states=states)
+        if raised := answers.raised:
+            first = min(raised, key=lambda rank: (raised[rank].at_ns, rank))
+            report = raised[first]
+            return self._failure(
+                CrewFailureKind.RAISED, sorted(raised), report.message, rank=first, error=report, states=states
+            )
+        detail = f"no answer within {timeout_s:.0f} s"
+        return self._failure(CrewFailureKind.TIMEOUT, pending, detail, states=self._all_states(pending))
+
+    # -- watch --------------------------------------------------------------------------------------------------------
+
+    def status_text(self, rank: int) -> str:
+        # Read, not mapped: a rank that cuts the page short must not make the judge fault.
+        raw = os.pread(self._status, STATUS_BYTES, rank * STATUS_BYTES)
+        return raw.split(b"\0", 1)[0].decode(errors="replace")
+
+    def _all_states(self, pending: list[int]) -> tuple[RankState, ...]:
+        stuck = {state.rank: state for state in self.states(pending)}
+        return tuple(stuck.get(r) or RankState(r, "finished", self.status_text(r)) for r in self.ranks)
+
+    def states(self, ranks: list[int]) -> tuple[RankState, ...]:
+        """Where these ranks stand: their own last word, and the Python stack dumped on a signal."""
+        for rank in ranks:
+            if rank in self._pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(self._pids[rank], signal.SIGUSR1)
+        if ranks:
+            time.sleep(0.4)
+        found = []
+        for rank in ranks:
+            where = self.status_text(rank)
+            alive = rank in self._pids and psutil.pid_exists(self._pids[rank])
+            state = "gone" if not alive else "waiting" if "waiting" in where else "running"
+            found.append(RankState(rank, state, where, tuple(candidate_frames(self._read_stack(rank)))))
+        return tuple(found)
+
+    def _read_stack(self, rank: int) -> str:
+        size = os.fstat(self._stacks[rank]).st_size
+        return os.pread(self._stacks[rank], 64 * 1024, max(0, size - 64 * 1024)).decode(errors="replace")
+
+    def _drain(self) -> None:
+        """Take what the side has printed, and how its ranks have ended."""
+        if self._printed.read_from(self._pipe):
+            self._forget(self._pipe)
+        with contextlib.suppress(BlockingIOError, OSError, ValueError):
+            text = os.read(self._exit_pipe, 4096)
+            if not text:
+                self._forget(self._exit_pipe)
+            for line in text.decode().splitlines():
+                rank, status = line.split()
+                self._exits[int(rank)] = int(status)
+
+    def _forget(self, source: int | Channel) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(source)
+
+    def output_tail(self, characters: int = 4000) -> str:
+        if self._process is not None:
+            self._drain()
+        return self._printed.tail(characters)
+
+    def _descendants(self, pid: int) -> list[psutil.Process]:
+        try:
+            return psutil.Process(pid).children(recursive=True)
+        except psutil.Error:
+            return []
+
+    def check_limits(self, *, after_s: float = 0.0) -> None:
+        """Stop a side that eats memory or multiplies, before the machine suffers. Nothing is done if that was looked at less
+        than `after_s` ago."""
+        if self._process is None or time.monotonic() < self._checked + after_s:
+            return
+        mounts = [self._folder] if self.isolation.get("tmp") == "on" else []
+        mounts += [Path("/dev/shm")] if self.isolation.get("shm") == "on" else []
+        if broken := broken_limit(self._descendants(self._process.pid), self.limits, mounts=mounts):
+            raise self._failure(CrewFailureKind.LIMIT, [], broken.words, limit=broken.name)
+        self._checked = time.monotonic()
+
+
+def _parent(process: psutil.Process) -> int:
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return 0

@@ -1,0 +1,45 @@
+"""The two sides of an evaluation: what each is given, and what each is kept from."""
+
+import secrets
+from pathlib import Path
+
+from pkb.judge.crew.crew import Crew
+from pkb.judge.crew.failure import CrewSpec
+from pkb.judge.crew.limits import UNLIMITED, Limits
+from pkb.platforms.base import Platform
+from pkb.types.job import Job
+from pkb.types.protocol.settings import CandidateOptions, OracleOptions
+
+ARCHITECTURES = (("A100", "8.0"), ("H100", "9.0a"), ("H200", "9.0a"), ("B200", "10.0a"))
+
+
+def oracle_crew(job: Job, platform: Platform, ranks: int) -> Crew:
+    """The side that knows: a secret of its own, made here and never sent anywhere else."""
+    folder = job.problems_folder
+    options = OracleOptions(secrets.token_hex(32), str(folder.resolve()) if folder else None)
+    return Crew(CrewSpec(options, ranks), platform, Limits(memory_bytes=UNLIMITED))
+
+
+def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, backend: str) -> Crew:
+    """The side that is judged: limits, walls, its own file and what was built of it, nothing else."""
+    limits = Limits(memory_bytes=job.memory_limit_bytes or platform.memory_limit_bytes())
+    options = CandidateOptions(
+        readable=(str(job.candidate.resolve()), str(build), *map(str, platform.readable())),
+        writable=tuple(map(str, platform.writable())),
+        max_file_bytes=limits.file_bytes,
+        collective_timeout_s=job.call_limit_s + job.build_limit_s,
+    )
+    spec = CrewSpec(
+        options,
+        ranks,
+        preload_triton=backend == "triton",
+        extra_environment={"PKB_BUILD_CACHE": str(build)}
+        | build_environment(platform.facts().hardware)
+        | platform.candidate_environment(ranks),
+    )
+    return Crew(spec, platform, limits)
+
+
+def build_environment(hardware: str) -> dict[str, str]:
+    """What to build for, known before any rank has a CUDA context; the same for the build and for the ranks."""
+    return next(({"PKB_CUDA_ARCH": arch} for name, arch in ARCHITECTURES if name in hardware), {})

@@ -1,0 +1,221 @@
+"""Moves arguments and outputs between the two sides. The judge relays descriptors and never looks inside.
+
+A *slot* is one call on one set of arguments: drawn by the oracle, handed to the candidate, compared by the oracle.
+"""
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from pkb.judge.crew.crew import Crew
+from pkb.types.channel import discard
+from pkb.types.protocol.commands import (
+    Compare,
+    Draw,
+    DrawSpec,
+    Drop,
+    FetchOutput,
+    FindTruth,
+    Forget,
+    GiveArguments,
+    Open,
+    Release,
+    Run,
+    Schedule,
+    Wake,
+)
+from pkb.types.protocol.replies import BadOutput, BatchReport, Comparison, OutputReply
+from pkb.types.verdict import Mismatch
+
+TRUTH_SHARE = 0.15
+"""Of the platform's memory that the truths of several calls may take together."""
+ORACLE_LIMIT_S = 600.0
+Reports = dict[int, BatchReport]
+"""Of one batch, by rank."""
+
+
+@dataclass
+class Outcome:
+    """What comparing one batch of slots gave."""
+
+    mismatch: Mismatch | None = None
+    rejected: str | None = None
+    digests: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
+    worst_ratio: float = 0.0
+
+
+class CallBytes(NamedTuple):
+    """Of one call, all ranks together."""
+
+    outputs: int
+    truth: int
+    truth_s: float = 0.0
+    """How long it took to know the truth."""
+
+
+class Exchange:
+    """Both sides of one world size, with a counter so that no two calls ever see the same data."""
+
+    def __init__(self, oracle: Crew, candidate: Crew, *, limit_s: float) -> None:
+        self.oracle, self.candidate, self.limit_s = oracle, candidate, limit_s
+        self._slots = itertools.count()
+
+    def open(self, command: Open) -> None:
+        self.oracle.tell_all(command)
+        self.candidate.tell_all(command)
+        for crew in (self.oracle, self.candidate):
+            crew.facts = crew.hear(command, timeout_s=120)[0].facts
+
+    def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False) -> tuple[int, ...]:
+        """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too."""
+        slots = tuple(itertools.islice(self._slots, count))
+        draws = [Draw(spec, slot, keep) for slot in slots]
+        for draw in draws[:1]:
+            self.oracle.tell_all(draw)
+        for draw, following in itertools.zip_longest(draws, draws[1:]):
+            drawn = self.oracle.collect(draw, timeout_s=300)
+            try:
+                if following is not None:  # while the candidate's ranks read these, the oracle's draw the next
+                    self.oracle.tell_all(following)
+                for rank, (arguments, fds) in drawn.items():
+                    gift = GiveArguments(draw.slot, arguments.tree)
+                    self.candidate.tell(rank, gift, fds)
+            finally:
+                for answer in drawn.values():
+                    discard(answer.fds)
+            self.candidate.hear(gift, timeout_s=300)
+        return slots
+
+    def know_truth(self, slots: Sequence[int]) -> CallBytes:
+        """Compute what the outputs of these calls must be; and how large they are."""
+        start = time.monotonic()
+        sizes = self.oracle.ask(FindTruth(tuple(slots)), timeout_s=600).values()
+        seconds = (time.monotonic() - start) / max(1, len(slots))
+        return CallBytes(sum(size.output_bytes for size in sizes), sum(size.truth_bytes for size in sizes), seconds)
+
+    def run_candidate(
+        self,
+        schedule: Schedule,
+        *,
+        inspect: bool = False,
+        profile: bool = False,
+        records: bool = False,
+        late: Mapping[int, Schedule] | None = None,
+        extra_s: float = 0.0,
+    ) -> Reports:
+        """One batch on the candidate's ranks; `late` has schedules for some of them that differ in how late they come."""
+        limit = self.limit_s + extra_s
+        common = Run(replace(schedule, barrier_timeout_s=limit + 30), inspect=inspect, profile=profile, records=records)
+        for rank in self.candidate.ranks:
+            own = (late or {}).get(rank)
+            self.candidate.tell(
+                rank, replace(common, schedule=replace(own, barrier_timeout_s=limit + 30)) if own else common
+            )
+        return self.candidate.hear(common, timeout_s=limit)
+
+    def run_oracle(self, schedule: Schedule, *, records: bool = False, extra_s: float = 0.0) -> Reports:
+        run = Run(replace(schedule, barrier_timeout_s=ORACLE_LIMIT_S), records=records)
+        return self.oracle.ask(run, timeout_s=ORACLE_LIMIT_S + extra_s)
+
+    @cached_property
+    def _room_for_truths(self) -> float:
+        return TRUTH_SHARE * self.oracle.platform.facts().memory_bytes
+
+    def check(self, slots: Sequence[int], *, words: str) -> Outcome:
+        """Know the truth of these calls and compare. All truths are known before the first comparison, so that a result of
+        another call is recognised as such, unless they take too much memory: then each is forgotten before the next."""
+        first = self.know_truth(slots[:1])
+        if len(slots) * first.truth <= self._room_for_truths:
+            if slots[1:]:
+                self.know_truth(slots[1:])
+            return self.compare(slots, words=words)
+        outcome = Outcome()
+        for position, slot in enumerate(slots):
+            if position:
+                self.know_truth([slot])
+            if not self._compare_one(slot, outcome, words=f"{words}, call {position}"):
+                break
+            self.oracle.ask(Forget(slot), timeout_s=120)
+        return outcome
+
+    def wake(self) -> None:
+        """Make sure that inside what is measured next on the judge's clock no rank has to wake up, and no limit is due.
+        The oracle's ranks are last: however long a candidate takes over it, they do not fall asleep meanwhile."""
+        sides = (self.candidate, self.oracle)
+        for crew in sides:
+            crew.check_limits()
+        for crew in sides:
+            crew.ask(Wake(), timeout_s=120)
+
+    def release(self) -> None:
+        """The oracle has run these calls and needs its arguments no more; finding a truth may take all the room there is."""
+        self.oracle.ask(Release(), timeout_s=120)
+
+    def compare(self, slots: Sequence[int], *, words: str) -> Outcome:
+        """Fetch the outputs of these slots from every rank and have the oracle compare each with the truth it knows."""
+        outcome = Outcome()
+        for position, slot in enumerate(slots):
+            if not self._compare_one(slot, outcome, words=f"{words}, call {position}"):
+                break
+        return outcome
+
+    def _compare_one(self, slot: int, outcome: Outcome, *, words: str) -> bool:
+        """Add what comparing one slot gives; False when that settles it."""
+        fetch = FetchOutput(slot)
+        self.candidate.tell_all(fetch)
+        outputs = self.candidate.collect(fetch, timeout_s=self.limit_s + 120)
+        try:
+            for output, _ in outputs.values():
+                if isinstance(output, BadOutput):
+                    outcome.rejected = output.message[:300]
+                    return False
+            for rank, (output, fds) in outputs.items():
+                assert isinstance(output, OutputReply)
+                comparison = Compare(slot, output.tree)
+                self.oracle.tell(rank, comparison, fds)
+        finally:
+            for answer in outputs.values():
+                discard(answer.fds)
+        results = self.oracle.hear(comparison, timeout_s=300)
+        for rank, result in results.items():
+            outcome.digests[slot, rank] = result.digest
+            outcome.worst_ratio = max(outcome.worst_ratio, result.ratio or 0.0)
+        wrong = {rank: result for rank, result in results.items() if result.difference is not None}
+        if wrong:
+            outcome.mismatch = describe_mismatch(wrong, self.oracle.spec.world_size, words)
+        return not wrong
+
+    def drop(self, *, keep_memory: bool = False) -> None:
+        for crew in (self.oracle, self.candidate):
+            crew.ask(Drop(keep_memory), timeout_s=120)
+
+
+def describe_mismatch(wrong: dict[int, Comparison], world_size: int, case: str) -> Mismatch:
+    """The first wrong rank's difference, in the light of which ranks are wrong."""
+    rank = min(wrong)
+    difference = wrong[rank].difference
+    assert difference is not None
+    pattern = difference.pattern
+    if len(wrong) < world_size:
+        who = f"rank {rank} only" if len(wrong) == 1 else f"ranks {', '.join(map(str, sorted(wrong)))} only"
+        pattern = f"{who}; {pattern}" if pattern else who
+    bad = [name for name, share in difference.regions if share > 0]
+    if 0 < len(bad) < len(difference.regions):
+        pattern = f"{pattern + '; ' if pattern else ''}confined to {', '.join(bad)}"
+    return Mismatch(
+        case=case,
+        ranks=tuple(sorted(wrong)),
+        rank=rank,
+        output=difference.output,
+        what=difference.what,
+        pattern=pattern,
+        error_ratio=wrong[rank].ratio,
+        first_index=difference.first_index,
+        first_got=difference.first_got,
+        first_expected=difference.first_expected,
+        differing_fraction=difference.differing_fraction,
+        regions=difference.regions,
+    )

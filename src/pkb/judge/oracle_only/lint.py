@@ -1,0 +1,92 @@
+"""Shows that no null candidate passes a problem: one world of oracle ranks for all problems, sizes and dtypes."""
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.oracle_only.world import OracleWorld, failure_words, running
+from pkb.problems.base import Problem
+from pkb.types.lint import LintRow
+from pkb.types.protocol.commands import DrawSpec, Lint
+from pkb.types.protocol.replies import LintRows, NullScore
+
+CASE_LIMIT_S = 300.0
+BROKEN = "the case itself"
+
+
+def lint(
+    problems: list[Problem],
+    *,
+    platform: str,
+    sizes: list[str],
+    world_sizes: list[int],
+    dtypes: list[str],
+    problems_folder: Path | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+    on_rows: Callable[[list[LintRow]], None] = lambda rows: None,
+) -> list[LintRow]:
+    """Rows of all cases; `on_rows` gets those of each case as soon as they are there."""
+    rows: list[LintRow] = []
+    with running(platform, max(world_sizes), say=progress) as place:
+        for world_size in world_sizes:
+            with OracleWorld(place, world_size, problems_folder=problems_folder) as world:
+                for problem, size, dtype in _cases(problems, sizes, world_size, dtypes):
+                    progress(f"{problem.stem}, {size}, {world_size} ranks, {dtype}")
+                    rows += (found := _lint_case(world, problem, size, dtype))
+                    on_rows(found)
+    return rows
+
+
+def _cases(
+    problems: list[Problem], sizes: list[str], world_size: int, dtypes: list[str]
+) -> Iterator[tuple[Problem, str, str]]:
+    for problem in problems:
+        for size in sizes:
+            for dtype in dtypes:
+                if problem.why_not(size, world_size, dtype) is None:
+                    yield problem, size, dtype
+
+
+def _lint_case(world: OracleWorld, problem: Problem, size: str, dtype: str) -> list[LintRow]:
+    try:
+        answers = world.ask(problem.layout, Lint(DrawSpec(problem.stem, size, dtype)), timeout_s=CASE_LIMIT_S)
+    except CrewFailure as failure:  # a case that cannot be linted proves nothing, and the others still can be
+        return [
+            LintRow(
+                problem_id=problem.id, name=problem.name, size=size, ranks=world.world_size, dtype=dtype,
+                null_candidate=BROKEN, passed=True, margin=0.0, honest_ratio=None, note=failure_words(failure),
+            )
+        ]  # fmt: skip
+    return _rows(problem, size, world.world_size, dtype, answers)
+
+
+def _rows(problem: Problem, size: str, world_size: int, dtype: str, answers: dict[int, LintRows]) -> list[LintRow]:
+    """A null candidate passes only if it passes on every rank, so its margin is the largest ratio over the ranks."""
+    by_rank = [{row.null: row for row in answers[rank].rows} for rank in sorted(answers)]
+    honest = max(_ratio(rows["honest"]) for rows in by_rank)
+    found = []
+    for null in by_rank[0]:
+        if null == "honest":
+            continue
+        margin = max(_ratio(rows[null]) for rows in by_rank)
+        note = "; ".join(dict.fromkeys(rows[null].note for rows in by_rank if rows[null].note))
+        found.append(
+            LintRow(
+                problem_id=problem.id,
+                name=problem.name,
+                size=size,
+                ranks=world_size,
+                dtype=dtype,
+                null_candidate=null,
+                passed=margin <= 1,
+                margin=margin,
+                honest_ratio=honest,
+                note=note,
+            )
+        )
+    return found
+
+
+def _ratio(row: NullScore) -> float:
+    return math.inf if row.ratio is None else row.ratio

@@ -1,0 +1,1 @@
+"""What ran on the device during a call."""

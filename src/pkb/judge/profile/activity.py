@@ -1,0 +1,219 @@
+"""From the records of a device to numbers: which kernels a call ran, what they were for, how much communication was hidden.
+
+Pure analysis. A batch is profiled like a timed one (`aligned`, see docs/measuring.md), so each call is preceded on the
+device by the harness's own kernels, a flush, a spin and a barrier; they separate the calls and are taken out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from pkb.judge.profile.roles import Expected, Named, base_name, is_barrier, is_peer_copy, role_of
+from pkb.types.profile import KernelUse, ObservedPath, RankProfile, Role, SideProfile
+
+TIMELINE_RECORDS = 200
+TOP = 10
+NAME_SHOWN = 100
+"""Characters of a name that a verdict keeps: what follows are template arguments."""
+Interval = tuple[int, int]
+
+
+class Record(NamedTuple):
+    """One thing that ran on a device."""
+
+    name: str
+    kind: str
+    start_ns: int
+    duration_ns: int
+    stream: int
+    bytes: int | None = None
+
+    @property
+    def interval(self) -> Interval:
+        return self.start_ns, self.start_ns + self.duration_ns
+
+
+class Unclear(Exception):
+    """The records do not show what they should; the text says what is missing."""
+
+
+def split_calls(records: Iterable[Record], calls: int) -> list[list[Record]]:
+    """The records of each call, without the harness's own.
+
+    Before a call the harness's spin stands between its flush and its barrier, which tells it from the one that goes before the
+    zero of the batch, and from a candidate's own.
+    """
+    ordered = sorted(records, key=lambda record: record.interval)
+    spins = [i for i, record in enumerate(ordered) if base_name(record.name) == "spin_kernel" and _begins(ordered, i)]
+    if len(spins) != calls:
+        raise Unclear(f"{calls} calls were profiled and {len(spins)} beginnings found in {len(ordered)} records")
+    parts = []
+    for begin, end in zip(spins, [*spins[1:], len(ordered)], strict=True):
+        part = ordered[begin + 1 : end]
+        own = [i for i, record in enumerate(part) if record.stream == ordered[begin].stream]
+        harness = {own[0]} if own and is_barrier(part[own[0]].name) else set()
+        if end < len(ordered) and own and "elementwise" in part[own[-1]].name:
+            harness.add(own[-1])  # the flush before the next call
+        parts.append([record for i, record in enumerate(part) if i not in harness])
+    return parts
+
+
+def _begins(ordered: Sequence[Record], spin: int) -> bool:
+    stream = ordered[spin].stream
+    before = next((record for record in reversed(ordered[:spin]) if record.stream == stream), None)
+    after = next((record for record in ordered[spin + 1 :] if record.stream == stream), None)
+    return before is not None and "elementwise" in before.name and after is not None and is_barrier(after.name)
+
+
+# -- intervals ------------------------------------------------------------------------------------------------------------
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same points as disjoint intervals in order."""
+    merged: list[Interval] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def length(intervals: Iterable[Interval]) -> int:
+    """Of their union."""
+    return sum(end - start for start, end in union(intervals))
+
+
+def common(left: Iterable[Interval], right: Iterable[Interval]) -> int:
+    """How long both unions have something: |A| + |B| - |A or B|."""
+    left, right = list(left), list(right)
+    return length(left) + length(right) - length([*left, *right])
+
+
+# -- one side -------------------------------------------------------------------------------------------------------------
+
+
+def analyse(by_rank: dict[int, list[list[Record]]], expected: Expected, *, left_out: int = 0) -> SideProfile:
+    """One side's calls; `by_rank` holds the records of each call of each rank."""
+    calls = len(next(iter(by_rank.values())))
+    everything = [record for parts in by_rank.values() for part in parts for record in part]
+    if not everything:
+        raise Unclear("no kernel, copy or fill was recorded within the calls")
+    roles = {record.name: role_of(record.name, record.kind, expected) for record in everything}
+    ranks = tuple(_rank_profile(rank, parts, roles) for rank, parts in sorted(by_rank.items()))
+    shares = calls * len(ranks)
+    copies = [record for record in everything if record.kind == "memcpy"]
+    overlap, why = _overlap(ranks, roles, expected)
+
+    def mean(name: str) -> float:
+        return round(sum(getattr(rank, name) for rank in ranks) / len(ranks), 3)
+
+    return SideProfile(
+        calls=calls,
+        kernels_per_call=mean("kernels_per_call"),
+        copies_per_call=mean("copies_per_call"),
+        fills_per_call=mean("fills_per_call"),
+        copied_bytes_per_call=_total_bytes(copies, shares),
+        busy_us=mean("busy_us"),
+        communication_us=mean("communication_us"),
+        compute_us=mean("compute_us"),
+        fused_us=mean("fused_us"),
+        overlap=overlap,
+        overlap_note=why,
+        fused=tuple(sorted({shown(name) for name, named in roles.items() if named.role is Role.FUSED})),
+        top=_top(everything, roles, shares),
+        observed_paths=_paths(everything, roles, expected, shares),
+        ranks=ranks,
+        left_out=left_out,
+    )
+
+
+def _rank_profile(rank: int, parts: list[list[Record]], roles: dict[str, Named]) -> RankProfile:
+    records = [record for part in parts for record in part]
+    of_role: dict[Role, list[Interval]] = defaultdict(list)
+    for record in records:
+        of_role[roles[record.name].role].append(record.interval)
+
+    def per_call_us(nanoseconds: int) -> float:
+        return round(nanoseconds / 1e3 / len(parts), 3)
+
+    def per_call(kind: str) -> float:
+        return round(sum(record.kind == kind for record in records) / len(parts), 3)
+
+    last = parts[-1][:TIMELINE_RECORDS]
+    zero = min((record.start_ns for record in last), default=0)
+    return RankProfile(
+        rank=rank,
+        kernels_per_call=per_call("kernel"),
+        copies_per_call=per_call("memcpy"),
+        fills_per_call=per_call("memset"),
+        busy_us=per_call_us(length(record.interval for record in records)),
+        communication_us=per_call_us(length(of_role[Role.COMMUNICATION])),
+        compute_us=per_call_us(length(of_role[Role.COMPUTE])),
+        fused_us=per_call_us(length(of_role[Role.FUSED])),
+        hidden_us=per_call_us(common(of_role[Role.COMMUNICATION], of_role[Role.COMPUTE])),
+        timeline=tuple(
+            ((r.start_ns - zero) / 1e3, r.duration_ns / 1e3, shown(r.name), roles[r.name].role.value) for r in last
+        ),
+    )
+
+
+def _overlap(ranks: tuple[RankProfile, ...], roles: dict[str, Named], expected: Expected) -> tuple[float | None, str]:
+    """Hidden communication over communication, both added up over the ranks; or why there is no such number."""
+    communication = sum(rank.communication_us for rank in ranks)
+    if any(named.role is Role.FUSED for named in roles.values()):
+        return None, "a kernel communicates and computes at once: what it hides cannot be seen from outside"
+    unseen = sorted(expected.on_multiprocessors - {path for named in roles.values() for path in named.paths})
+    if unseen:
+        return None, f"by its text it uses {', '.join(unseen)}, but none of the kernels that ran is known to"
+    if communication == 0:
+        return None, "no record was recognised as communication"
+    if not any(rank.compute_us for rank in ranks):
+        return None, "nothing else ran: there was nothing to hide the communication under"
+    return round(min(1.0, sum(rank.hidden_us for rank in ranks) / communication), 4), ""
+
+
+def _total_bytes(copies: list[Record], shares: int) -> float | None:
+    if any(record.bytes is None for record in copies):
+        return None
+    return round(sum(record.bytes or 0 for record in copies) / shares, 1)
+
+
+def _top(records: list[Record], roles: dict[str, Named], shares: int) -> tuple[KernelUse, ...]:
+    by_name: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for record in records:
+        by_name[record.name, record.kind].append(record.duration_ns)
+    longest = sorted(by_name.items(), key=lambda item: (-sum(item[1]), item[0]))[:TOP]
+    return tuple(
+        KernelUse(
+            name=shown(name),
+            kind=kind,
+            role=roles[name].role,
+            per_call=round(len(durations) / shares, 3),
+            us_per_call=round(sum(durations) / 1e3 / shares, 3),
+        )
+        for (name, kind), durations in longest
+    )
+
+
+def _paths(records: list[Record], roles: dict[str, Named], expected: Expected, shares: int) -> tuple[ObservedPath, ...]:
+    """Each way once, shown by the record that used it most often."""
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for record in records:
+        for path in roles[record.name].paths:
+            counts[path][record.name] += 1
+    found = []
+    for path, names in sorted(counts.items()):
+        name = max(names, key=lambda candidate: (names[candidate], candidate))
+        words = f"{shown(name)}, {names[name] / shares:.3g} a call and rank"
+        line = expected.lines.get(path)
+        if line:
+            words += f" (line {line})"
+        if path == "copy_engine" and not is_peer_copy(name):
+            words += "; taken for a peer's because the text copies from or to peers"
+        found.append(ObservedPath(path, words))
+    return tuple(found)
+
+
+def shown(name: str) -> str:
+    return name if len(name) <= NAME_SHOWN else name[: NAME_SHOWN - 3] + "..."

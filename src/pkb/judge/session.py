@@ -1,0 +1,282 @@
+"""The judge's main line: inspect, build, start, correctness, races, timing, profile, verdict.
+
+Everything that runs a candidate happens in other processes; this one holds the seed, the clock and the decision. What is done
+at one size is in `one_size.py`, the start and the end of ranks in `worlds.py`.
+"""
+
+from collections.abc import Generator, Sequence
+from functools import partial
+from typing import Any
+
+from pkb.candidates.rules import Inspection, inspect_source
+from pkb.candidates.source import read
+from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.crew.leftovers import sweep
+from pkb.judge.decision import Decided
+from pkb.judge.hints import hints_for
+from pkb.judge.pipeline import Notes, OneSize, Progress
+from pkb.judge.stages import prepare as before_running
+from pkb.judge.stages.build import BuildReport
+from pkb.judge.stages.correctness import check_calls
+from pkb.judge.worlds import World
+from pkb.platforms.base import Platform
+from pkb.platforms.device_lock import devices_of, hold
+from pkb.platforms.registry import create
+from pkb.problems.base import Problem
+from pkb.problems.registry import default_registry, load_folder
+from pkb.types.job import Job
+from pkb.types.protocol.commands import DrawSpec
+from pkb.types.verdict import Evaluation, Failure, Stage, Verdict
+
+
+def evaluate(job: Job, *, progress: Progress = lambda text: None) -> Evaluation:
+    """One honest verdict on one candidate, alone on its GPUs."""
+    (evaluation,) = evaluate_sizes(job, [job.case.size], progress=progress)
+    return evaluation
+
+
+def evaluate_sizes(
+    job: Job, sizes: Sequence[str], *, progress: Progress = lambda text: None
+) -> Generator[Evaluation, None, None]:
+    """A verdict for each size, by the same stages as `evaluate`, each handed out as soon as it is reached.
+
+    The ranks are started once, and again after a size that did not end well; `job.case.size` plays no part. The candidate is
+    inspected and built once, and tried once with another number of ranks: what that decides, it decides for all sizes.
+    """
+    with hold(devices_of(job.case.platform, job.case.ranks), say=progress):
+        sweep()
+        yield from _Session(job, progress).run(sizes)
+
+
+def _say_with_size(say: Progress, size: str, text: str) -> None:
+    say(f"{size}: {text}")
+
+
+class _Session:
+    """One candidate, from file to verdicts.
+
+    What a candidate's processes carry from one size to the next (its buffers, its caches, the number of calls so far) is its
+    own, and it has it within one evaluation too, where the odd size follows. It gains nothing by it: every call has data that
+    no call had before, and each size must pass all stages by itself. It loses nothing by a size that went wrong, since its
+    ranks are then started anew.
+    """
+
+    def __init__(self, job: Job, progress: Progress) -> None:
+        self.job, self.progress = job, progress
+        extra = load_folder(job.problems_folder) if job.problems_folder else []
+        self.problem: Problem = default_registry().plus(extra).get(job.case.problem)
+        self.platform: Platform = create(job.case.platform)
+        self.facts = self.platform.facts()
+        self.source = read(job.candidate)
+        self.backend = "torch"
+        self.known: dict[str, Any] = {}
+        """Evidence from the candidate's text."""
+        self.settled: Decided | None = None
+        """What has been decided for every size."""
+        self.second_world: str | None = None
+        """What the trial with another number of ranks has shown, once it has been passed."""
+        self.prepared: tuple[Inspection, BuildReport] | None = None
+        self.world: World | None = None
+        self.platform_runs = False
+
+    def run(self, sizes: Sequence[str]) -> Generator[Evaluation, None, None]:
+        say = self.progress
+        try:
+            for position, size in enumerate(sizes):
+                if len(sizes) > 1:
+                    self.progress = partial(_say_with_size, say, size)
+                yield self._evaluate(self.job.at_size(size), last=position == len(sizes) - 1)
+        finally:
+            self._end()
+
+    def _evaluate(self, job: Job, *, last: bool) -> Evaluation:
+        notes = Notes()
+        try:
+            self._judge(job, notes, last=last)
+            decided = Decided(Verdict.CORRECT, Stage.DONE, "right on every rank in every call that was checked")
+        except Decided as reached:
+            decided = reached
+        except CrewFailure as failure:  # of the oracle: the candidate's are translated where they happen
+            decided = Decided(
+                Verdict.HARNESS_ERROR,
+                notes.stage,
+                f"the oracle failed: {failure}",
+                {"failure": Failure(failure.kind, failure.detail, trace=failure.trace)},
+            )
+        if decided.verdict is not Verdict.CORRECT:
+            self._end()  # whatever the candidate has done to its ranks, its device or our oracle, the next size starts anew
+        return self._conclude(job, notes, decided)
+
+    def _conclude(self, job: Job, notes: Notes, decided: Decided) -> Evaluation:
+        evidence = self.known | notes.evidence | decided.evidence
+        if decided.verdict not in (Verdict.CORRECT, Verdict.REJECTED):
+            evidence.pop("timing", None)  # timed, and then found wrong with another number of ranks
+        hints = hints_for(
+            decided.verdict, evidence | {"detail": decided.detail}, platform=job.case.platform, backend=self.backend
+        )
+        return Evaluation(
+            verdict=decided.verdict,
+            stage=decided.stage,
+            detail=decided.detail,
+            problem={"id": self.problem.id, "name": self.problem.name, "version": self.problem.version},
+            candidate={"file": job.candidate.name, "sha256": self.source.sha256, "backend": self.backend},
+            platform=job.case.platform,
+            hardware=self.facts.hardware,
+            ranks=job.case.ranks,
+            size=job.case.size,
+            dtype=job.case.dtype,
+            plan=job.plan.name,
+            hints=tuple([*evidence.pop("hints", ()), *hints]),
+            checks=tuple(notes.checks),
+            stage_seconds={k: round(v, 3) for k, v in notes.seconds.items()},
+            isolation=notes.isolation,
+            environment=notes.environment,
+            output_tail=notes.output_tail,
+            started_at=notes.started_at,
+            **evidence,
+        )
+
+    # -- one size -----------------------------------------------------------------------------------------------------
+
+    def _judge(self, job: Job, notes: Notes, *, last: bool) -> None:
+        if self.settled is not None:
+            if self.settled.stage not in (Stage.INSPECT, Stage.BUILD):
+                notes.checks.append(
+                    f"not run at {job.case.size}: it failed with another number of ranks, once for all sizes"
+                )
+            raise self.settled
+        inspection, build = self._prepare(notes)
+        world = self._main_world(notes, build)
+        try:
+            OneSize(
+                job,
+                world,
+                notes,
+                facts=self.facts,
+                backend=self.backend,
+                lazily_built=bool(build.skipped),
+                progress=self.progress,
+            ).run(self.source, inspection)
+        finally:
+            notes.output_tail = world.output_tail()
+        if last:
+            self._close_world()
+        else:
+            world.sizes.append(job.case.size)
+            world.clear()
+            if not world.sound:
+                self._end()
+        # A second world size costs a second start, so it comes when the first has shown the candidate to be worth it. The
+        # first world may still stand then, idle: neither knows anything that the other could use, and nothing is timed.
+        if job.plan.second_world_trials:
+            self._second_world(notes, build)
+
+    def _prepare(self, notes: Notes) -> tuple[Inspection, BuildReport]:
+        """What needs to be done once, whatever the sizes."""
+        if self.prepared is None:
+            try:
+                with notes.within(Stage.INSPECT):
+                    self.progress("inspect")
+                    inspection = self._inspect()
+                with notes.within(Stage.BUILD):
+                    self.progress("build")
+                    build = before_running.build(self.job, inspection, self.facts)
+            except Decided as decided:
+                self.settled = decided
+                raise
+            self.prepared = inspection, build
+        return self.prepared
+
+    def _inspect(self) -> Inspection:
+        before_running.check_syntax(self.source)
+        inspection = inspect_source(self.source)
+        self.backend = inspection.backend
+        self.known["paths"] = tuple(dict.fromkeys(use.path for use in inspection.paths))
+        before_running.check_rules(self.source, inspection)
+        self.known["hints"] = tuple(f"line {f.line}: {f.message}" for f in inspection.findings)
+        before_running.check_needs(inspection, self.facts)
+        return inspection
+
+    def _second_world(self, notes: Notes, build: BuildReport) -> None:
+        """Some calls with another number of ranks: made for the first size that comes so far, and valid for all."""
+        if self.second_world is None:
+            try:
+                self.second_world = self._try_second_world(notes, build)
+            except Decided as decided:
+                if decided.verdict is not Verdict.HARNESS_ERROR:
+                    self.settled = decided
+                raise
+            notes.checks.append(self.second_world)
+        else:
+            notes.checks.append(f"{self.second_world} (once for all sizes)")
+
+    def _try_second_world(self, notes: Notes, build: BuildReport) -> str:
+        job, plan = self.job, self.job.plan
+        other = next(
+            (
+                n
+                for n in (2, 4, 3, 8)
+                if n != job.case.ranks
+                and n <= self.facts.max_ranks
+                and self.problem.why_not("tiny", n, job.case.dtype) is None
+            ),
+            None,
+        )
+        if other is None:
+            return "no second world size: the problem or the platform has none"
+        with self._new_world(other, build) as world:
+            try:
+                self._open(world, notes)
+                with notes.within(Stage.CORRECTNESS), world.blame(Stage.CORRECTNESS):
+                    check_calls(
+                        world.exchange,
+                        DrawSpec(job.case.problem, "tiny", job.case.dtype),
+                        trials=plan.second_world_trials,
+                        words=f"size tiny, {other} ranks",
+                        progress=self.progress,
+                        first_call_extra_s=job.build_limit_s,
+                    )
+            finally:
+                notes.output_tail = world.output_tail()
+        return f"{plan.second_world_trials} calls at tiny with {other} ranks"
+
+    # -- worlds -------------------------------------------------------------------------------------------------------
+
+    def _main_world(self, notes: Notes, build: BuildReport) -> World:
+        """The one that the size before has left behind, or a new one."""
+        if self.world is None:
+            self.world = self._new_world(self.job.case.ranks, build)
+            self._open(self.world, notes)
+        else:
+            notes.isolation = self.world.isolation
+            notes.environment |= self.world.environment | {"sizes before, same start": ", ".join(self.world.sizes)}
+        return self.world
+
+    def _new_world(self, ranks: int, build: BuildReport) -> World:
+        return World(self.job, self.platform, self.problem, ranks=ranks, build=build.folder, backend=self.backend)
+
+    def _open(self, world: World, notes: Notes) -> None:
+        with notes.within(Stage.START):
+            if not self.platform_runs:
+                self.progress("starting the platform")
+                self.platform_runs = True
+                self.platform.start()
+            self.progress(f"starting 2 x {world.ranks} ranks")
+            try:
+                world.open()
+            finally:
+                notes.output_tail = world.output_tail()
+        notes.isolation = world.isolation
+        notes.environment |= world.environment
+
+    def _close_world(self) -> None:
+        world, self.world = self.world, None
+        if world is not None:
+            world.close()
+
+    def _end(self) -> None:
+        """The ranks, and what the platform runs for them: a fault on a shared GPU is one of its MPS server too."""
+        self._close_world()
+        if self.platform_runs:
+            self.platform_runs = False
+            self.platform.stop()

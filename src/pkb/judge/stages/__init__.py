@@ -1,0 +1,1 @@
+"""Inspection and build, correctness and races: one file a stage."""

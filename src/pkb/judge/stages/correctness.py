@@ -1,0 +1,112 @@
+"""Stage 3: several calls, each on fresh data, every output of every rank compared in full."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pkb.judge.budgets import affordable_trials
+from pkb.judge.decision import Decided
+from pkb.judge.exchange import CallBytes, Exchange, Reports
+from pkb.types.protocol.commands import DrawSpec, Schedule
+from pkb.types.verdict import Communication, Failure, Mismatch, Stage, Verdict
+
+
+class Checked(NamedTuple):
+    communication: Communication
+    worst_ratio: float
+    """Error over tolerance, the worst of all calls and ranks."""
+    first_call_us: float
+    """Wall-clock time of the first call, which pays for lazy building, compilation and rendezvous."""
+    call_bytes: CallBytes
+    calls: int
+    """How many were made: all that were asked for, unless one of them moves gigabytes."""
+
+
+def check_calls(
+    exchange: Exchange,
+    spec: DrawSpec,
+    *,
+    trials: int,
+    words: str,
+    progress: Callable[[str], None],
+    first_call_extra_s: float = 0.0,
+    observe: bool = False,
+    argument_bytes: int = 0,
+) -> Checked:
+    """Run the trials one by one. What moves the data is observed in the last: set-up may happen in the first.
+
+    `argument_bytes` are those of one call, all ranks together, where that may be so much that fewer trials must do.
+    """
+    seen, worst, first_call_us, call_bytes = Communication.UNKNOWN, 0.0, 0.0, CallBytes(0, 0)
+    trial = 0
+    while trial < trials:
+        progress(f"correctness: {words}, call {trial + 1} of {trials}")
+        slots = exchange.deliver(spec, 1)
+        last = trial == trials - 1
+        start = time.perf_counter()
+        reports = exchange.run_candidate(
+            Schedule(slots), inspect=True, profile=last and observe, extra_s=first_call_extra_s if trial == 0 else 0.0
+        )
+        first_call_us = first_call_us or 1e6 * (time.perf_counter() - start)
+        check_conduct(reports, Stage.CORRECTNESS)
+        call_bytes = exchange.know_truth(slots)
+        outcome = exchange.compare(slots, words=f"{words}, trial {trial}")
+        if outcome.rejected:
+            raise Decided(
+                Verdict.REJECTED, Stage.CORRECTNESS, f"an output is {outcome.rejected}; plain tensors are expected"
+            )
+        if outcome.mismatch:
+            raise wrong(outcome.mismatch, Stage.CORRECTNESS)
+        worst = max(worst, outcome.worst_ratio)
+        if last:
+            seen = communication(reports)
+        exchange.drop()
+        trial += 1
+        trials = affordable_trials(trials, argument_bytes=argument_bytes, output_bytes=call_bytes.outputs)
+    return Checked(seen, worst, first_call_us, call_bytes, trials)
+
+
+def wrong(mismatch: Mismatch, stage: Stage) -> Decided:
+    who = f"rank {mismatch.ranks[0]}" if len(mismatch.ranks) == 1 else f"ranks {', '.join(map(str, mismatch.ranks))}"
+    return Decided(
+        Verdict.WRONG,
+        stage,
+        f"{who}: {mismatch.output}: {mismatch.what} ({mismatch.case})",
+        {"mismatch": mismatch, "failing_ranks": mismatch.ranks},
+    )
+
+
+def check_conduct(reports: Reports, stage: Stage) -> None:
+    """Arguments must be left as they were, and results must have memory of their own."""
+    for rank, report in reports.items():
+        if any(report.changed):
+            raise Decided(
+                Verdict.REJECTED,
+                stage,
+                f"rank {rank} changed its arguments in place; this problem forbids it",
+                {
+                    "failing_ranks": (rank,),
+                    "failure": Failure("changed_arguments", "an argument has other contents", rank),
+                },
+            )
+        shared = [name for names in report.aliases for name in names]
+        if shared:
+            raise Decided(
+                Verdict.REJECTED,
+                stage,
+                f"rank {rank} returns memory of its argument {shared[0]}; the result must be a tensor of its own",
+                {
+                    "failing_ranks": (rank,),
+                    "failure": Failure("aliased_output", f"shares memory with {shared[0]}", rank),
+                },
+            )
+
+
+def communication(reports: Reports) -> Communication:
+    """`library` if any rank called a collective, `custom` if any rank took a peer's memory, else `none`."""
+    observed = [report.observed for report in reports.values() if report.observed is not None]
+    if any(seen.collectives or seen.library_events for seen in observed):
+        return Communication.LIBRARY
+    if any(seen.symmetric or seen.peer_copies for seen in observed):
+        return Communication.CUSTOM
+    return Communication.NONE

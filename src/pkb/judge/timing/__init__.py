@@ -1,0 +1,1 @@
+"""Times of both sides, and what may be concluded from them."""

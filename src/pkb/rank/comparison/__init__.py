@@ -1,0 +1,1 @@
+"""Ground truth, comparison with it, and what a difference looks like."""

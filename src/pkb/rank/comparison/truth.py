@@ -1,0 +1,174 @@
+"""Compares what a candidate returned with the truth, on the oracle's ranks: structure, dtype, shape, then every element."""
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+
+from pkb.problems.base import Problem
+from pkb.problems.compare import Context, Rule, Upstream
+from pkb.rank.comparison.diagnose import diagnose
+from pkb.rank.trees import BadTree, describe, unpack
+from pkb.types.protocol.limits import clean
+from pkb.types.protocol.replies import Comparison, Difference
+from pkb.types.protocol.trees import (
+    DictNode,
+    Dtype,
+    GroupNode,
+    ListNode,
+    Node,
+    NonFiniteNode,
+    TensorNode,
+    TupleNode,
+    ValueNode,
+)
+
+KINDS = {
+    TensorNode: "tensor", ValueNode: "value", NonFiniteNode: "value", ListNode: "list", TupleNode: "tuple", DictNode: "dict",
+    GroupNode: "group",
+}  # fmt: skip
+"""What a result may be, in words."""
+
+
+def outcome(function: Callable[..., Any], problem: Problem, values: dict[str, Any]) -> dict[str, Any]:
+    """What a solution is compared by: its result, and the arguments that it changes in place."""
+    return {"returned": function(*values.values()), "mutated": {name: values[name] for name in problem.mutates}}
+
+
+def widen(tree: Any) -> Any:
+    """Floating tensors as float64, everything else as it is."""
+    if isinstance(tree, torch.Tensor):
+        return tree.double() if tree.is_floating_point() else tree
+    if isinstance(tree, torch.nn.Module):
+        return copy.deepcopy(tree).double()
+    if isinstance(tree, dict):
+        return {key: widen(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(widen(item) for item in tree)
+    return tree
+
+
+def rules_for(problem: Problem, truth: Any, *, upstream: bool) -> list[Rule]:
+    """One rule for each tensor of {"returned": ..., "mutated": {...}}, in order."""
+    returned = len(describe(truth["returned"])[1])
+    chosen = problem.compare if isinstance(problem.compare, tuple) else (problem.compare,) * returned
+    if len(chosen) != returned:
+        raise ValueError(f"problem {problem.stem} has {len(chosen)} rules for {returned} outputs")
+    rules = list(chosen)
+    for name, value in truth["mutated"].items():
+        rules += [problem.mutates[name]] * len(describe(value)[1])
+    return [Upstream()] * len(rules) if upstream else rules
+
+
+def structure_difference(expected: Node, got: Node, *, where: str) -> str | None:
+    """The first way in which the structure of an output is not the expected one, or None."""
+    kind = KINDS.get(type(got))
+    if kind is None:
+        return f"{where} is not a tensor or a list of tensors"
+    if KINDS[type(expected)] != kind:
+        return f"{where} should be a {KINDS[type(expected)]} and is a {kind}"
+    match expected, got:
+        case TensorNode(), TensorNode():
+            if got.shape != expected.shape:
+                return f"{where} should have shape {expected.shape} and has {list(got.shape)}"
+            if got.dtype != expected.dtype:
+                return f"{where} should be {expected.dtype} and is {got.dtype}"
+        case (ValueNode() | NonFiniteNode(), ValueNode() | NonFiniteNode()):
+            if expected.value != got.value:
+                return f"{where} should be {expected.value!r} and is {got.value!r}"
+        case (ListNode() | TupleNode() | DictNode(), ListNode() | TupleNode() | DictNode()):
+            return _items_difference(expected, got, where=where)
+    return None
+
+
+Items = ListNode | TupleNode | DictNode
+
+
+def _items_difference(expected: Items, got: Items, *, where: str) -> str | None:
+    mine, theirs = expected.items, got.items
+    names: tuple[str, ...] = tuple(map(str, range(len(mine))))
+    same_keys = True
+    if isinstance(expected, DictNode) and isinstance(got, DictNode):
+        names, same_keys = expected.keys, expected.keys == got.keys
+    if len(mine) != len(theirs) or not same_keys:
+        return f"{where} should have {len(mine)} items and has {len(theirs)}"
+    for name, one, other in zip(names, mine, theirs, strict=True):
+        inner = f"{where}[{name}]" if where else name
+        if difference := structure_difference(one, other, where=inner):
+            return difference
+    return None
+
+
+def compare_trees(
+    problem: Problem,
+    truth: Any,
+    native_truth_dtypes: list[torch.dtype],
+    output: Any,
+    *,
+    context: Context,
+    upstream: bool,
+    others: dict[int, Any],
+) -> Comparison:
+    """The worst ratio over all output tensors, with a description of the worst one."""
+    expected, got = describe(truth)[1], describe(output)[1]
+    worst = 0.0
+    for index, (rule, want, have) in enumerate(
+        zip(rules_for(problem, truth, upstream=upstream), expected, got, strict=True)
+    ):
+        if want.shape != have.shape or have.dtype != native_truth_dtypes[index]:
+            return Comparison(None, Difference(str(index), f"output {index} has the wrong shape or dtype"))
+        # Some problems return host tensors; what a candidate returned was read to the device.
+        want = want.to(have.device)
+        ratio = rule(want, have, context)
+        if ratio <= 1:
+            worst = max(worst, ratio)
+            continue
+        stale = {slot: describe(other)[1][index].to(have.device) for slot, other in others.items()}
+        found = diagnose(want, have, context=context, others=stale)
+        difference = Difference(
+            output=_name(index, truth),
+            what="values differ",
+            pattern=clean(found["pattern"], 300),
+            first_index=tuple(found["first_index"]),
+            first_got=found["first_got"],
+            first_expected=found["first_expected"],
+            differing_fraction=found["differing_fraction"],
+            regions=tuple((name, share) for name, share in found["regions"]),
+        )
+        return Comparison(ratio if math.isfinite(ratio) else None, difference)
+    return Comparison(worst, None)
+
+
+def _name(index: int, truth: Any) -> str:
+    returned = len(describe(truth["returned"])[1])
+    if index < returned:
+        return "the result" if returned == 1 else f"result {index}"
+    return f"argument changed in place ({', '.join(truth['mutated'])}), tensor {index - returned}"
+
+
+def read_output(
+    description: Node, fd: int, truth: Any, native_dtypes: list[torch.dtype], *, device: torch.device
+) -> tuple[Any, str | None]:
+    """The candidate's output, read only if its structure is the expected one; otherwise why not."""
+    names = [str(dtype).removeprefix("torch.") for dtype in native_dtypes]
+    expected = _narrowed(describe(truth)[0], iter(names))
+    difference = structure_difference(expected, description, where="")
+    if difference:
+        return None, clean(difference.removeprefix("[").replace("returned", "the result", 1), 500)
+    try:
+        return unpack(description, fd, device=device), None
+    except BadTree as error:
+        return None, clean(f"unreadable: {error}", 500)
+
+
+def _narrowed(node: Node, dtypes: Iterator[str]) -> Node:
+    """The description of the widened truth with the dtypes of the native reference in it."""
+    match node:
+        case TensorNode():
+            return replace(node, dtype=cast(Dtype, next(dtypes)))
+        case ListNode() | TupleNode() | DictNode():
+            return replace(node, items=tuple([_narrowed(item, dtypes) for item in node.items]))
+    return node

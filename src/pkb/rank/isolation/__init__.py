@@ -1,0 +1,1 @@
+"""What keeps a candidate's processes from everything that is not theirs."""

@@ -1,0 +1,1 @@
+"""Symmetric memory for CPU ranks: shared memory behind torch's API."""

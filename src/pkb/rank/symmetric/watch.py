@@ -1,0 +1,255 @@
+"""Watches torch's own symmetric memory where ranks run on GPUs: the same counts, last call and poison as on the cpu
+platform.
+
+Nothing is replaced, only wrapped. Members of the class are wrapped rather than functions of the module, because the
+functions call them: a candidate that goes straight to `_SymmetricMemory.rendezvous` is seen as well. Signals and
+barriers only start a kernel and return, so the last call is published and stays: a rank that hangs in a
+synchronisation later hangs in what it started last.
+"""
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pkb.rank.symmetric.activity import ACTIVITY, Activity
+
+__all__ = ["ACTIVITY", "Activity", "pads_left_nonzero", "poison", "watch"]
+
+PEER_POINTERS = ("buffer_ptrs", "buffer_ptrs_dev", "signal_pad_ptrs", "signal_pad_ptrs_dev", "multicast_ptr")
+
+_tensors: dict[int, "weakref.ref[torch.Tensor]"] = {}
+"""What `empty` returned, by id, while it lives."""
+_handles: dict[int, tuple[Callable[[], Any], torch.dtype]] = {}
+"""What `rendezvous` returned and the dtype of its tensor: the tensor may be gone while the candidate still uses the
+handle. A handle that is not here was made before `watch`: the harness's own, whose barriers are nothing the candidate
+did."""
+
+
+def watch(module: Any = None) -> list[str]:
+    """Wraps what can be wrapped, once; returns the names of what could not be, for the record."""
+    if module is None:
+        import torch.distributed._symmetric_memory as module  # type: ignore[no-redef]
+    cls = module._SymmetricMemory
+    if getattr(cls, "_pkb_watched", False):
+        return []
+    wrappers: dict[str, Callable[[Any], Any]] = {
+        "empty_strided_p2p": _wrap_allocation,
+        "rendezvous": _wrap_rendezvous,
+        "barrier": _wrap_barrier,
+        "put_signal": functools.partial(_wrap_signal, "put_signal"),
+        "wait_signal": functools.partial(_wrap_signal, "wait_signal"),
+        "get_buffer": _wrap_peer_memory,
+        "get_signal_pad": _wrap_peer_memory,
+        "get_remote_tensor": _wrap_peer_memory,
+    }
+    wrappers |= dict.fromkeys(PEER_POINTERS, _wrap_pointers)
+    refused = []
+    for name, wrap in wrappers.items():
+        if not hasattr(cls, name):
+            continue  # an older torch has fewer
+        try:
+            setattr(cls, name, wrap(cls.__dict__.get(name, getattr(cls, name))))
+        except (AttributeError, TypeError):
+            refused.append(name)
+            if name == "rendezvous":  # the class is closed: see at least those who go through the module
+                module.rendezvous = _wrap_rendezvous(module.rendezvous).__func__
+            elif name == "empty_strided_p2p":
+                module.empty = _wrap_allocation(module.empty).__func__
+    _count_library_operators()
+    try:
+        cls._pkb_watched = True
+    except (AttributeError, TypeError):
+        refused.append("_pkb_watched")
+    return refused
+
+
+LIBRARY_OPERATORS = (
+    "one_shot_all_reduce", "one_shot_all_reduce_out", "one_shot_all_reduce_copy", "one_shot_all_reduce_copy_out",
+    "two_shot_all_reduce_", "two_shot_all_reduce_out", "multimem_all_reduce_", "multimem_one_shot_all_reduce",
+    "multimem_one_shot_all_reduce_out", "multimem_all_gather_out", "reduce_scatter_out", "all_to_all_vdev",
+    "all_to_all_vdev_2d", "fused_all_gather_matmul", "fused_matmul_reduce_scatter", "_low_contention_all_gather",
+    "_low_contention_reduce_scatter",
+)  # fmt: skip
+
+
+class _Counted:
+    """One of torch's own operators on symmetric memory: works as before, and is counted as library code."""
+
+    def __init__(self, operator: Any) -> None:
+        self._operator = operator
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        ACTIVITY.library_reductions += 1
+        return self._operator(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        inner = getattr(self._operator, name)
+        return _Counted(inner) if name in ("default", "out") else inner
+
+
+def _count_library_operators() -> None:
+    for name in LIBRARY_OPERATORS:
+        if hasattr(torch.ops.symm_mem, name):
+            setattr(torch.ops.symm_mem, name, _Counted(getattr(torch.ops.symm_mem, name)))
+
+
+def poison() -> int:
+    """Fills this rank's floating-point allocations with NaN, in stream order; returns how many bytes.
+
+    Integers may be flags and stay as they are, and so do signal pads. Memory whose tensor and handle the candidate
+    dropped can no longer be reached; nor can the candidate reach it, but through raw pointers it kept.
+    """
+    done: dict[int, int] = {}
+    for reference in list(_tensors.values()):
+        tensor = reference()
+        if tensor is not None and _may_hold_nan(tensor.dtype):
+            flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+            done[flat.data_ptr()] = _fill(flat)
+    for handle_reference, dtype in list(_handles.values()):
+        handle = handle_reference()
+        if handle is not None and _may_hold_nan(dtype):
+            flat = _unwatched(handle, handle.buffer_size // dtype.itemsize, dtype)
+            if flat.data_ptr() not in done:
+                done[flat.data_ptr()] = _fill(flat)
+    return sum(done.values())
+
+
+def pads_left_nonzero() -> list[str]:
+    """Signals that were sent to this rank and never consumed, of the handles that are still alive."""
+    found = []
+    before = ACTIVITY.peer_access_count
+    for reference, _ in list(_handles.values()):
+        handle = reference()
+        if handle is None:
+            continue
+        pad = handle.get_signal_pad(handle.rank, [handle.signal_pad_size // 4], torch.int32).cpu()
+        words = [f"word {index} is {pad[index].item()}" for index in pad.nonzero().flatten().tolist()[:4]]
+        if words:
+            found.append(f"allocation of {handle.buffer_size} bytes: {', '.join(words)}")
+    ACTIVITY.peer_access_count = before
+    return found
+
+
+def _may_hold_nan(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def _fill(flat: torch.Tensor) -> int:
+    flat.fill_(float("nan"))
+    return flat.numel() * flat.element_size()
+
+
+def _unwatched(handle: Any, count: int, dtype: torch.dtype) -> torch.Tensor:
+    before = ACTIVITY.peer_access_count
+    flat: torch.Tensor = handle.get_buffer(handle.rank, [count], dtype)
+    ACTIVITY.peer_access_count = before
+    return flat
+
+
+# --- wrappers ---
+
+
+def _plain(member: Any) -> Callable[..., Any]:
+    """The callable behind a static method; anything else is callable itself."""
+    return member.__func__ if isinstance(member, staticmethod) else member
+
+
+def _wrap_allocation(member: Any) -> Any:
+    allocate = _plain(member)
+
+    @functools.wraps(allocate)
+    def empty(*arguments: Any, **options: Any) -> Any:
+        tensor = allocate(*arguments, **options)
+        ACTIVITY.allocations += 1
+        key = id(tensor)
+        _tensors[key] = weakref.ref(tensor, lambda _: _tensors.pop(key, None))
+        return tensor
+
+    return staticmethod(empty)
+
+
+def _wrap_rendezvous(member: Any) -> Any:
+    meet = _plain(member)
+
+    @functools.wraps(meet)
+    def rendezvous(tensor: Any, *arguments: Any, **options: Any) -> Any:
+        ACTIVITY.rendezvous += 1
+        ACTIVITY.waiting("rendezvous")
+        handle = meet(tensor, *arguments, **options)
+        ACTIVITY.done()  # this one does wait on the host
+        if handle is not None:
+            key = id(handle)
+            try:
+                reference: Callable[[], Any] = weakref.ref(handle, lambda _: _handles.pop(key, None))
+            except TypeError:  # a binding without weak references: keep the handle, rather than break the candidate
+
+                def reference() -> Any:
+                    return handle
+
+            _handles[key] = (reference, tensor.dtype)
+        return handle
+
+    return staticmethod(rendezvous)
+
+
+def _wrap_barrier(member: Any) -> Any:
+    function = _bindable(member)
+
+    def barrier(self: Any, channel: int = 0, timeout_ms: int = 0) -> None:
+        if id(self) in _handles:
+            ACTIVITY.barriers += 1
+            ACTIVITY.waiting(f"barrier(channel={channel}) of rank {self.rank}")
+        function(self, channel, timeout_ms)
+
+    return barrier
+
+
+def _wrap_signal(name: str, member: Any) -> Any:
+    function = _bindable(member)
+    direction = "to" if name == "put_signal" else "from"
+    peer_name = "dst_rank" if name == "put_signal" else "src_rank"
+
+    def signal(self: Any, *arguments: Any, **options: Any) -> None:
+        if id(self) in _handles:
+            ACTIVITY.signals += 1
+            peer = options.get(peer_name, arguments[0] if arguments else "?")
+            channel = options.get("channel", arguments[1] if len(arguments) > 1 else 0)
+            ACTIVITY.waiting(f"{name}(channel={channel}) of rank {self.rank} {direction} rank {peer}")
+        function(self, *arguments, **options)
+
+    signal.__name__ = name
+    return signal
+
+
+def _wrap_peer_memory(member: Any) -> Any:
+    function = _bindable(member)
+
+    @functools.wraps(function)
+    def get(self: Any, *arguments: Any, **options: Any) -> Any:
+        peer = arguments[0] if arguments else options.get("rank", options.get("peer"))
+        if peer != self.rank:
+            ACTIVITY.peer_access_count += 1
+        return function(self, *arguments, **options)
+
+    return get
+
+
+def _wrap_pointers(member: Any) -> Any:
+    if not isinstance(member, property) or member.fget is None:
+        raise TypeError("not a property: leave it alone")
+    read = member.fget
+
+    def pointers(self: Any) -> Any:
+        value = read(self)
+        ACTIVITY.peer_access_count += bool(value)  # a multicast pointer of 0 reaches nobody
+        return value
+
+    return property(pointers)
+
+
+def _bindable(member: Any) -> Callable[..., Any]:
+    """A method as a plain function of (self, ...): pybind keeps it in an instancemethod, which calls so already."""
+    return getattr(member, "__func__", member)

@@ -1,0 +1,40 @@
+"""Numbers and names that the judge and its ranks must agree on."""
+
+KIB, MIB = 1 << 10, 1 << 20
+
+STATUS_BYTES = 512
+"""Of the line of text per rank that the judge can read at any moment."""
+
+MAX_RANKS = 64
+MAX_CALLS = 4096
+"""In one batch."""
+MAX_NAME = 200
+"""Characters of a name: of a type, a kernel, an argument, a key."""
+MAX_TEXT = 4000
+"""Characters of what an exception says."""
+MAX_TRACE = 8000
+
+MAX_NODES = 10_000
+"""Parts of a tree of arguments or outputs."""
+MAX_DEPTH = 64
+MAX_DIMENSIONS = 64
+"""torch has no more."""
+MAX_ELEMENTS = 1 << 48
+"""Of one tensor."""
+
+MAX_RECORDS = 6000
+"""Of what ran on a device, per rank and batch."""
+MAX_KERNEL_NAMES = 2000
+MAX_NS = 600_000_000_000
+
+LIBRARY_MARKS = ("nccl", "nvshmem")
+
+
+def is_library(kernel: str) -> bool:
+    """A kernel of a communication library, by its name."""
+    return any(mark in kernel for mark in LIBRARY_MARKS)
+
+
+def clean(text: str, most: int) -> str:
+    """Text that fits into a message: cut, and without halves of surrogate pairs, which a file name or an exception may hold."""
+    return text[:most].encode(errors="replace").decode()

@@ -1,0 +1,64 @@
+"""What one side is started with: read by its warden, and in a way the first command, which every rank answers by `Ready`."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pkb.types.protocol.codec import AtMost, Between
+from pkb.types.protocol.commands import Command, PathText, Seconds
+from pkb.types.protocol.limits import MAX_RANKS
+from pkb.types.protocol.replies import Ready
+from pkb.types.protocol.trees import Name
+
+Role = Literal["oracle", "candidate"]
+Paths = Annotated[tuple[PathText, ...], AtMost(1000)]
+Descriptor = Annotated[int, Between(0, 1 << 20)]
+Descriptors = Annotated[tuple[Descriptor, ...], AtMost(MAX_RANKS)]
+Bytes = Annotated[int, Between(0, 1 << 62)]
+
+
+@dataclass(frozen=True)
+class OracleOptions:
+    role: ClassVar[Role] = "oracle"
+
+    secret: Annotated[str, AtMost(64)]
+    """In hexadecimal: what arguments are drawn from."""
+    problems_folder: PathText | None = None
+    collective_timeout_s: Seconds = 600.0
+
+
+@dataclass(frozen=True)
+class CandidateOptions:
+    role: ClassVar[Role] = "candidate"
+
+    readable: Paths
+    writable: Paths
+    max_file_bytes: Bytes
+    collective_timeout_s: Seconds
+
+
+@dataclass(frozen=True)
+class SideSettings(Command[Ready]):
+    options: OracleOptions | CandidateOptions
+    world_size: Annotated[int, Between(1, MAX_RANKS)]
+    platform: Name
+    device: Name
+    device_indices: Annotated[tuple[Annotated[int, Between(0, 1000)], ...], AtMost(MAX_RANKS)]
+    backend: Name
+    folder: PathText
+    """Private to this side: rendezvous file, symmetric memory, temporary files."""
+    threads: Annotated[int, Between(1, 1000)]
+    isolate: bool
+    preload_triton: bool
+    channels: Descriptors
+    stacks: Descriptors
+    """By rank, where it writes its stack on a signal."""
+    status: Descriptor
+    exits: Descriptor
+    """Where the end of each rank is told."""
+    shm_bytes: Bytes | None
+    tmp_bytes: Bytes | None
+    max_processes: Annotated[int, Between(1, 1 << 31)] | None
+
+    @property
+    def role(self) -> Role:
+        return self.options.role
