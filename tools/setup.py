@@ -35,7 +35,8 @@ OTHER_PYTHONS = ("python3.12", "python3.13", "python3.11", "python3.14")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CPU_TORCH_MB = 195
 ONE_BY_ONE_MB = 20  # packages from this size on are installed by themselves: an interrupted download costs one of them
-PIP_WANTED = (25, 1)  # shows progress for programs too, and goes on with a broken download
+PIP_WANTED = (25, 1)  # shows progress for programs too, and goes on with a broken download; else the next is installed
+PIP = "pip==26.3"
 DISK_PER_DOWNLOAD = 2.3  # wheels unpacked, and one of them packed beside
 CUDA_ONLY = re.compile(r"(nvidia-(?!ml-py)|cuda-|triton$)")
 
@@ -207,7 +208,7 @@ def renew_pip() -> None:
     found = re.search(r"pip (\d+)\.(\d+)", done.stdout.decode())
     if not found or tuple(map(int, found.groups())) < PIP_WANTED:
         try:
-            pip_install(["--retries", "1", "--timeout", "20", "pip>={}.{}".format(*PIP_WANTED)])
+            pip_install(["--retries", "1", "--timeout", "20", PIP])
         except PipFailed as error:
             if error.final:
                 raise

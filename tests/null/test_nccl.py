@@ -1,14 +1,18 @@
 """Where the NCCL for ranks that share a GPU is looked for, and how it is brought. Real libraries and a real pip; no GPU."""
 
+import json
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from pkb.cli.main import app
 from pkb.kit.cpp import find_cxx
-from pkb.platforms import nccl
+from pkb.platforms import cuda, nccl
+from pkb.platforms.virtual import VirtualPlatform
 from pkb.types.errors import UserError
 
 
@@ -113,3 +117,50 @@ def test_the_version_of_cuda_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.undo()
     nccl.torch_cuda.cache_clear()
     assert nccl.torch_cuda() == (torch.version.cuda or "")
+
+
+# -- pkb doctor -------------------------------------------------------------------------------------------------------
+
+
+def pretend_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = cuda.Gpu("NVIDIA H200", 1 << 37, "580", False)
+    for module in ("cuda", "virtual", "node"):
+        monkeypatch.setattr(f"pkb.platforms.{module}.gpus", lambda: (one,))
+    monkeypatch.setattr(cuda, "torch_cuda", lambda: "13.0")
+    monkeypatch.setattr("shutil.which", lambda name, *rest, **more: f"/usr/bin/{name}")
+
+
+def nccl_fact(*options: str) -> tuple[dict[str, object], str]:
+    result = CliRunner().invoke(app, ["doctor", "--json", *options])
+    facts = {fact["name"]: fact for fact in json.loads(result.stdout)["facts"]}
+    return facts["NCCL"], result.stderr
+
+
+def test_doctor_gets_what_virtual_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel_with(library(tmp_path / "made.so", 23203), tmp_path / "wheels")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    pretend_gpu(monkeypatch)
+    assert "pkb doctor --fix" in VirtualPlatform().facts().why_not
+    before, _ = nccl_fact()
+    assert not before["ok"]
+    after, said = nccl_fact("--fix")
+    assert after["ok"]
+    assert str(after["found"]).startswith("2.32.3 for virtual")
+    assert "torch keeps its own" in said
+    assert VirtualPlatform().facts().available
+    _, said = nccl_fact("--fix")
+    assert "nothing to get" in said
+
+
+def test_doctor_without_a_gpu_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "gpus", lambda: ())
+    fact, said = nccl_fact("--fix")
+    assert not fact["ok"]
+    assert "nothing to get for GPUs: no NVIDIA GPU" in said
+
+
+def test_a_cpu_build_of_torch_cannot_use_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpu(monkeypatch)
+    monkeypatch.setattr(cuda, "torch_cuda", lambda: "")
+    assert "CPU build" in VirtualPlatform().facts().why_not
