@@ -35,7 +35,7 @@ def on_cpu(rank: int, size: int) -> None:
     real = torch.device
     before = torch.zeros(2)
     pretend_cuda_build()
-    aliases.install("cpu", rank=3, source=USES_CUDA)
+    aliases.install("cpu", shares_device=True, rank=3, source=USES_CUDA)
     host = real("cpu")
 
     for device in ("cuda", "cuda:3", 3, torch.device("cuda:3"), torch.device("cuda", 3), real("cuda:1"), "cpu"):
@@ -82,7 +82,7 @@ def passes_for_the_class(rank: int, size: int) -> bytes:
     from pkb.rank.emulate import aliases
 
     real = torch.device
-    aliases.install("cpu", rank=0, source=USES_CUDA)
+    aliases.install("cpu", shares_device=True, rank=0, source=USES_CUDA)
     assert torch.device is not real
     assert isinstance(torch.zeros(1).device, torch.device)
     assert isinstance(torch.device("cuda"), real)
@@ -111,7 +111,7 @@ def passes_for_the_class(rank: int, size: int) -> bytes:
 def streams_and_events(rank: int, size: int) -> None:
     from pkb.rank.emulate import aliases
 
-    aliases.install("cpu", rank=2, source=USES_NOTHING)
+    aliases.install("cpu", shares_device=True, rank=2, source=USES_NOTHING)
     assert torch.cuda.current_device() == 2
     with torch.cuda.device("cuda:5"):
         assert torch.cuda.current_device() == 5
@@ -143,11 +143,11 @@ def nothing_without_need(rank: int, size: int) -> list[Any]:
 
     real, real_event = torch.device, torch.cuda.Event
     seen: list[Any] = []
-    aliases.install("node", rank=1, source=USES_CUDA)
+    aliases.install("cuda", shares_device=False, rank=1, source=USES_CUDA)
     seen.append((torch.device is real, torch.cuda.Event is real_event, len(_get_current_function_mode_stack())))
-    aliases.install("cpu", rank=1, source=USES_NOTHING)
+    aliases.install("cpu", shares_device=True, rank=1, source=USES_NOTHING)
     seen.append((torch.device is real, torch.cuda.Event is real_event, len(_get_current_function_mode_stack())))
-    aliases.install("cpu", rank=1, source=USES_CUDA)
+    aliases.install("cpu", shares_device=True, rank=1, source=USES_CUDA)
     seen.append((torch.device is real, torch.cuda.Event is real_event, len(_get_current_function_mode_stack())))
     return seen
 
@@ -174,7 +174,7 @@ def on_one_gpu(rank: int, size: int) -> tuple[list[str], list[Any]]:
     torch.cuda.set_device = set_to.append  # type: ignore[assignment]
     recorder = Recorder()
     recorder.__enter__()
-    aliases.install("virtual", rank=3, source=USES_CUDA)
+    aliases.install("cuda", shares_device=True, rank=3, source=USES_CUDA)
     assert torch.device("cuda:3") == torch.device("cuda", 0) == torch.device("cuda", 2)
     assert torch.device("cuda").index is None
     assert torch.device("cpu").type == "cpu"

@@ -1,6 +1,8 @@
 """The pieces: inspect's own way in, the judge's process and its lock, the choice of the best kernel, the pages of the kit."""
 
 import json
+import os
+import signal
 import threading
 import time
 import tomllib
@@ -13,27 +15,29 @@ from inspect_ai import eval as inspect_eval
 from typer.testing import CliRunner
 
 from pkb.cli.main import app
-from pkb.cluster.judge_client import JudgeServer
 from pkb.generate.attempt import Attempt, Judged, as_file
 from pkb.generate.journal import NoJournal
-from pkb.generate.judging import Judge, JudgeFailed, Request
+from pkb.generate.judging import Judge, JudgeFailed
 from pkb.generate.models import Reply
 from pkb.generate.prices import Price
 from pkb.generate.registry import oneshot
 from pkb.generate.settings import Settings
 from pkb.generate.tools import KIT_PAGES, kit_page
 from pkb.generate.work import Work, items_of
+from pkb.judge.service.messages import JudgeOrder
 from pkb.platforms.device_lock import hold
 from pkb.store import Reader
-from pkb.store.secret_check import without_secrets
+from pkb.types.case import Case
+from pkb.types.document import VerdictDocument
 from pkb.types.errors import UserError
+from pkb.types.processes import without_secrets
 
 ROOT = Path(__file__).parents[2]
 # Judged by its text alone: no ranks are started, so these tests are quick.
 REJECTED = "import pkb.judge.session\n\n\ndef solution(tensor):\n    return tensor\n"
-REQUEST = Request(
-    code=REJECTED, filename="01_allreduce_triton.py", problem="01_allreduce", platform="cpu", ranks=2, size="tiny",
-    dtype="bf16", plan="quick",
+ORDER = JudgeOrder(
+    id="1", kind="evaluate", source=REJECTED.encode(), filename="01_allreduce_triton.py", alone=True,
+    case=Case("01_allreduce", "cpu", 2, "tiny", "bf16", "quick"),
 )  # fmt: skip
 
 
@@ -69,34 +73,33 @@ def test_one_evaluation_at_a_time_on_a_device_and_no_key_below(monkeypatch: pyte
     got: list[Any] = []
     monkeypatch.setenv("PKB_LOCK_DIR", str(tmp_path / "locks"))
     with hold(["cpu"], wait_s=5):
-        waiting = threading.Thread(target=lambda: got.append(judge.evaluate(REQUEST)))
+        waiting = threading.Thread(target=lambda: got.append(judge.evaluate(ORDER)))
         waiting.start()
         deadline = time.monotonic() + 60
         while not any("waiting for cpu" in line for line in said):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        assert judge._process is not None
-        below = Path(f"/proc/{judge._process.pid}/environ").read_bytes()
+        below = Path(f"/proc/{judge.client.pid}/environ").read_bytes()
         assert b"PATH=" in below
         assert b"not-for-candidates" not in below
         assert got == []
     waiting.join(60)
-    assert got[0]["verdict"] == "rejected"
+    assert got[0].verdict == "rejected"
     judge.close()
     with pytest.raises(JudgeFailed):
-        judge.evaluate(REQUEST)
+        judge.evaluate(ORDER)
 
 
 def test_a_judge_that_is_killed_is_no_verdict_and_the_next_one_starts() -> None:
     def kill_at_inspection(what: str) -> None:
-        if what == "inspect" and judge._process:
-            judge._process.kill()
+        if what == "inspect" and judge.client.pid:
+            os.kill(judge.client.pid, signal.SIGKILL)
 
     judge = Judge(kill_at_inspection)
-    with pytest.raises(JudgeFailed, match="gone"):
-        judge.evaluate(REQUEST)
+    with pytest.raises(JudgeFailed, match="ended"):
+        judge.evaluate(ORDER)
     judge._progress = lambda what: None
-    assert judge.evaluate(REQUEST)["verdict"] == "rejected"
+    assert judge.evaluate(ORDER).verdict == "rejected"
     judge.close()
 
 
@@ -105,24 +108,12 @@ def test_names_that_look_like_secrets_stay_out() -> None:
     assert kept == {"PATH": "x", "KEYS": "y"}
 
 
-def test_the_judge_of_a_sweep_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOMEBODYS_API_KEY", "sk-not-for-candidates-0123456789")
-    server = JudgeServer(lambda event: None)
-    try:
-        names = Path(f"/proc/{server._running().pid}/environ").read_bytes()
-    finally:
-        server.close()
-    assert b"PATH=" in names
-    assert b"sk-not-for-candidates" not in names
-
-
 def judged(
     step: int, verdict: str = "correct", *, low: float = 0, decision: str = "same", moved: str = "custom"
 ) -> Judged:
-    timing = {"decision": decision, "speedup_low": low} if low else None
-    return Judged(
-        step, "", {"verdict": verdict, "timing": timing, "communication": moved, "stage_seconds": {"build": 2.0}}
-    )
+    timing = {"decision": decision, "speedup": low, "speedup_low": low, "speedup_high": low} if low else None
+    fields = {"verdict": verdict, "timing": timing, "communication": moved, "stage_seconds": {"build": 2.0}}
+    return Judged(step, "", VerdictDocument(fields))
 
 
 @pytest.mark.parametrize(

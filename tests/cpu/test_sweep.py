@@ -16,12 +16,14 @@ from leftovers import until
 from sweeping import CHEAP, LIKE, PROBLEMS, REAL, Silent, pkb, running_below_us, store_run, verdicts, write_candidates
 
 from pkb.cluster.local import LocalHands, shares_of_cores
-from pkb.cluster.orders import AskOrder, Event, JudgeOrder, Order
+from pkb.cluster.orders import AskEvent, AskOrder, Order, WrittenAnswer
 from pkb.cluster.planning import plan_candidates, plan_models
 from pkb.cluster.settings import Settings
 from pkb.cluster.sweep import TRIES, Sweep, needs_build
 from pkb.cluster.tally import tally
+from pkb.judge.service.messages import JudgeEvent, JudgeOrder
 from pkb.store import Run, Store
+from pkb.types.document import VerdictDocument
 from pkb.types.errors import UserError
 
 
@@ -95,7 +97,7 @@ def test_a_judge_that_is_killed_costs_a_try(tmp_path: Path, store: Store, before
         me = psutil.Process()
 
         def evaluators() -> list[psutil.Process]:
-            servers = [c for c in me.children() if "pkb.cluster.judge_server" in " ".join(c.cmdline())]
+            servers = [c for c in me.children() if "pkb.judge.service.server" in " ".join(c.cmdline())]
             return [child for server in servers for child in server.children()]
 
         if until(lambda: bool(evaluators()), within_s=30):
@@ -167,21 +169,26 @@ def test_interrupt_leaves_a_run_that_can_be_resumed(tmp_path: Path, before: set[
 class Scripted:
     """Answers every order with the next thing of its script."""
 
-    script: list[tuple[str, str | dict[str, Any]]]
+    script: list[tuple[str, str | VerdictDocument | WrittenAnswer]]
     seats: int = 1
     builders: int = 1
     askers: int = 2
     orders: list[Order] = field(default_factory=list)
-    answers: list[Event] = field(default_factory=list)
+    answers: list[JudgeEvent] = field(default_factory=list)
     closed: bool = False
 
     def start(self, order: Order) -> None:
         self.orders.append(order)
         what, said = self.script.pop(0)
-        document = said if isinstance(said, dict) else {}
-        self.answers.append(Event(order.id, what, said if isinstance(said, str) else "", document))  # type: ignore[arg-type]
+        if isinstance(said, WrittenAnswer):
+            event: JudgeEvent = AskEvent(order.id, what, answer=said)  # type: ignore[arg-type]
+        elif isinstance(said, VerdictDocument):
+            event = JudgeEvent(order.id, what, document=said)  # type: ignore[arg-type]
+        else:
+            event = JudgeEvent(order.id, what, said)  # type: ignore[arg-type]
+        self.answers.append(event)
 
-    def events(self, timeout_s: float) -> list[Event]:
+    def events(self, timeout_s: float) -> list[JudgeEvent]:
         answers, self.answers = self.answers, []
         return answers
 
@@ -189,17 +196,18 @@ class Scripted:
         self.closed = True
 
 
-def said(verdict: str, **changes: Any) -> dict[str, Any]:
-    return {
+def said(verdict: str, **changes: Any) -> VerdictDocument:
+    return VerdictDocument({
         "schema": 1, "verdict": verdict, "stage": "correctness", "detail": "so it is", "problem": {"id": 1},
         "candidate": {"file": "x.py"}, "platform": "cpu", "hardware": "none", "ranks": 2, "size": "tiny", "dtype": "bf16",
         "plan": "quick",
-    } | changes  # fmt: skip
+    } | changes)  # fmt: skip
 
 
 @pytest.mark.parametrize("how", ["lost", "late", "broken", "harness"])
 def test_tries_are_bounded(tmp_path: Path, store: Store, how: str) -> None:
     write_candidates(tmp_path / "c", cheap=1)
+    bad: tuple[str, str | VerdictDocument | WrittenAnswer]
     bad = ("done", said("harness_error")) if how == "harness" else (how, "it is gone")
     one_short = store_run(store, tmp_path / "c")
     watcher = sweep(store, one_short, Scripted([bad] * (TRIES[how] - 1) + [("done", said("wrong"))]))
@@ -228,18 +236,10 @@ def test_builds_come_before_evaluations_and_only_where_there_is_something_to_bui
     script: list[tuple[str, Any]] = [("lost", "no matter"), ("done", said("wrong")), ("done", said("wrong"))]
     hands = Scripted(script)
     sweep(store, run, hands)
-    kinds = [order.kind for order in hands.orders if order.problem == "01_allreduce"]
+    kinds = [order.kind for order in hands.orders if order.case.problem == "01_allreduce"]
     assert sorted(kinds) == ["build", "evaluate", "evaluate"]
     of_cpp = [order.kind for order in hands.orders if isinstance(order, JudgeOrder) and b"build_cpp" in order.source]
     assert of_cpp == ["build", "evaluate"]
-
-
-def test_an_order_survives_the_wire() -> None:
-    order = JudgeOrder(
-        id="1", kind="evaluate", source=b"\xff\x00\n'", filename="x.py", problem="01_allreduce", platform="cpu", ranks=2,
-        size="tiny", dtype="bf16", plan="quick", cores=(0, 1),
-    )  # fmt: skip
-    assert JudgeOrder.of(json.loads(json.dumps(order.to_dict()))) == order
 
 
 def test_cores_are_shared_out() -> None:
@@ -299,7 +299,7 @@ def test_models_are_asked_once_for_each_sample(store: Store) -> None:
 def test_an_answer_that_was_paid_for_is_not_asked_for_again(store: Store) -> None:
     plan = plan_models(["m"], problems=["01_allreduce"], samples=1, backend="triton", like=LIKE)
     run = store.create_run("sweep", tasks=plan.tasks)
-    answer = Said(CHEAP["load_error"]).__dict__ | {"transcript": []}
+    answer = WrittenAnswer(CHEAP["load_error"], "", "stop", 10, 20, 0.25, 0.1, [])
     first = Scripted([("done", answer), ("refused", "the platform is not there")])
     sweep(store, run, first)
     assert [order.kind for order in first.orders] == ["ask", "evaluate"]

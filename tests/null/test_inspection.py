@@ -9,7 +9,7 @@ import pytest
 from pkb.candidates import rules
 from pkb.candidates.backend import backend, needs
 from pkb.candidates.names import strip_comments
-from pkb.candidates.paths import static_paths
+from pkb.candidates.paths import cuda, static_paths
 from pkb.candidates.rules import inspect_source, rule_modules, run_rules
 from pkb.candidates.source import MAX_BYTES, Source, has_solution, parse, read
 from pkb.types.errors import UserError
@@ -432,8 +432,9 @@ def test_an_honest_upstream_candidate_is_clean() -> None:
     '''
     seen = inspect_source(source(text))
     assert seen.findings == ()
-    assert (seen.backend, seen.needs, seen.uses_multicast) == ("cuda", frozenset({"cuda"}), False)
-    assert {use.path for use in seen.paths} == {"sm_load_store"}
+    assert (seen.backend, seen.needs) == ("cuda", frozenset({"cuda"}))
+    expected = {"sm_load_store"} if cuda.available() else {"sm_load_store", "unknown"}
+    assert {use.path for use in seen.paths} == expected
 
 
 # --- backend --------------------------------------------------------------------------------------------------------
@@ -478,6 +479,7 @@ def test_backend_and_needs(text: str, kind: str, needed: set[str]) -> None:
 
 # --- paths ----------------------------------------------------------------------------------------------------------
 
+WITHOUT_PARSER = "tree-sitter is not installed: pip install 'pkb[analysis]'"
 HANDLE = "peer = handle.get_buffer(1, (4,), dtype)\n"
 DIST = "import torch\nimport torch.distributed as dist\n"
 
@@ -535,9 +537,13 @@ def kernel(line: str) -> str:
     ],
 )
 def test_paths(text: str, paths: set[str]) -> None:
-    assert {use.path for use in static_paths(source(text))} == paths
+    seen = {use.path for use in static_paths(source(text))}
+    if "unknown" in seen and not cuda.available():
+        pytest.skip(WITHOUT_PARSER)
+    assert seen == paths
 
 
+@pytest.mark.skipif(not cuda.available(), reason=WITHOUT_PARSER)
 def test_a_path_carries_its_evidence() -> None:
     store = kernel('asm("multimem.st.f32 [%0], %1;");  // store')
     text = f"import torch.distributed as dist\n{store}dist.barrier()\n"
@@ -545,7 +551,6 @@ def test_a_path_carries_its_evidence() -> None:
     assert [(use.path, use.line) for use in uses] == [("nvls", 4), ("library", 7)]
     assert uses[0].text == 'asm("multimem.st.f32 [%0], %1;");'
     assert uses[1].text == "dist.barrier()"
-    assert inspect_source(source(text)).uses_multicast
 
 
 def test_comments_are_blanked_in_place() -> None:

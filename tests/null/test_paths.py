@@ -1,4 +1,4 @@
-"""Which ways a candidate's text uses, on a set of files labelled by hand, with both readers of CUDA; and SASS."""
+"""Which ways a candidate's text uses, on a set of files labelled by hand; and SASS."""
 
 import random
 import re
@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from pkb.candidates.machine_code import binary_paths, sass_paths
 from pkb.candidates.names import is_code
-from pkb.candidates.paths import Reader, binary_paths, kernel_paths, sass_paths, static_paths, tokens
-from pkb.candidates.paths import parser as tree_sitter_reader
+from pkb.candidates.paths import cuda, kernel_paths, static_paths
 from pkb.candidates.paths.known import KIT_NAMES
-from pkb.candidates.paths.text import clean
-from pkb.candidates.source import parse, read
+from pkb.candidates.rules import inspect_source
+from pkb.candidates.source import Source, parse, read
 
 SNIPPETS = sorted((Path(__file__).parent / "path_snippets").glob("*.py"))
-READERS: list[Reader] = ["parser", "tokens"]
 CATEGORIES = {"copy_engine", "sm_load_store", "tma", "nvls", "library", "none"}
 
 
@@ -30,27 +29,35 @@ def marked(path: Path) -> set[tuple[str, int]]:
     return {(use, number) for number, line in lines if "<- " in line for use in line.rpartition("<- ")[2].split()}
 
 
-def cases() -> list[object]:
+def holds_code(path: Path) -> bool:
+    return any(is_code(literal.text) for literal in read(path).names.literals)
+
+
+def cases(paths: list[Path]) -> list[object]:
+    """A known gap fails, and must go on to fail: one that closes is to be labelled so."""
+    without = pytest.mark.skipif(
+        not cuda.available(), reason="tree-sitter is not installed: pip install 'pkb[analysis]'"
+    )
     found: list[object] = []
-    for path in SNIPPETS:
-        reason = header(path, "xfail")
-        for reader in READERS:
-            marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
-            found.append(pytest.param(path, reader, id=f"{path.stem}-{reader}", marks=marks))
+    for path in paths:
+        gap = header(path, "known gap")
+        marks = [pytest.mark.xfail(reason=gap, strict=True)] if gap else []
+        found.append(pytest.param(path, id=path.stem, marks=[*marks, *([without] if holds_code(path) else [])]))
     return found
 
 
-@pytest.fixture(autouse=True)
-def _parser_is_there(request: pytest.FixtureRequest) -> None:
-    chosen = getattr(getattr(request.node, "callspec", None), "params", {}).get("reader")
-    if chosen == "parser" and not tree_sitter_reader.available():
-        pytest.skip("tree-sitter is not installed: pip install 'pkb[analysis]'")
+needs_parser = pytest.mark.skipif(
+    not cuda.available(), reason="tree-sitter is not installed: pip install 'pkb[analysis]'"
+)
 
 
-@pytest.mark.parametrize(("path", "reader"), cases())
-def test_a_labelled_file_is_read_as_it_is_labelled(path: Path, reader: Reader) -> None:
-    source = read(path)
-    uses = static_paths(source, reader=reader)
+def source_of(text: str) -> Source:
+    return parse(text.encode(), path=Path("c.py"))
+
+
+@pytest.mark.parametrize("path", cases(SNIPPETS))
+def test_a_labelled_file_is_read_as_it_is_labelled(path: Path) -> None:
+    uses = static_paths(read(path))
     expected = header(path, "expect")
     assert expected is not None
     assert {use.path for use in uses} == set(expected.split())
@@ -59,12 +66,11 @@ def test_a_labelled_file_is_read_as_it_is_labelled(path: Path, reader: Reader) -
     assert all(use.text for use in uses)
 
 
-@pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("path", [path for path in SNIPPETS if header(path, "kernels")], ids=lambda path: path.stem)
-def test_kernels_are_told_apart(path: Path, reader: Reader) -> None:
+@pytest.mark.parametrize("path", cases([path for path in SNIPPETS if header(path, "kernels")]))
+def test_kernels_are_told_apart(path: Path) -> None:
     labels = dict(label.split("=") for label in (header(path, "kernels") or "").split())
     expected = {name: set() if ways == "-" else set(ways.split(",")) for name, ways in labels.items()}
-    assert {name: set(ways) for name, ways in kernel_paths(read(path), reader=reader).items()} == expected
+    assert {name: set(ways) for name, ways in kernel_paths(read(path)).items()} == expected
 
 
 def test_the_labelled_set_covers_every_way_and_says_why_where_it_cannot_be_read() -> None:
@@ -74,23 +80,7 @@ def test_the_labelled_set_covers_every_way_and_says_why_where_it_cannot_be_read(
     for category in CATEGORIES:
         assert sum(category in label for label in labels) >= 4, category
     assert sum(len(label) > 1 for label in labels) >= 8
-    assert sum(header(path, "xfail") is not None for path in SNIPPETS) <= len(SNIPPETS) // 10
-
-
-# --- the two readers ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("reader", ["parser"])
-def test_the_parser_itself_reads_the_set_and_the_token_reader_finds_the_same_functions(reader: Reader) -> None:
-    """Else a parser that never answers would pass: the token reader answers for it."""
-    texts = [literal.text for path in SNIPPETS for literal in read(path).names.literals if "__global__" in literal.text]
-    codes = [clean(text) for text in texts if is_code(text)]
-    readings = tree_sitter_reader.read_all(tuple(code.text for code in codes))
-    assert readings is not None
-    by_parser = [function.name for reading in readings for function in reading.functions]
-    by_tokens = [function.name for code in codes for function in tokens.read(code.text, code.masked)]
-    assert len(codes) > 30
-    assert sorted(by_parser) == sorted(by_tokens)
+    assert sum(header(path, "known gap") is not None for path in SNIPPETS) <= len(SNIPPETS) // 10
 
 
 def test_the_kit_s_header_defines_what_the_tables_say() -> None:
@@ -99,8 +89,7 @@ def test_the_kit_s_header_defines_what_the_tables_say() -> None:
     assert [name for name in KIT_NAMES if not re.search(rf"\b{name}\b", text)] == []
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_text_that_is_no_code_raises_nothing(reader: Reader) -> None:
+def test_text_that_is_no_code_raises_nothing() -> None:
     pieces = [
         "{",
         "}",
@@ -135,8 +124,7 @@ def test_text_that_is_no_code_raises_nothing(reader: Reader) -> None:
     ]
     draw = random.Random(5)
     code = ["".join(draw.choice(pieces) for _ in range(120)) for _ in range(40)]
-    text = "".join(f"S{index} = {text!r}\n" for index, text in enumerate(code))
-    assert static_paths(parse(text.encode(), path=Path("c.py")), reader=reader)
+    assert static_paths(source_of("".join(f"S{index} = {text!r}\n" for index, text in enumerate(code))))
 
 
 SIZE = 512 << 10
@@ -148,7 +136,6 @@ def filled(unit: str) -> str:
 
 
 @pytest.mark.timeout(90)  # each takes a few seconds; one quadratic step takes hours
-@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(
     "text",
     [
@@ -162,18 +149,46 @@ def filled(unit: str) -> str:
     ],
     ids=["accesses", "assignments", "templates", "assembler", "dead", "containers", "nested calls"],
 )
-def test_a_large_hostile_text_is_read_in_seconds(text: str, reader: Reader) -> None:
-    assert static_paths(parse(text.encode(), path=Path("c.py")), reader=reader)
+def test_a_large_hostile_text_is_read_in_seconds(text: str) -> None:
+    assert static_paths(source_of(text))
 
 
+HOSTILE = "S = r'''__global__ void k(float** t) { t[1][0] = 0; " + "a<a>::" * 12_000 + "f(); }'''\n"
+"""Cubic in tree-sitter's parser: it would take minutes."""
+
+
+@needs_parser
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("reader", ["parser"])
-def test_a_short_text_on_which_the_grammar_needs_minutes_is_given_up(reader: Reader) -> None:
-    """`a<a>::` repeated: cubic in tree-sitter's parser. The child is ended, and the token reader answers."""
-    text = "S = r'''__global__ void k(float** t) { t[1][0] = 0; " + "a<a>::" * 12_000 + "f(); }'''\n"
-    assert {use.path for use in static_paths(parse(text.encode(), path=Path("c.py")), reader=reader)} == {
-        "sm_load_store"
-    }
+def test_a_short_text_on_which_the_grammar_needs_minutes_is_given_up() -> None:
+    (use,) = static_paths(source_of(HOSTILE))
+    assert use.path == "unknown"
+    assert use.text == "code that was not read: reading it takes more than 5 s"
+
+
+@needs_parser
+def test_kernels_that_the_grammar_makes_nothing_of_are_unknown() -> None:
+    (use,) = static_paths(source_of("S = '__global__ ( ; { ] }'\n"))
+    assert (use.path, use.text) == ("unknown", "code that was not read: the grammar does not understand it")
+
+
+# --- without the parser ---------------------------------------------------------------------------------------------
+
+
+def test_without_tree_sitter_cuda_is_unknown_and_all_that_a_verdict_rests_on_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_it = {path: inspect_source(read(path)) for path in SNIPPETS}
+    monkeypatch.setattr(cuda, "available", lambda: False)
+    cuda.ask.cache_clear()
+    for path, before in with_it.items():
+        after = inspect_source(read(path))
+        assert (after.findings, after.backend, after.needs) == (before.findings, before.backend, before.needs)
+        if holds_code(path) and (path.stem.startswith("cuda") and path.stem != "cuda_unused_source"):
+            assert "unknown" in {use.path for use in after.paths}
+            assert kernel_paths(read(path)) == {}
+        elif not holds_code(path):
+            assert after.paths == before.paths
+    cuda.ask.cache_clear()
 
 
 # --- binaries -------------------------------------------------------------------------------------------------------
@@ -252,7 +267,7 @@ def test_a_binary_that_cannot_be_read_is_a_sentence(tmp_path: Path, monkeypatch:
     answer = binary_paths(broken)
     assert answer.uses is None
     assert answer.problem
-    monkeypatch.setattr("pkb.candidates.paths.binary._folders", list)
+    monkeypatch.setattr("pkb.candidates.machine_code._folders", list)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert binary_paths(broken).problem.startswith("neither cuobjdump nor nvdisasm was found")
     assert binary_paths(tmp_path / "absent").problem.endswith("is no file")

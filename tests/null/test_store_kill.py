@@ -15,6 +15,7 @@ from typing import Any
 
 from pkb.store import CandidateFile, Reader, Store, TaskSpec, Worker
 from pkb.store.check import check
+from pkb.types.document import VerdictDocument
 
 KILLS = 25
 NOISE = 30_000
@@ -25,14 +26,15 @@ def spec(number: int, collection: str = "mine") -> TaskSpec:
     return TaskSpec(collection=collection, problem="13_gemm_allreduce", backend="cuda", sample=number)
 
 
-def document(number: int, *, bytes_of_noise: int = 0) -> dict[str, Any]:
+def document(number: int, *, bytes_of_noise: int = 0) -> VerdictDocument:
     """A verdict whose content follows from its number, so that a reader can tell whether it is the right one, whole."""
     noise = random.Random(number).randbytes(bytes_of_noise).hex()
-    return {
+    fields = {
         "schema": 1, "verdict": "wrong", "stage": "correctness", "detail": f"number {number}", "problem": {"id": 13},
         "candidate": {"file": "x.py"}, "platform": "cpu", "hardware": "none", "ranks": 4, "size": "tiny", "dtype": "bf16",
         "plan": "quick", "output_tail": noise,
     }  # fmt: skip
+    return VerdictDocument(fields)
 
 
 def source(number: int) -> CandidateFile:
@@ -113,7 +115,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         assert len(acknowledged) > KILLS
         for key in acknowledged:
             number = reader.task(run.id, key).sample
-            assert reader.document(rows[key].document_sha) == document(number, bytes_of_noise=NOISE)
+            assert reader.document(rows[key].document_sha) == document(number, bytes_of_noise=NOISE).fields
             sha = rows[key].candidate_sha
             assert sha is not None
             assert reader.objects.get(sha) == source(number).source

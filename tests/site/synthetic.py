@@ -11,6 +11,7 @@ from typing import Any
 
 from pkb.problems.registry import default_registry
 from pkb.store import CandidateFile, Store, TaskSpec
+from pkb.types.document import VerdictDocument
 from pkb.types.profile import KernelUse, ObservedPath, Profile, RankProfile, Role, SideProfile
 from pkb.types.verdict import (
     Communication,
@@ -242,7 +243,7 @@ def write_rich(root: Path) -> list[str]:
             document = made.to_dict()
             if verdict is Verdict.CORRECT:
                 document["profile"] = _plain(profile(4))
-            store.record_evaluation(files.id, task.key, document, candidate=candidate(task, 1))
+            store.record_evaluation(files.id, task.key, VerdictDocument(document), candidate=candidate(task, 1))
         store.set_run_state(files.id, "complete")
 
         nasty = TaskSpec(collection=HOSTILE, problem=problems[0], backend="cuda", platform="virtual", ranks=2)
@@ -254,7 +255,7 @@ def write_rich(root: Path) -> list[str]:
         file = CandidateFile(
             source=f"x = 1\n# {HOSTILE}\ns = '''{HOSTILE}'''\n".encode(), filename=HOSTILE, origin=HOSTILE
         )
-        store.record_evaluation(hostile.id, nasty.key, told, candidate=file)
+        store.record_evaluation(hostile.id, nasty.key, VerdictDocument(told), candidate=file)
         store.set_run_state(hostile.id, "complete")
         return [shots.id, agent.id, files.id, hostile.id]
 

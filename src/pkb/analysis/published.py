@@ -97,11 +97,6 @@ class Published:
     """What each published figure means, in words."""
     notes: tuple[Note, ...]
 
-    def category_sum(self, model: str) -> Solved:
-        """What the rows of the table add up to, which is not always the published total."""
-        rows = [category.results[model] for category in self.categories]
-        return Solved(*(sum(column) for column in zip(*rows, strict=True)))
-
 
 @cache
 def published() -> Published:

@@ -5,7 +5,8 @@ import ast
 from collections.abc import Iterator
 from typing import Literal
 
-from pkb.candidates.names import fold, under
+from pkb.candidates.constants import fold
+from pkb.candidates.names import under
 from pkb.candidates.source import Source
 
 Backend = Literal["cuda", "triton", "cpp", "torch"]
@@ -32,8 +33,7 @@ def needs(source: Source) -> frozenset[str]:
     """Capabilities without which it cannot run, among `cuda`, `triton` and `cpp`.
 
     A candidate that asks whether there is a GPU has another way, so its CUDA (and the C++ that may be the other way)
-    is not a need. Multicast is never listed: whether there is a fallback cannot be told from text; `uses_multicast`
-    says that it occurs.
+    is not a need. Multicast is never listed: whether there is a fallback cannot be told from text.
     """
     found: set[str] = set()
     guarded = _asks_for_gpu(source)

@@ -1,7 +1,8 @@
 """What a candidate's constants are worth, found by reading its syntax tree: nothing of the candidate is run.
 
 Sources for compilers are usually string constants, sometimes put together by `+`, f-strings, `.replace` or `.format`.
-That much is evaluated here; whatever else comes is `Dynamic`, with the reason.
+`fold` gives the text of one expression, with `{}` where a part is unknown; `Constants` also follows names that are bound once,
+and says `Dynamic`, with the reason, for what only a run would tell.
 """
 
 import ast
@@ -10,73 +11,58 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pkb.candidates.scopes import PythonScope
+
+UNKNOWN = "{}"
+"""Stands in folded text for what only a run would tell."""
 _LIMIT = 4 << 20
 """Bytes and items an intermediate value may have: "x" * 10**12 must not take the machine down."""
 _STRING_METHODS = frozenset({"strip", "lstrip", "rstrip", "replace", "format", "join", "removeprefix", "removesuffix"})
+_CONVERTERS: dict[int, Callable[[Any], Any]] = {-1: lambda value: value, 115: str, 114: repr, 97: ascii}
 
 
 class Dynamic(Exception):
     """The value is known only when the candidate runs."""
 
 
-class Scope:
-    """Names bound exactly once, to an expression: in a function, then in the module around it."""
-
-    def __init__(self, module: ast.Module) -> None:
-        self._module = _bindings(module.body)
-
-    def inside(self, function: ast.FunctionDef | ast.AsyncFunctionDef | None) -> "Names":
-        local: dict[str, ast.expr | None] = {}
-        if function is not None:
-            arguments = function.args
-            every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-            local = {argument.arg: None for argument in every if argument is not None}
-            local.update(_bindings(function.body))
-        return Names({**self._module, **local})
-
-
-def _bindings(body: list[ast.stmt]) -> dict[str, ast.expr | None]:
-    """Name -> expression; None for a name that is bound more than once or by something other than a plain
-    assignment.
-    """
-    found: dict[str, ast.expr | None] = {}
-
-    def bind(name: str, value: ast.expr | None) -> None:
-        found[name] = None if name in found else value
-
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bind(node.name, None)
-            # `global X` inside a function lets it rebind a name of the module.
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.Global):
-                    for name in inner.names:
-                        found[name] = None
-            return
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            bind(node.targets[0].id, node.value)
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            if node.value is not None:
-                bind(node.target.id, node.value)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-            bind(node.id, None)
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            found[node.target.id] = None
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            for alias in node.names:
-                bind(alias.asname or alias.name.partition(".")[0], None)
-        else:
-            for child in ast.iter_child_nodes(node):
-                visit(child)
-
-    for statement in body:
-        visit(statement)
-    return found
+def fold(node: ast.AST | None, no_strings: set[int] | None = None) -> str | None:
+    """The text of a string expression: constants, `+`, f-strings; `{}` where a part is unknown. None if it is no
+    string. A set of sums known to hold none spares a long sum from being walked again from each of its parts."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.JoinedStr):
+        return "".join(fold(part) or UNKNOWN for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        if no_strings is not None and id(node) in no_strings:
+            return None
+        left, right = fold(node.left, no_strings), fold(node.right, no_strings)
+        if left is None and right is None:
+            if no_strings is not None:
+                no_strings.add(id(node))
+            return None
+        return (UNKNOWN if left is None else left) + (UNKNOWN if right is None else right)
+    return None
 
 
-class Names:
-    """Evaluates expressions over known names."""
+class Constants:
+    """Values of expressions over names that are bound exactly once, in a function or around it."""
 
+    def __init__(self) -> None:
+        self._evaluators: dict[int, _Evaluator] = {}
+
+    def value(self, node: ast.expr, scope: PythonScope) -> Any:
+        """The value of an expression in a scope, or `Dynamic`."""
+        if id(scope) not in self._evaluators:
+            bindings = dict(scope.bindings)
+            outer = scope.outer
+            while outer is not None:
+                bindings = outer.bindings | bindings
+                outer = outer.outer
+            self._evaluators[id(scope)] = _Evaluator(bindings)
+        return self._evaluators[id(scope)].value(node)
+
+
+class _Evaluator:
     def __init__(self, bindings: dict[str, ast.expr | None]) -> None:
         self._bindings = bindings
         self._open: set[str] = set()
@@ -84,7 +70,6 @@ class Names:
         self._values: dict[str, Any] = {}
 
     def value(self, node: ast.expr) -> Any:
-        """The value of an expression, or `Dynamic`."""
         result = self._evaluate(node)
         if isinstance(result, str | bytes | list | tuple | dict) and len(result) > _LIMIT:
             raise Dynamic("a constant is too large")
@@ -99,7 +84,10 @@ class Names:
             case ast.JoinedStr(values=values):
                 return "".join(str(self.value(part)) for part in values)
             case ast.FormattedValue(value=inner, conversion=conversion, format_spec=spec):
-                return self._formatted(self.value(inner), conversion, "" if spec is None else str(self.value(spec)))
+                converted = _CONVERTERS[conversion](self.value(inner))
+                wanted = "" if spec is None else str(self.value(spec))
+                _bound_width(":" + wanted)
+                return _try(lambda: format(converted, wanted))
             case ast.List(elts=items):
                 return [self.value(item) for item in items]
             case ast.Tuple(elts=items):
@@ -107,7 +95,7 @@ class Names:
             case ast.Dict(keys=keys, values=values):
                 return {self.value(k): self.value(v) for k, v in zip(keys, values, strict=True) if k is not None}
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -self._number(operand)
+                return _try(lambda: -self.value(operand))
             case ast.BinOp(left=left, op=operator, right=right):
                 return self._binary(self.value(left), operator, self.value(right))
             case ast.Call():
@@ -129,19 +117,6 @@ class Names:
             return self._values[name]
         finally:
             self._open.discard(name)
-
-    def _number(self, node: ast.expr) -> Any:
-        value = self.value(node)
-        if not isinstance(value, int | float):
-            raise Dynamic(f"`{_short(node)}` is no number")
-        return value
-
-    def _formatted(self, value: Any, conversion: int, spec: str) -> str:
-        if conversion != -1:
-            converters: dict[int, Callable[[Any], str]] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
-            value = converters[conversion](value)
-        _bound_width(":" + spec)
-        return _try(lambda: format(value, spec))
 
     def _binary(self, left: Any, operator: ast.operator, right: Any) -> Any:
         numbers = isinstance(left, int | float) and isinstance(right, int | float)

@@ -12,12 +12,11 @@ import builtins
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-UNKNOWN = "{}"
-"""Stands in folded text for what only a run would tell."""
+from pkb.candidates.constants import UNKNOWN, fold
 
 _C_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _BUILTINS = frozenset(dir(builtins))
@@ -38,6 +37,7 @@ class Literal:
     text: str
     line: int
     last_line: int
+    node: ast.expr = field(repr=False, compare=False)
 
     @cached_property
     def code(self) -> str:
@@ -120,7 +120,7 @@ class Names:
                 text = fold(node, no_strings)
                 if text is not None and text != UNKNOWN:
                     skipped |= {id(part) for part in ast.walk(node)}
-                    yield Literal(text, node.lineno, node.end_lineno or node.lineno)
+                    yield Literal(text, node.lineno, node.end_lineno or node.lineno, node)
 
     def _collect_imports(self) -> None:
         for node in self._nodes:
@@ -187,25 +187,6 @@ class Names:
             name = fold(first)
             return None if name is None or UNKNOWN in name else name
         return None
-
-
-def fold(node: ast.AST | None, no_strings: set[int] | None = None) -> str | None:
-    """The text of a string expression: constants, `+`, f-strings; `{}` where a part is unknown. None if it is no
-    string. A set of sums known to hold none spares a long sum from being walked again from each of its parts."""
-    if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, str) else None
-    if isinstance(node, ast.JoinedStr):
-        return "".join(fold(part) or UNKNOWN for part in node.values)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        if no_strings is not None and id(node) in no_strings:
-            return None
-        left, right = fold(node.left, no_strings), fold(node.right, no_strings)
-        if left is None and right is None:
-            if no_strings is not None:
-                no_strings.add(id(node))
-            return None
-        return (UNKNOWN if left is None else left) + (UNKNOWN if right is None else right)
-    return None
 
 
 def strip_comments(code: str) -> str:

@@ -12,8 +12,8 @@ One JSON document goes to standard output:
      "error":   null | {"name", "kind", "line", "first_error", "log"},
      "unavailable": null | "why this machine cannot build it"}
 
-`line` is the call's line in the candidate; `checked_only` says the object was compiled but not linked (a CPU build of
-torch). Exit status: 0 built or nothing to build, 1 a compile error, 2 wrong usage.
+`file` is its name in the folder of builds, `line` the call's line in the candidate; `checked_only` says the object was
+compiled but not linked (a CPU build of torch). Exit status: 0 built or nothing to build, 1 a compile error, 2 wrong usage.
 """
 
 import ast
@@ -24,11 +24,13 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pkb.candidates.constants import Dynamic, Scope
+from pkb.candidates.constants import Constants, Dynamic
+from pkb.candidates.names import Names
+from pkb.candidates.scopes import PythonScope, every_scope
 from pkb.kit.cache import Artifact
 from pkb.kit.cpp import build_library
 from pkb.kit.cuda import _plain_name, build_cubin
@@ -56,86 +58,40 @@ _NOT_CHECKABLE = re.compile(r"No such file|cannot open source file|cublas|cuspar
 
 
 @dataclass(frozen=True)
-class Call:
+class BuilderCall:
     """One call of a builder in the candidate."""
 
     node: ast.Call
     kind: str
-    function: ast.FunctionDef | ast.AsyncFunctionDef | None
+    scope: PythonScope
     guarded: bool
     """Inside a `try`: a failure there may be foreseen by the candidate."""
 
 
-@dataclass(frozen=True)
-class Built:
-    name: str
-    kind: str
-    line: int
-    seconds: float
-    cached: bool
-    file: str
-    """Its name in the folder of builds."""
-    checked_only: bool = False
-
-
-def find_calls(tree: ast.Module) -> list[Call]:
+def find_calls(tree: ast.Module) -> list[BuilderCall]:
     """Calls of builders, under whatever name the file imports them, in the order of the text."""
-    aliases = _aliases(tree)
-    calls: list[Call] = []
-
-    def visit(node: ast.AST, function: ast.FunctionDef | ast.AsyncFunctionDef | None, guarded: bool) -> None:
-        if isinstance(node, ast.Call):
-            kind = _KINDS.get(_full_name(node.func, aliases))
-            if kind:
-                calls.append(Call(node=node, kind=kind, function=function, guarded=guarded))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            function, guarded = node, False
-        for field, value in ast.iter_fields(node):
-            inside = guarded or (isinstance(node, ast.Try) and field == "body" and bool(node.handlers))
-            for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST):
-                    visit(child, function, inside)
-
-    visit(tree, None, False)
-    return calls
+    names = Names(tuple(ast.walk(tree)))
+    calls: list[BuilderCall] = []
+    for scope in every_scope(tree):
+        tries = [node for node in scope.nodes if isinstance(node, ast.Try) and node.handlers]
+        guarded = {id(part) for node in tries for statement in node.body for part in ast.walk(statement)}
+        for node in scope.nodes:
+            kind = _KINDS.get(names.dotted(node.func) or "") if isinstance(node, ast.Call) else None
+            if isinstance(node, ast.Call) and kind:
+                calls.append(BuilderCall(node, kind, scope, guarded=id(node) in guarded))
+    return sorted(calls, key=lambda call: (call.node.lineno, call.node.col_offset))
 
 
-def _aliases(tree: ast.Module) -> dict[str, str]:
-    """Local name -> full dotted name, from every import in the file. A bare `compile` is Python's own unless
-    imported.
-    """
-    names: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                top = alias.name if alias.asname else alias.name.partition(".")[0]
-                names[alias.asname or top] = top
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            for alias in node.names:
-                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    return names
-
-
-def _full_name(node: ast.expr, aliases: dict[str, str]) -> str:
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name) or node.id not in aliases:
-        return ""
-    return ".".join([aliases[node.id], *reversed(parts)])
-
-
-def _arguments(call: Call, scope: Scope) -> dict[str, Any]:
+def _arguments(call: BuilderCall, constants: Constants) -> dict[str, Any]:
     """The call's arguments by name, all constant, or `Dynamic`."""
-    names = scope.inside(call.function)
     parameters = _PARAMETERS[call.kind]
     if any(isinstance(item, ast.Starred) for item in call.node.args) or any(k.arg is None for k in call.node.keywords):
         raise Dynamic("arguments are passed with a star")
     if len(call.node.args) > len(parameters):
         raise Dynamic("too many arguments")
-    found = {parameter: names.value(node) for parameter, node in zip(parameters, call.node.args, strict=False)}
-    found.update({keyword.arg: names.value(keyword.value) for keyword in call.node.keywords if keyword.arg})
+    given = dict(zip(parameters, call.node.args, strict=False))
+    given |= {keyword.arg: keyword.value for keyword in call.node.keywords if keyword.arg}
+    found = {parameter: constants.value(node, call.scope) for parameter, node in given.items()}
     unknown = set(found) - set(parameters)
     if unknown:
         raise Dynamic(f"unknown argument {sorted(unknown)[0]!r}")
@@ -184,15 +140,16 @@ def prebuild(source: str) -> dict[str, Any]:
     report: dict[str, Any] = {"built": [], "skipped": [], "error": None, "unavailable": None}
     try:
         tree = ast.parse(source)
-        scope, calls = Scope(tree), find_calls(tree)
+        calls = find_calls(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         # Python's own error is the judge's to report when it inspects or loads the file.
         report["skipped"].append({"line": getattr(error, "lineno", None) or 0, "why": f"cannot be read: {error}"})
         return report
+    constants = Constants()
     for call in calls:
         line = call.node.lineno
         try:
-            name, build = _BUILDERS[call.kind](_arguments(call, scope))
+            name, build = _BUILDERS[call.kind](_arguments(call, constants))
         except (Dynamic, RecursionError) as why:
             report["skipped"].append({"line": line, "why": f"{why}: built when a rank asks for it"})
             continue
@@ -209,14 +166,21 @@ def prebuild(source: str) -> dict[str, Any]:
             first = {"name": name, "kind": call.kind, "line": line, "first_error": error.first_error, "log": error.log}
             report["error"] = first
             return report
-        checked_only = artifact.path.suffix == ".o"
-        seconds, file = round(artifact.seconds, 3), artifact.path.name
-        built = Built(name, call.kind, line, seconds, artifact.cached, file, checked_only=checked_only)
-        report["built"].append(asdict(built))
+        report["built"].append(
+            {
+                "name": name,
+                "kind": call.kind,
+                "line": line,
+                "seconds": round(artifact.seconds, 3),
+                "cached": artifact.cached,
+                "file": artifact.path.name,
+                "checked_only": artifact.path.suffix == ".o",
+            }
+        )
     return report
 
 
-def _doubt(call: Call, error: CompileError) -> str | None:
+def _doubt(call: BuilderCall, error: CompileError) -> str | None:
     """Why a compile error must not be held against the candidate, or None."""
     if call.guarded:
         return "does not compile, but inside a try, so the candidate may have another way"

@@ -5,8 +5,10 @@ from typing import Annotated
 import typer
 
 from pkb.cli import model_options as options
+from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
+from pkb.types.case import AUTO
 
 
 def agent(
@@ -20,7 +22,7 @@ def agent(
     budget_seconds: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Time of model and judge for each.")
     ] = None,
-    platform: options.PlatformName = "auto",
+    platform: PlatformOption = AUTO,
     ranks: options.Ranks = 4,
     size: options.Size = None,
     dtype: options.Dtype = None,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
-from pkb.platforms.registry import names
 from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
 from pkb.types.plan import PLANS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def evaluate(
     file: Annotated[Path, typer.Argument(help="The candidate: a .py file that defines solution(...).")],
     problem: Annotated[str | None, typer.Option(help="Id, name or stem. Default: as the file name begins.")] = None,
-    platform: Annotated[str, typer.Option(help=f"One of {', '.join((AUTO, *names()))}.")] = AUTO,
+    platform: PlatformOption = AUTO,
     ranks: Annotated[int, typer.Option(help="How many ranks.")] = 4,
     size: Annotated[
         str | None,

@@ -5,8 +5,10 @@ from typing import Annotated
 import typer
 
 from pkb.cli import model_options as options
+from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
+from pkb.types.case import AUTO
 
 
 def generate(
@@ -14,7 +16,7 @@ def generate(
     model: options.ModelName = None,
     backend: options.Backend = "cuda",
     samples: options.Samples = 1,
-    platform: options.PlatformName = "auto",
+    platform: PlatformOption = AUTO,
     ranks: options.Ranks = 4,
     size: options.Size = None,
     dtype: options.Dtype = None,

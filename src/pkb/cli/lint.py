@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
+from pkb.types.case import AUTO
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ def lint(
         str | None, typer.Option(help="Numbers of ranks, with commas. Default: 2,4,8; on a CPU 2,4.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="Dtypes, with commas.")] = "bf16,fp32",
-    platform: Annotated[str, typer.Option(help="auto, cpu, virtual or node.")] = "auto",
+    platform: PlatformOption = AUTO,
     json_out: Annotated[
         str | None, typer.Option("--json", metavar="OUT", help="Write all rows as JSON; - is standard output.")
     ] = None,
@@ -33,15 +35,17 @@ def lint(
     """Prove per problem, size and number of ranks that no null candidate passes."""
     from pkb.cli.output import check_json_target, show_progress, stdout_console, write_json
     from pkb.cli.problems_option import open_registry
-    from pkb.platforms.registry import pick
+    from pkb.platforms.registry import create, pick, traits
     from pkb.problems.base import DTYPES, SIZE_NAMES
 
     check_json_target(json_out)
     facts = pick(platform)
     name = facts.name
-    sizes = _words(size or ("tiny" if name == "cpu" else "tiny,paper"), option="--size", known=SIZE_NAMES)
+    sizes = _words(
+        size or ",".join(dict.fromkeys(("tiny", create(name).default_size))), option="--size", known=SIZE_NAMES
+    )
     dtypes = _words(dtype, option="--dtype", known=tuple(DTYPES))
-    counts = _words(ranks or ("2,4" if name == "cpu" else "2,4,8"), option="--ranks", known=None)
+    counts = _words(ranks or ("2,4" if traits(name).device == "cpu" else "2,4,8"), option="--ranks", known=None)
     world_sizes = [_count(word) for word in counts]
     chosen = open_registry(folder).select(ids)
     if max(world_sizes) > facts.max_ranks:

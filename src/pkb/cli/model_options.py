@@ -17,7 +17,6 @@ ModelName = Annotated[
 ]
 Backend = Annotated[str, typer.Option(help="Programming model: cuda, triton, parallelkittens, nvshmem or nccl-device.")]
 Samples = Annotated[int, typer.Option(help="How many for each problem.")]
-PlatformName = Annotated[str, typer.Option("--platform", help="Where to judge: auto, cpu, virtual or node.")]
 Ranks = Annotated[int, typer.Option(help="How many ranks.")]
 Size = Annotated[str | None, typer.Option(help="tiny, paper, real or odd. Default: paper, on cpu tiny.")]
 Dtype = Annotated[str | None, typer.Option(help="Default: bf16 where the problem has it.")]

@@ -6,13 +6,9 @@ from rich.text import Text
 
 from pkb.cli.panel import plain
 from pkb.cli.units import time_words
+from pkb.platforms.registry import traits
 from pkb.types.verdict import Roofline, Timing
 
-PLATFORM_NOTES = {
-    "cpu": "taken on cpu: ranks share one CPU; says nothing about GPUs or NVLink",
-    "virtual": "taken on virtual: ranks share one GPU; says nothing about NVLink",
-    "node": "taken on node: a GPU per rank",
-}
 DECISIONS = {
     "faster": "faster than the reference",
     "slower": "slower than the reference",
@@ -53,8 +49,8 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
     if timing.first_call_us is not None:
         calls += f"; first call {time_words(timing.first_call_us)}"
     table.add_row("calls", calls)
-    note = PLATFORM_NOTES.get(platform, f"taken on {platform}")
-    parts: list[RenderableType] = [table, Text(note, style="yellow" if platform != "node" else "dim")]
+    where = traits(platform)
+    parts: list[RenderableType] = [table, plain(where.taken, style="yellow" if where.shares_device else "dim")]
     if timing.note:
         parts.append(plain(timing.note, style="dim"))
     return Group(*parts)

@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
+from pkb.cli.platform_option import PlatformOption
+from pkb.types.case import AUTO
 from pkb.types.errors import UserError
 
 
 def probe(
-    platform: Annotated[str, typer.Option(help="auto, cpu, virtual or node.")] = "auto",
+    platform: PlatformOption = AUTO,
     ranks: Annotated[int | None, typer.Option(help="How many ranks. Default: 4, or all GPUs of a node.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and repeats.")] = False,
     out: Annotated[

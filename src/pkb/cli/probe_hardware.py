@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pkb.platforms.registry import traits
 from pkb.types.errors import UserError
 from pkb.types.hardware import Ceilings, Hardware
 
@@ -18,7 +19,7 @@ DTYPES = ("bf16", "fp16", "fp32", "fp64", "fp8")
 
 def is_shared(probe: "Probe") -> bool:
     """Do the ranks share one device? Then its rates are those of all ranks together."""
-    return probe.platform != "node"
+    return traits(probe.platform).shares_device
 
 
 def device_rate(probe: "Probe", kind: str, *names: str, who: str | None = None) -> float | None:
@@ -67,7 +68,7 @@ def to_hardware(probe: "Probe", facts: "PlatformFacts") -> Hardware:
     from pkb.roofline.hardware import built_in_for, shared
 
     measured = reachable(probe)
-    known = built_in_for(probe.device) if probe.platform != "cpu" else None
+    known = built_in_for(probe.device) if traits(probe.platform).device == "cuda" else None
     if known is not None and is_shared(probe):
         known = shared(known)
     ideal = known.ideal if known is not None else measured

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pkb.cli.units import time_words
+from pkb.platforms.registry import traits
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _row(verdict: Any, *, where: str, registry: "Registry", hardware: "Hardware 
         problem = registry.get(name)
         if (why_not := problem.why_not(size, ranks, dtype)) is not None:
             return why_not
-        machine = hardware or for_device(device, shared_gpu=platform != "node")
+        machine = hardware or for_device(device, shared_gpu=traits(platform).shares_device)
         found = utilisation(
             problem, reference_us=times[0], candidate_us=times[1],
             hardware=machine, size=size, ranks=ranks, dtype=dtype,

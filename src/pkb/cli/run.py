@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.platform_option import PlatformOption
 from pkb.cli.runs_option import StoreFolder
+from pkb.types.case import AUTO
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ def run(
     backend: Annotated[
         str | None, typer.Option(help="For models: what to write, cuda if not given. For files: when names give none.")
     ] = None,
-    platform: Annotated[str, typer.Option(help="auto, cpu, virtual or node.")] = "auto",
+    platform: PlatformOption = AUTO,
     ranks: Annotated[int, typer.Option(help="How many ranks.")] = 4,
     size: Annotated[str | None, typer.Option(help="tiny, paper, real or odd. Default: paper, on cpu tiny.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Default: bf16 where the problem has it.")] = None,

@@ -198,9 +198,11 @@ def _why_not(problem: "Problem", facts: "PlatformFacts | None", *, task: "TaskSp
 
 
 def _described(platform: str, device: str) -> str:
+    from pkb.platforms.registry import traits
     from pkb.roofline.hardware import for_device
 
-    known = for_device(device, shared_gpu=platform != "node") if platform != "cpu" else None
+    where = traits(platform)
+    known = for_device(device, shared_gpu=where.shares_device) if where.device == "cuda" else None
     return known.name if known else "h100x8"
 
 
@@ -277,14 +279,14 @@ def _work_off(
 
 
 def _hands(tasks: Any, *, work: Work, machines: "Machines | None", ask: "Ask | None") -> "Hands":
-    platforms = {task.platform for task in tasks if task.state != "done"} or {"cpu"}
+    platforms = {task.platform for task in tasks if task.state != "done"} or {AUTO}
     ranks = max((task.ranks for task in tasks), default=1)
     if machines is None:
         from pkb.cluster.local import LocalHands
-        from pkb.platforms.registry import resolve
+        from pkb.platforms.registry import resolve, traits
 
-        only_cpu = all(resolve(name) == "cpu" for name in platforms)
-        if work.workers > 1 and not only_cpu:
+        on_gpu = any(traits(resolve(name)).device == "cuda" for name in platforms)
+        if work.workers > 1 and on_gpu:
             raise UserError("several evaluations on one GPU would spoil each other's times", "--workers 1")
         return LocalHands(seats=work.workers, builders=work.builders_here, askers=work.askers, ask=ask)
     from pkb.cluster.ray_hands import RayHands

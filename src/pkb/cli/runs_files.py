@@ -8,6 +8,7 @@ import typer
 
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder, open_reader, open_store
+from pkb.types.case import AUTO
 from pkb.types.errors import UserError
 from pkb.types.plan import PLANS
 
@@ -98,12 +99,13 @@ def import_candidates(
     """Make a run of candidate files; its tasks wait to be evaluated. Exit status 1 if a Python file was refused."""
     from pkb.cli.output import write_json
     from pkb.cli.problems_option import open_registry
+    from pkb.platforms.registry import names
     from pkb.store import TaskSpec
     from pkb.store.importing import import_folder
     from pkb.types.plan import plan as plan_named
 
     for option, word, words in (
-        ("--platform", platform, ("auto", "cpu", "virtual", "node")),
+        ("--platform", platform, (AUTO, *names())),
         ("--size", size, ("auto", "tiny", "paper", "real", "odd")),
         ("--dtype", dtype, ("auto", "bf16", "fp16", "fp32", "fp64")),
     ):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pkb.cli.runs_option import StoreFolder, open_reader
+from pkb.platforms.registry import traits
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def show(
     if chosen.note:
         console.print(chosen.note)
     console.print(_table(rows, [task for task in tasks if task.key not in judged]))
-    if shared := sorted({row.platform for row in rows if row.speedup is not None} - {"node"}):
+    timed = {row.platform for row in rows if row.speedup is not None}
+    if shared := sorted(name for name in timed if traits(name).shares_device):
         console.print(f"times taken on {' and '.join(shared)} say nothing about NVLink", style="yellow")
 
 

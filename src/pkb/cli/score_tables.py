@@ -14,6 +14,7 @@ from pkb.analysis.modes import PUBLISHED, FailureMode
 from pkb.analysis.published import Published
 from pkb.analysis.score import Figure, Score, Share
 from pkb.cli.panel import plain
+from pkb.platforms.registry import traits
 
 BAR = 30
 SHOWN_CONDITIONS = 5
@@ -72,7 +73,7 @@ def _conditions(score: Score) -> list[Text]:
     ]
     if len(ordered) > SHOWN_CONDITIONS:
         lines.append(Text(f"and {len(ordered) - SHOWN_CONDITIONS} more conditions", style="dim"))
-    shared = sorted({key[0] for key in score.conditions} & {"cpu", "virtual"})
+    shared = sorted(name for name in {key[0] for key in score.conditions} if traits(name).shares_device)
     if shared and score.speedup is not None:
         lines.append(Text(f"times on {' and '.join(shared)} say nothing about NVLink", style="yellow"))
     if len(ordered) > 1 and score.speedup is not None:

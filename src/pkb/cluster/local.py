@@ -6,16 +6,17 @@ import threading
 import traceback
 from dataclasses import replace
 
-from pkb.cluster.judge_client import JudgeServer
-from pkb.cluster.orders import AskOrder, Event, Order
+from pkb.cluster.orders import AskEvent, AskOrder, Order
 from pkb.cluster.writing import Ask, write_candidate
+from pkb.judge.service.client import JudgeClient
+from pkb.judge.service.messages import JudgeEvent
 from pkb.types.errors import UserError
 
 
 class LocalHands:
     def __init__(self, *, seats: int, builders: int, askers: int, ask: Ask | None = None) -> None:
-        self._events: queue.Queue[Event] = queue.Queue()
-        self._judge = JudgeServer(self._events.put)
+        self._events: queue.Queue[JudgeEvent] = queue.Queue()
+        self._judge = JudgeClient(self._events.put)
         self._ask = ask
         self._shares = shares_of_cores(seats)
         self._sitting: dict[str, int] = {}
@@ -33,8 +34,8 @@ class LocalHands:
             order = replace(order, cores=self._shares[seat])
         self._judge.send(order)
 
-    def events(self, timeout_s: float) -> list[Event]:
-        found: list[Event] = []
+    def events(self, timeout_s: float) -> list[JudgeEvent]:
+        found: list[JudgeEvent] = []
         try:
             found.append(self._events.get(timeout=timeout_s))
             while True:
@@ -42,7 +43,7 @@ class LocalHands:
         except queue.Empty:
             pass
         for event in found:
-            if event.what != "stage":
+            if event.is_last:
                 self._sitting.pop(event.id, None)
         return found
 
@@ -51,12 +52,12 @@ class LocalHands:
 
     def _write(self, order: AskOrder) -> None:
         try:
-            event = Event(order.id, "done", document=write_candidate(order, self._ask))
+            event = AskEvent(order.id, "done", answer=write_candidate(order, self._ask))
         except UserError as error:
-            event = Event(order.id, "refused", str(error))
+            event = AskEvent(order.id, "refused", error.message, error.fix)
         except Exception as error:  # the thread's boundary; a provider's error is an event like any other
             text = "".join(traceback.format_exception(error))
-            event = Event(order.id, "broken", text[-2000:])
+            event = AskEvent(order.id, "broken", text[-2000:])
         self._events.put(event)
 
 

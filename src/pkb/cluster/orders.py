@@ -1,43 +1,11 @@
 """What is asked of those who work for a sweep, and what they say back: plain data that crosses pipes and machines as JSON."""
 
-import base64
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-EVALUATION_LIMIT_S = 3600.0
-"""What one evaluation may take; the judge bounds every stage itself, so only a judge that hangs comes near it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeOrder:
-    """Build or evaluate one candidate. `platform`, `size` and `dtype` may be `auto`."""
-
-    id: str
-    kind: Literal["build", "evaluate"]
-    source: bytes
-    filename: str
-    problem: str
-    platform: str
-    ranks: int
-    size: str
-    dtype: str
-    plan: str
-    timing: bool = True
-    problems_folder: str | None = None
-    call_limit_s: float = 60.0
-    build_limit_s: float = 600.0
-    limit_s: float = EVALUATION_LIMIT_S
-    cores: tuple[int, ...] = ()
-    """Cores that it may use; empty means all."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"source": base64.b64encode(self.source).decode()}
-
-    @staticmethod
-    def of(document: dict[str, Any]) -> "JudgeOrder":
-        told = {"source": base64.b64decode(document["source"]), "cores": tuple(document["cores"])}
-        return JudgeOrder(**(document | told))
+from pkb.judge.service.messages import JudgeEvent, JudgeOrder
+from pkb.types.case import Case
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +14,9 @@ class AskOrder:
 
     id: str
     model: str
-    problem: str
+    case: Case
     backend: str
     hardware: str
-    ranks: int
-    size: str
-    dtype: str
     temperature: float | None = None
     max_tokens: int | None = None
     limit_s: float = 600.0
@@ -60,22 +25,30 @@ class AskOrder:
     kind: Literal["ask"] = "ask"
 
 
-Order = JudgeOrder | AskOrder
-What = Literal["stage", "done", "lost", "late", "broken", "refused"]
+@dataclass(frozen=True)
+class WrittenAnswer:
+    """What a model said."""
+
+    code: str | None
+    """The candidate; None if the answer held none, and `problem` says why."""
+    problem: str
+    stop_reason: str
+    tokens_in: int | None
+    tokens_out: int | None
+    cost_usd: float | None
+    seconds: float
+    transcript: Any
+    """JSON."""
 
 
 @dataclass(frozen=True)
-class Event:
-    """What became of an order.
+class AskEvent(JudgeEvent):
+    """What became of an order: of the judge's kinds, and `done` with an `answer` where a model was asked."""
 
-    `stage`: it goes on, `text` says where. `done`: `document` is the answer. The others have no answer: `lost`, the process or
-    machine is gone; `late`, over its limit of time; `broken`, an exception that is our bug; `refused`, wrong usage.
-    """
+    answer: WrittenAnswer | None = None
 
-    id: str
-    what: What
-    text: str = ""
-    document: dict[str, Any] = field(default_factory=dict)
+
+Order = JudgeOrder | AskOrder
 
 
 class Hands(Protocol):
@@ -94,7 +67,7 @@ class Hands(Protocol):
 
     def start(self, order: Order) -> None: ...
 
-    def events(self, timeout_s: float) -> list[Event]:
+    def events(self, timeout_s: float) -> list[JudgeEvent]:
         """What has happened; waits up to `timeout_s` if nothing has."""
         ...
 

@@ -4,15 +4,15 @@ Results come back to the one process that writes the store. Ray's own retries ar
 why the last one ended.
 """
 
-import json
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from pkb.cluster import ray_tasks
-from pkb.cluster.orders import AskOrder, Event, JudgeOrder, Order
+from pkb.cluster.orders import AskOrder, Order
 from pkb.cluster.ray_machines import Machines, Seat
 from pkb.cluster.writing import Ask
+from pkb.judge.service.messages import JudgeEvent, JudgeOrder
 from pkb.platforms.device_lock import LOCK_WAIT_S
 
 LOOK_S = 2.0
@@ -89,8 +89,8 @@ class RayHands:
         )
         return task.remote(order)
 
-    def events(self, timeout_s: float) -> list[Event]:
-        events: list[Event] = []
+    def events(self, timeout_s: float) -> list[JudgeEvent]:
+        events: list[JudgeEvent] = []
         if self._running:
             done, _ = self.ray.wait(list(self._running), timeout=timeout_s)
             events += [self._finish(reference) for reference in done]
@@ -101,14 +101,15 @@ class RayHands:
             events += self._give_up()
         return events
 
-    def _finish(self, reference: Any) -> Event:
+    def _finish(self, reference: Any) -> JudgeEvent:
         order = self._end(reference)
         try:
-            return Event(**json.loads(self.ray.get(reference, timeout=60)))
+            event: JudgeEvent = self.ray.get(reference, timeout=60)
+            return event
         except self.ray.exceptions.RayTaskError as error:
-            return Event(order.id, "broken", str(error)[-2000:])
+            return JudgeEvent(order.id, "broken", str(error)[-2000:])
         except self.ray.exceptions.RayError as error:  # a worker, a machine or the result on it is gone
-            return Event(order.id, "lost", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            return JudgeEvent(order.id, "lost", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
     def _end(self, reference: Any) -> Order:
         running = self._running.pop(reference)
@@ -122,7 +123,7 @@ class RayHands:
         self.machines.reserve(self._platform, **self._wanted)
         self.machines.check_seats()
 
-    def _give_up(self) -> list[Event]:
+    def _give_up(self) -> list[JudgeEvent]:
         """What can no longer end by itself: over its time, or in line for a seat that is gone."""
         now = time.monotonic()
         events = []
@@ -136,7 +137,7 @@ class RayHands:
                 self.ray.cancel(reference, force=True)
                 order = self._end(reference)
                 events.append(
-                    Event(order.id, "lost" if gone else "late", "its machine is gone" if gone else "no answer")
+                    JudgeEvent(order.id, "lost" if gone else "late", "its machine is gone" if gone else "no answer")
                 )
         return events
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pkb.cluster import ray_tasks
+from pkb.platforms.registry import PLATFORMS, traits
 from pkb.types.errors import UserError
 
 GREET_S = 120.0
 """What a machine may take to say what it can do; importing torch on a cold disk takes a while."""
 CONNECT_S = 60.0
-_LARGEST_FIRST = ("node", "virtual", "cpu")
 
 
 def import_ray() -> Any:
@@ -79,7 +79,7 @@ class Machine:
     node_id: str
     cpus: float
     gpus: float
-    can: dict[str, Any] = field(default_factory=dict)
+    can: ray_tasks.Greeting = field(default_factory=ray_tasks.Greeting)
     seats: list[Seat] = field(default_factory=list)
 
 
@@ -154,28 +154,28 @@ class Machines:
         except self.ray.exceptions.RayError as error:  # most often: pkb is not installed there
             self.refused[machine.node_id] = f"a machine cannot run pkb: {str(error).strip().splitlines()[-1]}"
             return
-        if machine.can["version"] != pkb.__version__:
-            self.refused[machine.node_id] = f"a machine has pkb {machine.can['version']}, here is {pkb.__version__}"
+        if machine.can.version != pkb.__version__:
+            self.refused[machine.node_id] = f"a machine has pkb {machine.can.version}, here is {pkb.__version__}"
             return
         self.machines[machine.node_id] = machine
 
     def platform(self, asked: str, *, ranks: int) -> str:
         """The platform meant by a name or by `auto`: the largest that any machine has room for `ranks` on."""
-        able = [machine.can["max_ranks"] for machine in self.machines.values()]
-        for name in _LARGEST_FIRST if asked == "auto" else (asked,):
+        able = [machine.can.max_ranks for machine in self.machines.values()]
+        for name in PLATFORMS if asked == "auto" else (asked,):
             if any(can.get(name, 0) >= ranks for can in able):
                 return name
         raise UserError(f"no machine of the cluster has platform {asked} with {ranks} ranks", "fewer --ranks")
 
     def hardware(self, platform: str) -> str:
-        return next((m.can["hardware"][platform] for m in self.machines.values() if platform in m.can["hardware"]), "")
+        return next((m.can.hardware[platform] for m in self.machines.values() if platform in m.can.hardware), "")
 
     # -- seats --------------------------------------------------------------------------------------------------------
 
     def reserve(self, platform: str, *, ranks: int, seats_each: int) -> None:
         """Seats on every machine that can do such evaluations and has none yet."""
         for machine in self.machines.values():
-            if machine.seats or machine.can["max_ranks"].get(platform, 0) < ranks:
+            if machine.seats or machine.can.max_ranks.get(platform, 0) < ranks:
                 continue
             count, bundle = seat_bundle(machine, platform, seats_each=seats_each)
             machine.seats = [Seat(self._group(bundle), bundle) for _ in range(count)]
@@ -208,12 +208,14 @@ class Machines:
 
 def seat_bundle(machine: Machine, platform: str, *, seats_each: int) -> tuple[int, dict[str, float]]:
     """How many seats a machine has, and what each reserves of it."""
-    count = {"node": int(machine.gpus >= 2), "virtual": int(machine.gpus)}.get(
-        platform, seats_each if machine.cpus else 0
-    )
+    where = traits(platform)
+    if where.device == "cpu":
+        count = seats_each if machine.cpus else 0
+    else:
+        count = int(machine.gpus) if where.shares_device else int(machine.gpus >= 2)
     if not count:
         return 0, {}
     # Ray wants whole numbers above one.
     cpus = machine.cpus // count if machine.cpus >= count else machine.cpus / count
-    gpus = machine.gpus // count if platform != "cpu" else 0.0
+    gpus = machine.gpus // count if where.device == "cuda" else 0.0
     return count, {name: amount for name, amount in (("GPU", gpus), ("CPU", cpus)) if amount}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pkb.cluster.orders import EVALUATION_LIMIT_S
+from pkb.judge.service.messages import EVALUATION_LIMIT_S
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from pkb.candidates.prebuild import find_calls
-from pkb.cluster.orders import AskOrder, Event, Hands, JudgeOrder, Order
+from pkb.cluster.orders import AskEvent, AskOrder, Hands, Order, WrittenAnswer
 from pkb.cluster.settings import Settings
+from pkb.judge.service.messages import JudgeEvent, JudgeOrder
 from pkb.store import CandidateFile, Run, Store, Task, Worker
 from pkb.store.secret_check import remove_secrets
 from pkb.types.errors import UserError
 from pkb.types.verdict import Verdict
 
-TRIES = {"lost": 3, "late": 2, "broken": 2, "harness": 2, "refused": 1}
+TRIES = {"lost": 3, "late": 2, "broken": 2, "cancelled": 2, "harness": 2, "refused": 1}
 """How often a task may end so, before it has failed."""
 AHEAD = 32
 """Answers of models that may wait to be evaluated while more are asked for."""
@@ -156,28 +157,27 @@ class Sweep:
         task, settings = held.task, self.settings
         if held.phase == "ask":
             return AskOrder(
-                id=order_id, model=task.collection, problem=task.problem, backend=task.backend,
-                hardware=settings.hardware, ranks=task.ranks, size="paper" if task.size == "auto" else task.size,
-                dtype=task.dtype, temperature=settings.temperature, max_tokens=settings.max_tokens,
+                id=order_id, model=task.collection, case=task.case, backend=task.backend, hardware=settings.hardware,
+                temperature=settings.temperature, max_tokens=settings.max_tokens,
                 limit_s=settings.ask_limit_s, price=settings.prices.get(task.collection),
                 problems_folder=settings.problems_folder,
             )  # fmt: skip
         limit_s = settings.evaluation_limit_s if held.phase == "evaluate" else settings.build_limit_s + 60
         return JudgeOrder(
-            id=order_id, kind=held.phase, source=held.source, filename=held.filename, problem=task.problem,
-            platform=task.platform, ranks=task.ranks, size=task.size, dtype=task.dtype, plan=task.plan,
+            id=order_id, kind=held.phase, source=held.source, filename=held.filename, case=task.case,
             timing=settings.timing, problems_folder=settings.problems_folder, call_limit_s=settings.call_limit_s,
             build_limit_s=settings.build_limit_s, limit_s=limit_s,
         )  # fmt: skip
 
     # -- what comes back ----------------------------------------------------------------------------------------------
 
-    def _on(self, event: Event) -> None:
+    def _on(self, event: JudgeEvent) -> None:
         held = self.orders.get(event.id)
         if held is None:  # of an order that was given up
             return
-        if event.what == "stage":
-            self.watcher.stage(held.task, event.text)
+        if not event.is_last:
+            if event.what == "stage":
+                self.watcher.stage(held.task, event.text)
             return
         del self.orders[event.id]
         held.order_id = None
@@ -188,33 +188,35 @@ class Sweep:
             if (
                 held.phase == "ask" and event.what == "refused"
             ):  # it would be so for every task: a key or a name is wrong
-                raise UserError(event.text)
-            self._again(held, event.what, event.text)
-        elif held.phase == "ask":
-            self._answered(held, event)
-        elif event.document["verdict"] == Verdict.HARNESS_ERROR:
-            self._again(held, "harness", str(event.document["detail"]))
+                raise UserError(event.text, event.fix)
+            self._again(held, event.what, f"{event.text} ({event.fix})" if event.fix else event.text)
+        elif isinstance(event, AskEvent) and event.answer is not None:
+            self._answered(held, event.answer)
+        elif event.document is None:
+            self._again(held, "broken", "there is no verdict in the judge's answer")
+        elif event.document.verdict == Verdict.HARNESS_ERROR:
+            self._again(held, "harness", event.document.detail)
         else:
             self.store.record_evaluation(self.run.id, held.task.key, event.document)
             del self.held[held.task.key]
-            self.watcher.judged(held.task, str(event.document["verdict"]), str(event.document["detail"]))
+            self.watcher.judged(held.task, event.document.verdict, event.document.detail)
 
-    def _answered(self, held: _Held, event: Event) -> None:
-        answer, task = event.document, held.task
-        if answer["stop_reason"] in NOTHING_CAME:
-            self._again(held, "broken", answer["problem"])
+    def _answered(self, held: _Held, answer: WrittenAnswer) -> None:
+        task = held.task
+        if answer.stop_reason in NOTHING_CAME:
+            self._again(held, "broken", answer.problem)
             return
         name = f"{task.problem}_{task.backend}.py"
         file = None
-        if answer["code"] is not None:
-            file = CandidateFile(source=answer["code"].encode(), filename=name, origin=task.collection)
+        if answer.code is not None:
+            file = CandidateFile(source=answer.code.encode(), filename=name, origin=task.collection)
         self.store.record_step(
-            self.run.id, task.key, step=0, transcript=answer["transcript"], candidate=file,
-            tokens_in=answer["tokens_in"], tokens_out=answer["tokens_out"], cost_usd=answer["cost_usd"],
-            seconds=answer["seconds"], stop_reason=answer["stop_reason"] or "", error=answer["problem"] or "",
+            self.run.id, task.key, step=0, transcript=answer.transcript, candidate=file,
+            tokens_in=answer.tokens_in, tokens_out=answer.tokens_out, cost_usd=answer.cost_usd,
+            seconds=answer.seconds, stop_reason=answer.stop_reason or "", error=answer.problem or "",
         )  # fmt: skip
         if file is None:
-            self._no_answer(held, answer["problem"])
+            self._no_answer(held, answer.problem)
         else:
             self._candidate_is(held, file.source, name)
 

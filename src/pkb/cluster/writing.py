@@ -2,62 +2,50 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from pkb.cluster.orders import AskOrder
+from pkb.cluster.orders import AskOrder, WrittenAnswer
 from pkb.types.errors import UserError
 
-
-class Answer(Protocol):
-    """What a model said, as `pkb.generate.models.ask` gives it."""
-
-    code: str | None
-    """The candidate; None if the answer held none, and `problem` says why."""
-    problem: str
-    stop_reason: str
-    tokens_in: int | None
-    tokens_out: int | None
-    cost_usd: float | None
-    seconds: float
-    transcript: Any
-    """JSON, as bytes or read already."""
-
-
+PROMPT_SIZE = "paper"
+"""What a prompt speaks of where the task leaves the size open."""
 Ask = Callable[..., Any]
-"""ask(model, prompt, *, temperature, max_tokens, time_limit_s, price) -> Answer. On a cluster it travels by its name."""
+"""ask(model, prompt, *, temperature, max_tokens, time_limit_s, price) -> what `pkb.generate.models.ask` gives.
+On a cluster it travels by its name."""
 
 
-def write_candidate(order: AskOrder, ask: Ask | None = None) -> dict[str, Any]:
-    """The answer as JSON. Without `ask`, the real models."""
+def write_candidate(order: AskOrder, ask: Ask | None = None) -> WrittenAnswer:
+    """Without `ask`, the real models."""
     from pkb.generate.prompt import compose
     from pkb.generate.prompt_examples import examples
     from pkb.problems.registry import default_registry, load_folder
 
     folder = Path(order.problems_folder) if order.problems_folder else None
-    problem = default_registry().plus(load_folder(folder) if folder else []).get(order.problem)
-    dtype = problem.default_dtype if order.dtype == "auto" else order.dtype
+    problem = default_registry().plus(load_folder(folder) if folder else []).get(order.case.problem)
+    case = order.case.resolve(
+        problem=problem.stem, platform=order.case.platform, size=PROMPT_SIZE, dtype=problem.default_dtype
+    )
     try:
         prompt = compose(
-            problem, backend=order.backend, hardware=order.hardware, ranks=order.ranks, size=order.size, dtype=dtype,
+            problem, backend=order.backend, hardware=order.hardware, ranks=case.ranks, size=case.size, dtype=case.dtype,
             shots=min(1, len(examples(order.backend))),
         )  # fmt: skip
     except ImportError as error:
         raise UserError(f"prompts need {error.name}", "pip install 'pkb[generate]'") from None
-    price: dict[str, Any] = {}
+    asking = partial(ask or real_models(), order.model, prompt, temperature=order.temperature,
+                     max_tokens=order.max_tokens, time_limit_s=order.limit_s)  # fmt: skip
     if order.price:
         from pkb.generate.prices import price_from
 
-        price = {"price": price_from(order.price, where="the run's price")}
-    answer: Answer = (ask or real_models())(
-        order.model, prompt, temperature=order.temperature, max_tokens=order.max_tokens, time_limit_s=order.limit_s,
-        **price,
-    )  # fmt: skip
-    names = ("code", "problem", "stop_reason", "tokens_in", "tokens_out", "cost_usd", "seconds", "transcript")
-    said = {name: getattr(answer, name) for name in names}
+        asking = partial(asking, price=price_from(order.price, where="the run's price"))
+    answer = asking()
+    said = {field.name: getattr(answer, field.name) for field in fields(WrittenAnswer)}
     if isinstance(said["transcript"], bytes):
         said["transcript"] = json.loads(said["transcript"])
-    return said
+    return WrittenAnswer(**said)
 
 
 def real_models() -> Ask:

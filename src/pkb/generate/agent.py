@@ -110,15 +110,15 @@ async def _finish(state: TaskState, attempt: Attempt) -> None:
     last = attempt.judged[-1] if attempt.judged else None
     if best is not None and last is not best:
         again = await work.judge(item, best.code, what=f"judging the best kernel (answer {best.step + 1}) once more")
-        if again["verdict"] != "harness_error":
+        if again.verdict != "harness_error":
             work.journal.judged(item.task, attempt.step + 1, again, code=best.code, done=True)
             state.store.set(CODE, best.code)
-            state.store.set(VERDICT, again)
+            state.store.set(VERDICT, dict(again.fields))
             return
     work.journal.finished(item.task)
     kept = best or last
     if kept is not None:
         state.store.set(CODE, kept.code)
-        state.store.set(VERDICT, kept.document)
+        state.store.set(VERDICT, dict(kept.document.fields))
     else:
         state.store.set(PROBLEM, "no kernel was handed in")

@@ -13,10 +13,10 @@ from pydantic import TypeAdapter
 
 from pkb.generate.answer import extract
 from pkb.generate.feedback import feedback
-from pkb.generate.judging import Document
 from pkb.generate.models import Reply
 from pkb.generate.tools import SUBMIT
-from pkb.generate.work import Item, Work, in_brief
+from pkb.generate.work import Item, Work
+from pkb.types.document import VerdictDocument
 
 _MESSAGES: TypeAdapter[list[ChatMessage]] = TypeAdapter(list[ChatMessage])
 
@@ -25,17 +25,16 @@ _MESSAGES: TypeAdapter[list[ChatMessage]] = TypeAdapter(list[ChatMessage])
 class Judged:
     step: int
     code: str
-    document: Document
+    document: VerdictDocument
 
     @property
     def worth(self) -> tuple[bool, bool, float] | None:
         """None for one that is not correct. Faster beats correct; then a kernel of its own beats library calls; then the lower
         end of the speedup's interval counts, which luck moves least."""
-        if self.document["verdict"] != "correct":
+        if not self.document.is_correct:
             return None
-        timing = self.document.get("timing") or {}
-        own = self.document.get("communication") != "library"
-        return timing.get("decision") == "faster", own, float(timing.get("speedup_low") or 0.0)
+        speedup, own = self.document.speedup, self.document.communication != "library"
+        return speedup is not None and speedup.decision == "faster", own, speedup.low if speedup else 0.0
 
 
 class Attempt:
@@ -95,10 +94,10 @@ class Attempt:
             document = await self.work.judge(self.item, code, what=what)
             self.work.journal.judged(self.item.task, self.step, document, done=False)
             self._count(Judged(self.step, code, document))
-        return f"{feedback(document)}\n\n{self.standing()}"
+        return f"{feedback(document.fields)}\n\n{self.standing()}"
 
     def standing(self) -> str:
-        best = f"the best so far is answer {self.best.step + 1}: {in_brief(self.best.document)}" if self.best else (
+        best = f"the best so far is answer {self.best.step + 1}: {self.best.document.in_brief}" if self.best else (
             "no kernel of yours is correct so far"
         )  # fmt: skip
         return f"(answer {self.step + 1} of {self.work.settings.steps}; {best})"
@@ -120,7 +119,7 @@ class Attempt:
 
     def _count(self, judged: Judged) -> None:
         self.judged.append(judged)
-        self.seconds += sum((judged.document.get("stage_seconds") or {}).values())
+        self.seconds += judged.document.seconds
         if judged.worth is not None and (self.best is None or judged.worth >= (self.best.worth or judged.worth)):
             self.best = judged
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pkb.platforms.registry import traits
+
 TRACE_LINES = 8
 TEXT_CHARACTERS = 1500
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -17,10 +19,6 @@ _DECISIONS = {
     "slower": "slower than the reference",
     "same": "no difference shown: the interval holds 1",
     "unproven": "unproven: faster by the ranks' clocks, by too little for the judge's own to confirm",
-}
-_PLATFORMS = {
-    "cpu": "taken on cpu: ranks share one CPU; says nothing about GPUs or NVLink",
-    "virtual": "taken on virtual: ranks share one GPU; says nothing about NVLink",
 }
 
 
@@ -126,7 +124,8 @@ def _timing(timing: Mapping[str, Any] | None, *, platform: str, believed: bool) 
             f"hardware limit {roofline['ideal_us']:.4g} us ({roofline['binds']} binds): {', '.join(shares)} of it reached; "
             f"best kernels reach {roofline['reachable_us']:.4g} us, latency {roofline['latency_us']:.4g} us"
         )
-    return lines + ([_PLATFORMS[platform]] if platform in _PLATFORMS else [])
+    where = traits(platform)
+    return lines + ([where.taken] if where.shares_device else [])
 
 
 def _profile(profile: Mapping[str, Any] | None) -> list[str]:

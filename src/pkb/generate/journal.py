@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from pkb.generate.judging import Document
 from pkb.generate.models import Reply
 from pkb.generate.settings import filename
 from pkb.store import CandidateFile, Step, Store, Task, TaskSpec, Worker
 from pkb.store.secret_check import remove_secrets
+from pkb.types.document import VerdictDocument
 from pkb.types.errors import UserError
 
 _RENEW_S = 300.0
@@ -28,7 +28,9 @@ class Journal(Protocol):
     ) -> None:
         """What the model said, with the candidate in it or why there is none."""
 
-    def judged(self, task: TaskSpec, step: int, document: Document, *, code: str | None = None, done: bool) -> None:
+    def judged(
+        self, task: TaskSpec, step: int, document: VerdictDocument, *, code: str | None = None, done: bool
+    ) -> None:
         """`code` where the candidate is not the one of this step's answer."""
 
     def finished(self, task: TaskSpec) -> None: ...
@@ -36,7 +38,7 @@ class Journal(Protocol):
     def steps(self, task: TaskSpec) -> list[Step]: ...
     def transcript(self, step: Step) -> Any: ...
     def code(self, step: Step) -> str | None: ...
-    def documents(self, task: TaskSpec) -> Mapping[int, Document]:
+    def documents(self, task: TaskSpec) -> Mapping[int, VerdictDocument]:
         """Verdicts by step."""
 
 
@@ -50,7 +52,9 @@ class NoJournal:
     ) -> None:
         pass
 
-    def judged(self, task: TaskSpec, step: int, document: Document, *, code: str | None = None, done: bool) -> None:
+    def judged(
+        self, task: TaskSpec, step: int, document: VerdictDocument, *, code: str | None = None, done: bool
+    ) -> None:
         pass
 
     def finished(self, task: TaskSpec) -> None:
@@ -68,7 +72,7 @@ class NoJournal:
     def code(self, step: Step) -> str | None:
         raise LookupError
 
-    def documents(self, task: TaskSpec) -> Mapping[int, Document]:
+    def documents(self, task: TaskSpec) -> Mapping[int, VerdictDocument]:
         return {}
 
 
@@ -111,7 +115,9 @@ class StoreJournal:
             seconds=round(reply.seconds, 3), stop_reason=reply.stop_reason, error=problem,
         )  # fmt: skip
 
-    def judged(self, task: TaskSpec, step: int, document: Document, *, code: str | None = None, done: bool) -> None:
+    def judged(
+        self, task: TaskSpec, step: int, document: VerdictDocument, *, code: str | None = None, done: bool
+    ) -> None:
         file = code_file(task, code, origin=f"{task.collection}, judged again") if code is not None else None
         self.store.record_evaluation(self.run_id, task.key, document, step=step, candidate=file, done=done)
         if done:
@@ -132,9 +138,9 @@ class StoreJournal:
     def code(self, step: Step) -> str | None:
         return None if step.candidate_sha is None else self.store.source(step.candidate_sha)
 
-    def documents(self, task: TaskSpec) -> Mapping[int, Document]:
+    def documents(self, task: TaskSpec) -> Mapping[int, VerdictDocument]:
         rows = [row for row in self.store.evaluations([self.run_id]) if row.task_key == task.key]
-        return {row.step: self.store.document(row.document_sha) for row in rows}
+        return {row.step: VerdictDocument(self.store.document(row.document_sha)) for row in rows}
 
     def _keep_claims(self) -> None:
         while not self._over.wait(_RENEW_S):

@@ -1,21 +1,24 @@
 """How candidates are asked for and judged: all of a run but its problems. Stored with the run, so that it can be resumed."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pkb.generate.judging import Request
 from pkb.generate.prices import Price, price_from
 from pkb.generate.prompt import Prompt, compose
 from pkb.generate.prompt_examples import examples
-from pkb.platforms.registry import PLATFORMS, create, resolve
+from pkb.judge.service.messages import JudgeOrder
+from pkb.platforms.registry import PLATFORMS, create
 from pkb.problems.base import DTYPES, SIZE_NAMES, Problem
 from pkb.problems.registry import Registry, default_registry, load_folder
 from pkb.store import TaskSpec
 from pkb.types.case import AUTO
 from pkb.types.errors import UserError
 from pkb.types.plan import plan as plan_named
+
+_ORDERS = itertools.count()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,10 +110,11 @@ class Settings:
             parts_folder=Path(self.parts_folder) if self.parts_folder else None,
         )
 
-    def request(self, task: TaskSpec, code: str) -> Request:
-        return Request(
-            code=code, filename=filename(task), problem=task.problem, platform=resolve(task.platform),
-            ranks=task.ranks, size=task.size, dtype=task.dtype, plan=task.plan, problems_folder=self.problems_folder,
+    def order(self, task: TaskSpec, code: str) -> JudgeOrder:
+        """Alone on a CPU too: agents work on several problems at once."""
+        return JudgeOrder(
+            id=f"{next(_ORDERS)}:{task.key}", kind="evaluate", source=code.encode("utf-8", "replace"),
+            filename=filename(task), case=task.case, problems_folder=self.problems_folder, alone=True,
         )  # fmt: skip
 
 

@@ -18,11 +18,12 @@ from inspect_ai.solver import TaskState
 from pkb.generate.agent import agent_solver
 from pkb.generate.feedback import feedback
 from pkb.generate.journal import Journal, NoJournal
-from pkb.generate.judging import Document, Judge, JudgeFailed, Progress
+from pkb.generate.judging import Judge, JudgeFailed, Progress
 from pkb.generate.oneshot import STEP, one_shot_solver
 from pkb.generate.settings import Settings
 from pkb.generate.work import CODE, PROBLEM, VERDICT, Item, Work, items_of
 from pkb.platforms.registry import resolve
+from pkb.types.document import VerdictDocument
 
 Kind = Literal["generate", "agent"]
 
@@ -108,7 +109,8 @@ def verdict_scorer(work: Work) -> Scorer:
     def verdict() -> Scorer:
         async def score(state: TaskState, target: Target) -> Score:
             item, code = work.item(state), state.store.get(CODE)
-            document: Document | None = state.store.get(VERDICT)
+            judged = state.store.get(VERDICT)
+            document = None if judged is None else VerdictDocument(judged)
             if document is None and code is not None:
                 try:
                     document = await work.judge(item, code)
@@ -123,18 +125,15 @@ def verdict_scorer(work: Work) -> Scorer:
     return verdict()
 
 
-def _score(document: Document | None, code: str | None, *, why: str) -> Score:
+def _score(document: VerdictDocument | None, code: str | None, *, why: str) -> Score:
     if document is None:
         return Score(value={"correct": 0, "faster": 0}, explanation=why)
-    timing = document.get("timing") or {}
-    correct = document["verdict"] == "correct"
-    # All samples would make the log large; the store has them.
-    small = {name: value for name, value in timing.items() if not name.endswith("_samples_us")}
+    faster = document.speedup is not None and document.speedup.decision == "faster"
     return Score(
-        value={"correct": int(correct), "faster": int(correct and timing.get("decision") == "faster")},
+        value={"correct": int(document.is_correct), "faster": int(faster)},
         answer=code,
-        explanation=feedback(document),
-        metadata={"verdict": document["verdict"], "evaluation": document | {"timing": small or None, "profile": None}},
+        explanation=feedback(document.fields),
+        metadata={"verdict": document.verdict, "evaluation": document.without_samples().fields},  # the store has all
     )
 
 

@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import anyio
 import anyio.to_thread
 
 from pkb.generate.journal import Journal
-from pkb.generate.judging import Document, Judge, Progress
+from pkb.generate.judging import Judge, Progress
 from pkb.generate.key_guard import guard_keys
 from pkb.generate.prompt import Prompt
 from pkb.generate.settings import Settings
 from pkb.store import TaskSpec
+from pkb.types.document import VerdictDocument
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,26 +62,20 @@ class Work:
     def item(self, state: "TaskState") -> Item:
         return self.items[str(state.sample_id)]
 
-    async def judge(self, item: Item, code: str, *, what: str = "judging") -> Document:
-        """In a thread: the event loop goes on talking to models. A cancelled wait does not wait for the judge."""
+    async def judge(self, item: Item, code: str, *, what: str = "judging") -> VerdictDocument:
+        """In a thread: the event loop goes on talking to models. A cancelled wait ends the evaluation."""
         self.progress(f"{item.name}: {what}")
-        request = self.settings.request(item.task, code)
+        order = self.settings.order(item.task, code)
         try:
-            document = await anyio.to_thread.run_sync(self._judge.evaluate, request, abandon_on_cancel=True)
+            document = await anyio.to_thread.run_sync(self._judge.evaluate, order, abandon_on_cancel=True)
+        except anyio.get_cancelled_exc_class():
+            self._judge.cancel(order)
+            raise
         except UserError as error:  # the platform went away: no other candidate will fare better
             self.journal.fatal = error
             raise
-        self.progress(f"{item.name}: {in_brief(document)}")
+        self.progress(f"{item.name}: {document.in_brief}")
         return document
-
-
-def in_brief(document: Document) -> str:
-    """`correct, 1.23x (1.10 to 1.36), faster` or `wrong: output 0 differs on rank 1`."""
-    timing = document.get("timing") if document["verdict"] == "correct" else None
-    if timing:
-        interval = f"{timing['speedup_low']:.2f} to {timing['speedup_high']:.2f}"
-        return f"correct, {timing['speedup']:.2f}x ({interval}), {timing['decision']}"
-    return "correct, not timed" if document["verdict"] == "correct" else f"{document['verdict']}: {document['detail']}"
 
 
 def current_model() -> "Model":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pkb.candidates.paths import binary_paths
+from pkb.candidates.machine_code import binary_paths
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import has_solution, read
 from pkb.judge.stages.build import BuildReport, prebuild

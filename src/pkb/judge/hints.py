@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pkb.platforms.registry import traits
 from pkb.types.profile import Profile
 from pkb.types.verdict import Communication, Verdict
 
@@ -19,6 +20,7 @@ RACE_HINTS = {
 
 def hints_for(verdict: Verdict, evidence: dict[str, Any], *, platform: str, backend: str) -> list[str]:
     hints: list[str] = []
+    where = traits(platform)
     mismatch = evidence.get("mismatch")
     pattern = mismatch.pattern if mismatch else ""
     failure = evidence.get("failure")
@@ -29,12 +31,12 @@ def hints_for(verdict: Verdict, evidence: dict[str, Any], *, platform: str, back
             "every rank must reach the same barriers, signals and collectives the same number of times; look for a branch on "
             "the rank, a signal that is never sent, or a flag compared with the wrong epoch"
         )
-        if platform == "cpu" and backend == "triton":
+        if where.device == "cpu" and backend == "triton":
             hints.append(
                 "Triton's interpreter runs the programs of a grid one after another: a program that waits for a later one "
                 "of its own grid cannot finish here, and may on a GPU"
             )
-        if platform == "virtual":
+        if where.shares_gpu:
             hints.append("each rank has 1/W of the multiprocessors: a grid that spins must fit into them all at once")
             hints.append(
                 "a grid that waits for a peer's library kernel can keep that kernel off the GPU (matrix products launch "

@@ -1,6 +1,6 @@
 """Settles a case on this machine: what `auto` means here, and whether it can run at all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pkb.platforms.base import PlatformFacts
 from pkb.platforms.registry import check_name, create, resolve
@@ -33,8 +33,8 @@ def check_words(case: Case) -> None:
         raise UserError(f"no dtype is called {case.dtype!r}", f"dtypes are {', '.join(DTYPES)}")
 
 
-def settle(case: Case, registry: Registry) -> SettledCase:
-    """Everything decided, and possible on this machine; UserError says why not."""
+def settle(case: Case, registry: Registry, *, memory: bool = True) -> SettledCase:
+    """Everything decided, and possible on this machine; UserError says why not. `memory`: what is free now counts too."""
     check_words(case)
     problem = registry.get(case.problem)
     platform = create(resolve(case.platform))
@@ -42,7 +42,7 @@ def settle(case: Case, registry: Registry) -> SettledCase:
         problem=problem.stem, platform=platform.name, size=platform.default_size, dtype=problem.default_dtype
     )
     facts = platform.facts()
-    if (refusal := why_not(settled, problem, facts)) is not None:
+    if (refusal := why_not(settled, problem, facts if memory else replace(facts, memory_bytes=0))) is not None:
         raise refusal
     return SettledCase(settled, problem, facts)
 

@@ -26,6 +26,25 @@ class PlatformFacts:
         return self.memory_bytes if self.shares_device else self.memory_bytes * ranks // max(1, self.max_ranks)
 
 
+@dataclass(frozen=True)
+class PlatformTraits:
+    """What a platform is, on whatever machine: for those who read a stored verdict and know the platform by its name only."""
+
+    name: str
+    device: str
+    shares_device: bool
+    times: str
+    note: str
+
+    @property
+    def shares_gpu(self) -> bool:
+        return self.device == "cuda" and self.shares_device
+
+    @property
+    def taken(self) -> str:
+        return f"taken on {self.name}" + (f": {self.times}" if self.times else "")
+
+
 class Platform(Protocol):
     """Places ranks and says what they run on."""
 
@@ -38,8 +57,10 @@ class Platform(Protocol):
     """The size that is judged where none is asked for."""
     shares_device: bool
     """Whether all ranks run on one device: times then say nothing about the links between devices."""
+    times: str
+    """What a time taken here means, in a few words, wherever one is shown."""
     note: str
-    """What a time taken here does not say."""
+    """What a time taken here does not say, kept with the verdict."""
     private_shm: bool
     """May each side have a /dev/shm of its own?"""
 

@@ -17,6 +17,7 @@ class CpuPlatform:
     backend = "gloo"
     default_size = "tiny"
     shares_device = True
+    times = "ranks share one CPU; says nothing about GPUs or NVLink"
     note = "ranks share one CPU: right or wrong is meaningful, times say nothing about GPUs or NVLink"
     private_shm = True
 

@@ -46,14 +46,6 @@ def why_no_gpu() -> str:
     return ""
 
 
-def used_bytes(index: int = 0) -> int:
-    """GPU memory in use by anybody, for the check that nothing is left behind."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(index)).used)
-
-
 def cuda_environment() -> dict[str, str]:
     """Common to `virtual` and `node`: loopback rendezvous, and compilers told which architecture to build for."""
     keep = ("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")

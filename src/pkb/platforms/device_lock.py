@@ -26,10 +26,13 @@ def lock_folder() -> Path:
 
 
 def devices_of(platform: str, ranks: int) -> list[str]:
-    """Names of the devices that such an evaluation measures on; none on `cpu`, where cores are shared out instead."""
-    if platform == "cpu":
+    """Names of the devices that such an evaluation measures on; none on a CPU, where cores are shared out instead."""
+    from pkb.platforms.registry import create
+
+    where = create(platform)
+    if where.device == "cpu":
         return []
-    return visible_devices()[: ranks if platform == "node" else 1]
+    return visible_devices()[: 1 if where.shares_device else ranks]
 
 
 def visible_devices() -> list[str]:

@@ -10,6 +10,7 @@ class NodePlatform:
     backend = "cpu:gloo,cuda:nccl"
     default_size = "paper"
     shares_device = False
+    times = "a GPU per rank"
     note = ""
     private_shm = True
 

@@ -1,13 +1,14 @@
 """Picks a platform by name, or the largest that the machine has."""
 
-from pkb.platforms.base import Platform, PlatformFacts
+from pkb.platforms.base import Platform, PlatformFacts, PlatformTraits
 from pkb.platforms.cpu import CpuPlatform
 from pkb.platforms.node import NodePlatform
 from pkb.platforms.virtual import VirtualPlatform
 from pkb.types.case import AUTO
 from pkb.types.errors import UserError
 
-PLATFORMS: dict[str, type[Platform]] = {"node": NodePlatform, "virtual": VirtualPlatform, "cpu": CpuPlatform}
+_LARGEST_FIRST: tuple[type[Platform], ...] = (NodePlatform, VirtualPlatform, CpuPlatform)
+PLATFORMS = {kind.name: kind for kind in _LARGEST_FIRST}
 """Largest first: `auto` takes the first that is available."""
 
 
@@ -20,6 +21,14 @@ def check_name(name: str) -> None:
     """Wrong usage if it is neither a platform nor `auto`."""
     if name not in (AUTO, *PLATFORMS):
         raise UserError(f"no platform is called {name!r}", f"platforms are {', '.join((AUTO, *names()))}")
+
+
+def traits(name: str) -> PlatformTraits:
+    """Also of a platform that this installation does not have: nothing is assumed of it but that a time may mean anything."""
+    kind = PLATFORMS.get(name)
+    if kind is None:
+        return PlatformTraits(name, device="", shares_device=False, times="", note="")
+    return PlatformTraits(name, kind.device, kind.shares_device, kind.times, kind.note)
 
 
 def detect() -> dict[str, PlatformFacts]:

@@ -31,6 +31,7 @@ class VirtualPlatform:
     backend = "cpu:gloo,cuda:nccl"
     default_size = "paper"
     shares_device = True
+    times = "ranks share one GPU; says nothing about NVLink"
     note = "all ranks share one GPU: right or wrong is as on a node, times say nothing about NVLink"
     private_shm = False  # an MPS client meets its server through files there
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from pkb.rank.emulate import aliases
+from pkb.rank.execute import Arguments
 from pkb.rank.execute import aliases as output_aliases
 from pkb.rank.isolation import reach
 from pkb.rank.isolation.lockdown import lock_down
 from pkb.rank.observe import Observer
-from pkb.rank.server import Arguments, Rank
+from pkb.rank.server import Rank
 from pkb.rank.symmetric import memory as symmetric
 from pkb.rank.symmetric import watch as symmetric_watch
 from pkb.rank.trees import BadTree, describe, digest, unpack
@@ -99,7 +100,12 @@ class CandidateRank(Rank):
     def _load(self, path: Path) -> Loaded:
         """Import the candidate: from here on nothing in this process is to be trusted."""
         sys.path.insert(0, str(reach.own_package() / "kit" / "upstream"))
-        aliases.install(self.config.side.platform, rank=self.config.rank, source=path.read_text(encoding="utf-8"))
+        aliases.install(
+            self.config.device,
+            shares_device=self.config.side.shares_device,
+            rank=self.config.rank,
+            source=path.read_text(encoding="utf-8"),
+        )
         spec = importlib.util.spec_from_file_location("candidate", path)
         assert spec is not None
         assert spec.loader is not None

@@ -16,6 +16,8 @@ from pkb.rank.trees import digest, tensors_in
 from pkb.types.protocol.commands import Schedule
 
 ZERO_ATTEMPTS = 8
+Arguments = dict[str, object]
+"""Of one call, by name."""
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Batch:
 
 def run_batch(
     function: Callable[..., Any],
-    arguments: dict[int, dict[str, Any]],
+    arguments: dict[int, Arguments],
     schedule: Schedule,
     *,
     device: Device,
@@ -114,7 +116,7 @@ def _begin_together(device: Device, barrier: RankBarrier, timeout_s: float) -> b
     return False
 
 
-def _detach_from_arguments(returned: Any, values: dict[str, Any], returns_input: bool) -> Any:
+def _detach_from_arguments(returned: Any, values: Arguments, returns_input: bool) -> Any:
     """Where a problem may return an argument itself, copy it before the arguments are overwritten."""
     if not returns_input or type(returned) is not torch.Tensor:
         return returned
@@ -122,7 +124,7 @@ def _detach_from_arguments(returned: Any, values: dict[str, Any], returns_input:
     return returned.clone() if returned.untyped_storage().data_ptr() in owners else returned
 
 
-def _overwrite(values: dict[str, Any], *, keep: tuple[str, ...]) -> None:
+def _overwrite(values: Arguments, *, keep: tuple[str, ...]) -> None:
     """NaN in every floating argument; integers become 0, which is a valid index, so that a late reader is wrong, not lost."""
     for name, value in values.items():
         if name in keep:
@@ -131,7 +133,7 @@ def _overwrite(values: dict[str, Any], *, keep: tuple[str, ...]) -> None:
             tensor.fill_(float("nan") if tensor.is_floating_point() or tensor.is_complex() else 0)
 
 
-def aliases(returned: Any, values: dict[str, Any]) -> list[str]:
+def aliases(returned: Any, values: Arguments) -> list[str]:
     """Names of arguments whose memory an output shares."""
     outputs = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(returned) if tensor.numel()}
     return [

@@ -20,8 +20,8 @@ from pkb.problems.draw import GroupRef
 from pkb.problems.registry import default_registry, load_folder
 from pkb.rank.comparison.null_candidates import lint_case
 from pkb.rank.comparison.truth import compare_trees, outcome, read_output, widen
-from pkb.rank.execute import Batch
-from pkb.rank.server import Arguments, Rank
+from pkb.rank.execute import Arguments, Batch
+from pkb.rank.server import Rank
 from pkb.rank.trees import describe, digest, pack
 from pkb.types.protocol.commands import (
     ORACLE_COMMANDS,

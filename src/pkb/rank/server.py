@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from pkb.rank.devices import CpuDevice, CudaDevice, Device, RankBarrier
-from pkb.rank.execute import Batch, run_batch
+from pkb.rank.execute import Arguments, Batch, run_batch
 from pkb.rank.profile import device_events, pack_records
 from pkb.rank.trees import BadTree, pack
 from pkb.types.channel import Channel
@@ -55,8 +55,6 @@ class RankConfig:
 
 
 Groups = dict[str, dist.ProcessGroup | None]
-Arguments = dict[str, Any]
-"""Of one call, by name."""
 
 
 class StatusPage:

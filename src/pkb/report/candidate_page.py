@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from pkb.report.contenders import NOTES, Contender
+from pkb.platforms.registry import traits
+from pkb.report.contenders import Contender
 from pkb.report.source_view import SourceView
 from pkb.report.tries import Try
 from pkb.report.words import VERDICT_MEANING
@@ -31,7 +32,7 @@ def candidate_context(reader: Reader, each: Try, contender: Contender, source: S
         "verdict": verdict,
         "mode": each.sample.mode.value,
         "meaning": VERDICT_MEANING[verdict],
-        "platform_note": NOTES.get(each.place("platform"), ""),
+        "platform_note": traits(each.place("platform")).note,
         "believed": verdict == "correct",
         "ranks": _ranks(document),
         "regions": _regions(document),

@@ -8,16 +8,12 @@ from functools import cached_property
 from typing import TypeVar
 
 from pkb.analysis.samples import Sample, judged_by_problem
+from pkb.platforms.registry import traits
 from pkb.report.tries import Try, file_safe
 from pkb.store import Run
 
 _K = TypeVar("_K")
 AXES = ("backend", "size", "ranks", "dtype", "plan")
-NOTES = {
-    "cpu": "ranks are processes that share one CPU: times say nothing about GPUs or NVLink",
-    "virtual": "all ranks share one GPU: times say nothing about NVLink",
-}
-"""What has to stand beside every figure that was taken there."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,8 @@ class Contender:
 
     @property
     def notes(self) -> list[str]:
-        return [NOTES[name] for name in self.platforms if name in NOTES]
+        """What has to stand beside every figure that was taken there."""
+        return [note for name in self.platforms if (note := traits(name).note)]
 
     @property
     def conditions(self) -> dict[str, list[str]]:

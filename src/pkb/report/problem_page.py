@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pkb.analysis.samples import best
+from pkb.platforms.registry import traits
 from pkb.problems.base import Problem
 from pkb.report.contenders import Contender
 from pkb.report.tries import Try
@@ -122,8 +123,9 @@ def _roof(problem: Problem, case: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def known_hardware(device: str, platform: str) -> Hardware | None:
     """The datasheet of a device that a verdict names; None for a CPU and for what nobody has described."""
-    found = None if platform == "cpu" else built_in_for(device)
-    return shared(found) if found and platform == "virtual" else found
+    where = traits(platform)
+    found = None if where.device == "cpu" else built_in_for(device)
+    return shared(found) if found and where.shares_gpu else found
 
 
 def _limits(problem: Problem, entrants: Sequence[Entrant]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pkb
 from pkb.analysis.published import Published, published
+from pkb.platforms.registry import names, traits
 from pkb.problems.base import Problem
 from pkb.problems.registry import Registry
 from pkb.report import tables
@@ -17,7 +18,7 @@ from pkb.report.board import VIEWS, BoardRow, View, board, heat_map, row_documen
 from pkb.report.breakdown import failure_modes, paths_used, progress
 from pkb.report.candidate_page import candidate_context
 from pkb.report.comparing import compared_contenders, pairs
-from pkb.report.contenders import NOTES, Contender, contenders
+from pkb.report.contenders import Contender, contenders
 from pkb.report.pages import Pages, whole_site
 from pkb.report.problem_page import Entrant, problem_context
 from pkb.report.published_rows import published_rows
@@ -101,7 +102,7 @@ class _Work:
                 "has_agents": bool(self.steps),
                 "has_published": self.published is not None,
                 "stems": self.stems,
-                "platform_notes": NOTES,
+                "platform_notes": {name: note for name in names() if (note := traits(name).note)},
             },
         )
         self.view_of = lru_cache(SOURCES_KEPT)(self._view_of)

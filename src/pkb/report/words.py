@@ -55,6 +55,7 @@ PATH_WORDS = {
     "nvls": "NVLS",
     "library": "library",
     "none": "none",
+    "unknown": "not read",
 }
 DECISION_WORDS = {
     "faster": "faster than the reference",

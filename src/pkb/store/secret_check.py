@@ -6,7 +6,6 @@ the value is taken out and the rest is kept. An error never repeats the value.
 
 import os
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from pkb.types.errors import UserError
@@ -23,9 +22,6 @@ _VALUE = re.compile(
     r"|\bBearer\s+(?=[A-Za-z._~+/-]*\d)[A-Za-z0-9._~+/-]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*"
 )
 _VARIABLE = re.compile(r"(API_?KEY|TOKEN|SECRET|PASSWORD|SECRET_KEY|ACCESS_KEY)$", re.IGNORECASE)
-# Wider, for what is only kept from a child: a variable too many costs nothing there, whereas the value of one that holds a path
-# would be refused wherever that path is named.
-_WITHHELD = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)$", re.IGNORECASE)
 _SHORTEST = 8
 """A shorter value of such a variable (`1`, `none`) would be found everywhere and is no key."""
 REMOVED = "[secret removed]"
@@ -65,11 +61,6 @@ def remove_secrets(document: Any) -> Any:
     for _, value in _secret_variables():
         document = document.replace(value, REMOVED)
     return _VALUE.sub(REMOVED, document)
-
-
-def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """For a process that runs candidates: none runs below one that has a provider's key in its environment."""
-    return {name: value for name, value in environment.items() if not _WITHHELD.search(name)}
 
 
 def _secret_variables() -> list[tuple[str, str]]:

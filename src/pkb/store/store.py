@@ -8,6 +8,7 @@ from pkb.store.records import CandidateFile, dumps
 from pkb.store.runs import insert_candidate, now_utc
 from pkb.store.secret_check import remove_secrets
 from pkb.store.tasks import TaskWriter
+from pkb.types.document import VerdictDocument
 from pkb.types.verdict import Evaluation, Verdict
 
 _MESSAGE_LENGTH = 500
@@ -60,7 +61,7 @@ class Store(TaskWriter):
         self,
         run_id: str,
         task_key: str,
-        evaluation: Evaluation | Mapping[str, Any],
+        evaluation: Evaluation | VerdictDocument,
         *,
         step: int = 0,
         candidate: CandidateFile | None = None,
@@ -71,7 +72,7 @@ class Store(TaskWriter):
         The document is on disk before the row that names it, and the row and the task's `done` are one transaction: after
         a kill there are both or neither. `done=False` leaves the task open, for a step that is not the last.
         """
-        document = evaluation.to_dict() if isinstance(evaluation, Evaluation) else dict(evaluation)
+        document = evaluation.to_dict() if isinstance(evaluation, Evaluation) else dict(evaluation.fields)
         task = self.task(run_id, task_key)
         if int(document["problem"]["id"]) != task.problem_id:
             raise ValueError(f"a verdict about problem {document['problem']['id']} for the task {task_key}")

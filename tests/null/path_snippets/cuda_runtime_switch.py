@@ -1,6 +1,6 @@
 """A branch that the launch never takes: `use_nvls` is passed as 0."""
 # expect: sm_load_store
-# xfail: which branch a kernel takes for an argument's value is not computed, so both count
+# known gap: which branch a kernel takes for an argument's value is not computed, so both count
 
 from pkb import kit
 

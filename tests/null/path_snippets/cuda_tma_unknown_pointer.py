@@ -1,6 +1,6 @@
 """TMA into an address that is read from a mailbox in memory, beside system-scope flags."""
 # expect: tma sm_load_store
-# xfail: the address is loaded as a number from own memory; nothing in the text says whose memory it is
+# known gap: the address is loaded as a number from own memory; nothing in the text says whose memory it is
 
 from pkb import kit
 

@@ -1,6 +1,6 @@
 """The method is chosen by a name put together at run time."""
 # expect: copy_engine
-# xfail: "co" + "py_" through getattr on an object: text put together at run time is not followed
+# known gap: "co" + "py_" through getattr on an object: text put together at run time is not followed
 
 import torch
 import torch.distributed._symmetric_memory as symm_mem

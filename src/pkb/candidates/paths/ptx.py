@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from pkb.candidates.paths.use import Kind, PathName
+from pkb.candidates.paths.use import Kind, Meaning
 
 # Bounded, and one instruction is read once: the text comes from a candidate.
 _OPERATION = re.compile(r"(?<![\w.$%])(?:multimem|cp|ld|st|atom|red|fence|membar|tensormap)\.[\w.:]{1,120}")
@@ -13,7 +13,6 @@ _ADDRESS = re.compile(r"\[\s{0,4}(?:[%$](\d{1,2})|%\[(\w{1,40})\]|(%?\w{1,40}))"
 _MAX_OPERANDS = 200
 _MAX_INSTRUCTIONS = 10_000
 _NOT_GLOBAL = ("shared", "local", "param", "const")
-ENTRY = re.compile(r"\.(?:visible|weak)?\s{0,8}\.?(?:entry|func)\b")
 
 
 class Instruction(NamedTuple):
@@ -21,11 +20,6 @@ class Instruction(NamedTuple):
     addresses: tuple[str, ...]
     """Operand numbers or names inside brackets: `0` of `[%0+16]`, `dst` of `[%[dst]]`."""
     at: int
-
-
-class Meaning(NamedTuple):
-    path: PathName
-    weak: bool
 
 
 def instructions(text: str) -> Iterator[Instruction]:

@@ -4,24 +4,22 @@ import ast
 import re
 from collections.abc import Iterator
 
-from pkb.candidates.names import fold, under
-from pkb.candidates.paths.expressions import GETTERS, TABLES, VIEWS
-from pkb.candidates.paths.held import Kernel
-from pkb.candidates.paths.live import Scope
+from pkb.candidates.constants import fold
+from pkb.candidates.names import under
 from pkb.candidates.paths.ptx import instructions, meanings
-from pkb.candidates.paths.use import Found, PathName
-from pkb.candidates.paths.values import Values
+from pkb.candidates.paths.use import Meaning, PathName, PathUse
+from pkb.candidates.paths.values import GETTERS, KERNEL, TABLES, VIEWS, Values
+from pkb.candidates.scopes import PythonScope
 
 _COLLECTIVES = re.compile(
     r"torch\.distributed\.(?:distributed_c10d\.)?(?:all_reduce|all_gather|all_to_all|reduce_scatter|broadcast|reduce|gather"
     r"|scatter|send|recv|isend|irecv|batch_isend_irecv|barrier|monitored_barrier|_all_gather_base|_reduce_scatter_base"
     r"|all_reduce_coalesced|all_gather_coalesced)(?:_into_tensor|_tensor|_single|_object|_object_list|_coalesced)*"
+    r"|torch\.distributed\._symmetric_memory\._fused_.*|torch\.nn\.parallel\.DistributedDataParallel"
+    r"|(?:torch\.distributed\.nn|torch\.distributed\._functional_collectives|torch\.ops\.(?:c10d|c10d_functional"
+    r"|_c10d_functional|symm_mem)|torch\.cuda\.nccl|cupy\.cuda\.nccl"
+    r"|torch\.distributed\._symmetric_memory\._nvshmem_triton)\..+"
 )
-_LIBRARIES = (
-    "torch.distributed.nn", "torch.distributed._functional_collectives", "torch.ops.c10d", "torch.ops.c10d_functional",
-    "torch.ops._c10d_functional", "torch.ops.symm_mem", "torch.cuda.nccl", "cupy.cuda.nccl",
-    "torch.distributed._symmetric_memory._nvshmem_triton", "torch.nn.parallel.DistributedDataParallel",
-)  # fmt: skip
 _PACKAGES = ("nccl", "nvshmem", "mpi4py")
 """Whole packages: only calls count, and not those that set up."""
 _SETUP = re.compile(
@@ -34,241 +32,146 @@ _GROUP_METHODS = frozenset(
 _MEMCPY = re.compile(r"(?:cuda|cupy)\.\w[\w.]*\.(?:cudaMemcpy\w*|cuMemcpy\w*|memcpy\w*)")
 _HOST_COPY = re.compile(r"HostTo|ToHost|HtoD|DtoH")
 _FACTS = frozenset(
-    {
-        "size",
-        "dim",
-        "numel",
-        "stride",
-        "element_size",
-        "storage_offset",
-        "is_contiguous",
-        "append",
-        "extend",
-        "data_ptr",
-    }
-    | {"get_device", "untyped_storage", "is_floating_point"}
+    {"size", "dim", "numel", "stride", "element_size", "storage_offset", "is_contiguous", "append", "extend"}
+    | {"data_ptr", "get_device", "untyped_storage", "is_floating_point"}
 )
 _KIT_POINTERS = ("pkb.kit.buffers", "pkb.kit.barrier_pads", "pkb.kit.pads", "pkb.kit.pipeline", "pkb.kit.exchange")
-_SIGNALS = frozenset({"put_signal", "wait_signal"})
-_ASKS = (
-    "builtins.bool",
-    "builtins.print",
-    "builtins.hex",
-    "builtins.str",
-    "builtins.repr",
-    "builtins.isinstance",
-    "builtins.hasattr",
-)
-_TL = "triton.language."
+_ASKS = frozenset(f"builtins.{name}" for name in ("bool", "print", "hex", "str", "repr", "isinstance", "hasattr"))
 _DESCRIPTORS = ("triton.tools.tensor_descriptor.TensorDescriptor", "triton.language.make_tensor_descriptor",
                 "triton.language._experimental_make_tensor_descriptor")  # fmt: skip
 
 
-def python_uses(values: Values, scope: Scope) -> Iterator[Found]:
+def python_uses(values: Values, scope: PythonScope) -> Iterator[PathUse]:
     """Everything that the code of one scope uses, Triton kernels included."""
-    visible = _Reader(values, scope)
+    reader = _ScopeReader(values, scope)
     for node in scope.nodes:
-        for path, weak in visible.paths(node):
+        for path, weak in reader.paths(node):
             line = getattr(node, "lineno", 0)
-            yield Found(path, line, values.source.line_text(line), weak)
+            yield PathUse(path, line, values.source.line_text(line), weak)
 
 
-class _Reader:
-    def __init__(self, values: Values, scope: Scope) -> None:
+class _ScopeReader:
+    def __init__(self, values: Values, scope: PythonScope) -> None:
         self._values = values
         self._scope = scope
         self._names = values.source.names
-        self._in_tests = {
-            id(part)
-            for node in scope.nodes
-            if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert)
-            for part in _conditions(node.test)
-        }
+        self._in_triton = scope.name in values.jits
+        tests = [node.test for node in scope.nodes if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert)]
+        self._tests = {id(part) for test in tests for part in ast.walk(test)}
         self._inner = {id(node.value) for node in scope.nodes if isinstance(node, ast.Attribute)}
-        self._handles = any(
-            name.startswith("torch.distributed._symmetric_memory") for name, _ in self._names.imports
-        ) or any("symmetric_memory" in name or "symm_mem" in name for name, _ in self._names.imports)
+        self._has_handles = any(re.search("symmetric_memory|symm_mem", name) for name, _ in self._names.imports)
 
-    def paths(self, node: ast.AST) -> Iterator[tuple[PathName, bool]]:
+    def paths(self, node: ast.AST) -> Iterator[Meaning]:
         if isinstance(node, ast.Name | ast.Attribute) and id(node) not in self._inner:
             yield from self._of_name(node)
-        if isinstance(node, ast.Attribute):
-            yield from self._of_attribute(node)
-        elif isinstance(node, ast.Call):
-            yield from ((path, False) for path in self._of_call(node))
-            yield from self._weak_arguments(node)
-        elif isinstance(node, ast.Assign):
-            into = [target.value for target in node.targets if isinstance(target, ast.Subscript)]
-            copies = any(self._is_peer(target) for target in into) or (
-                into and self._peer(node.value) and not self._fills(node)
-            )
-            if copies and not self._in_triton():  # a number is filled in by a kernel
-                yield ("sm_load_store" if isinstance(node.value, ast.Constant) else "copy_engine"), False
-        elif isinstance(node, ast.BinOp | ast.AugAssign) and not self._in_triton():
-            sides = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
-            if any(self._is_peer(side) for side in sides) and not isinstance(sides[0], ast.List):
-                yield "sm_load_store", False
+        match node:
+            case ast.Attribute(attr=attr) if attr in TABLES and id(node) not in self._tests:
+                yield Meaning("sm_load_store", True)
+            case ast.Attribute(attr=attr) if attr in _GROUP_METHODS and attr not in self._values.functions:
+                yield Meaning("library", False)
+            case ast.Call():
+                yield from (Meaning(path, False) for path in self._of_call(node))
+                yield from self._weak_arguments(node)
+            case ast.Assign(targets=targets, value=value) if not self._in_triton:
+                into = [target.value for target in targets if isinstance(target, ast.Subscript)]
+                fills = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in GETTERS
+                if any(map(self._is_peer, into)) or (into and self._holds_peer(value) and not fills):
+                    number = isinstance(value, ast.Constant)  # filled in by a kernel
+                    yield Meaning("sm_load_store" if number else "copy_engine", False)
+            case ast.BinOp(left=left, right=right) | ast.AugAssign(target=left, value=right) if not self._in_triton:
+                if (self._is_peer(left) or self._is_peer(right)) and not isinstance(left, ast.List):
+                    yield Meaning("sm_load_store", False)
 
-    def _peer(self, node: ast.expr) -> bool:
-        return self._values.holds_peer(self._scope, node)
+    def _is(self, node: ast.expr | None, *kinds: str) -> bool:
+        return self._values.of(self._scope, node) in kinds
 
-    def _is_peer(self, node: ast.expr) -> bool:
-        return self._values.plain(self._scope, node) == "peer"
+    def _is_peer(self, node: ast.expr | None) -> bool:
+        return self._is(node, "peer")
 
-    def _in_triton(self) -> bool:
-        return self._values.is_jit_function(self._scope.name)
+    def _holds_peer(self, node: ast.expr) -> bool:
+        return self._is(node, "peer", "peers")
 
-    def _fills(self, node: ast.Assign) -> bool:
-        return (
-            isinstance(node.value, ast.Call)
-            and isinstance(node.value.func, ast.Attribute)
-            and node.value.func.attr in GETTERS
-        )
-
-    def _of_name(self, node: ast.Name | ast.Attribute) -> Iterator[tuple[PathName, bool]]:
+    def _of_name(self, node: ast.Name | ast.Attribute) -> Iterator[Meaning]:
         name = self._names.dotted(node)
         if name is None or isinstance(node.ctx, ast.Store):
             return
-        inside = any(
-            under(name, library) and (name != library or library.endswith("Parallel")) for library in _LIBRARIES
-        )
-        if _COLLECTIVES.fullmatch(name) or inside or name.startswith("torch.distributed._symmetric_memory._fused_"):
-            yield "library", False
+        if _COLLECTIVES.fullmatch(name):
+            yield Meaning("library", False)
         if name.startswith("torch.ops.symm_mem.multimem_"):
-            yield "nvls", False
-        if name == "triton.language.pointer_type" and not self._in_triton():
-            yield "sm_load_store", True
+            yield Meaning("nvls", False)
         if name == "pkb.kit.multicast":
-            yield "nvls", True
-        if under(name, *_KIT_POINTERS):
-            yield "sm_load_store", True
+            yield Meaning("nvls", True)
+        if under(name, *_KIT_POINTERS) or (name == "triton.language.pointer_type" and not self._in_triton):
+            yield Meaning("sm_load_store", True)
 
-    def _of_attribute(self, node: ast.Attribute) -> Iterator[tuple[PathName, bool]]:
-        if node.attr in TABLES and id(node) not in self._in_tests:
-            yield "sm_load_store", True
-        elif node.attr in _GROUP_METHODS and node.attr not in self._values.functions:
-            yield "library", False
-
-    def _weak_arguments(self, node: ast.Call) -> Iterator[tuple[PathName, bool]]:
+    def _weak_arguments(self, node: ast.Call) -> Iterator[Meaning]:
         """The NVLS address is handed to somebody: to what end, only their code could tell."""
-        if self._names.dotted(node.func) in _ASKS or id(node) in self._in_tests:
-            return
-        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
-            if self._values.plain(self._scope, argument) == "multicast":
-                yield "nvls", True
+        if self._names.dotted(node.func) not in _ASKS and id(node) not in self._tests:
+            handed = (*node.args, *(keyword.value for keyword in node.keywords))
+            yield from (Meaning("nvls", True) for argument in handed if self._is(argument, "multicast"))
 
     def _of_call(self, node: ast.Call) -> Iterator[PathName]:
-        name = self._names.dotted(node.func)
+        name = self._names.dotted(node.func) or ""
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-        if name is not None and under(name, *_PACKAGES) and not _SETUP.fullmatch(name):
+        if under(name, *_PACKAGES) and not _SETUP.fullmatch(name):
             yield "library"
-        if name is not None and _MEMCPY.fullmatch(name) and self._copies_peers(name, arguments):
+        kinds = [name, *(each.attr for each in arguments if isinstance(each, ast.Attribute))]
+        peers = "eer" in name or any(self._is(each, "address", "peer") for each in arguments)
+        if peers and _MEMCPY.fullmatch(name) and not any(map(_HOST_COPY.search, kinds)):  # cudart.cudaMemcpyAsync(...)
             yield "copy_engine"
-        if self._in_triton():
-            yield from self._of_triton_call(node, name, arguments)
-            return
-        if name is not None and under(name, *_DESCRIPTORS):
-            if any(self._is_peer(argument) for argument in node.args[:1]):
+        if self._in_triton:
+            yield from self._of_triton_call(node, name)
+        elif under(name, *_DESCRIPTORS):
+            if any(map(self._is_peer, node.args[:1])):
                 yield "tma"
-            return
-        if isinstance(node.func, ast.Attribute):
-            yield from self._of_signal(node, node.func, name)
-        path = self._on_peers(node, name, arguments)
-        if path is not None:
-            yield path
+        else:
+            path = self._on_peers(node, name, arguments)
+            if path is not None:
+                yield path
 
-    def _copies_peers(self, name: str, arguments: list[ast.expr]) -> bool:
-        """`cudart.cudaMemcpyAsync(...)` from Python, with an address of a peer and not from or to the host."""
-        kinds = [each.attr for each in arguments if isinstance(each, ast.Attribute)]
-        if any(_HOST_COPY.search(kind) for kind in (name, *kinds)):
-            return False
-        return "eer" in name or any(self._values.plain(self._scope, each) in ("address", "peer") for each in arguments)
-
-    def _of_signal(self, node: ast.Call, function: ast.Attribute, name: str | None) -> Iterator[PathName]:
-        """torch's signals and barriers of a symmetric-memory handle are stores and loads of a small kernel."""
-        own = function.attr in self._values.functions
-        barrier = function.attr == "barrier" and self._handles and name is None
-        if (function.attr in _SIGNALS or barrier) and not own:
-            yield "sm_load_store"
-
-    def _on_peers(self, node: ast.Call, name: str | None, arguments: list[ast.expr]) -> PathName | None:
-        """torch copies with the copy engine; its other operations, like a kernel that is handed a peer's tensor, load and
-        store with the SMs."""
-        touched = any(self._peer(argument) for argument in arguments)
-        if isinstance(
-            node.func, ast.Subscript
-        ):  # kernel[grid](peer, ...): the candidate's own kernels are read themselves
+    def _on_peers(self, node: ast.Call, name: str, arguments: list[ast.expr]) -> PathName | None:
+        """torch copies with the copy engine; its other operations, its signals and barriers, and a kernel that is handed
+        a peer's tensor, load and store with the SMs."""
+        touched = any(map(self._holds_peer, arguments))
+        if isinstance(node.func, ast.Subscript):  # kernel[grid](peer, ...): the candidate's own are read themselves
             launched = node.func.value
-            own = isinstance(launched, ast.Name) and self._values.is_jit_function(launched.id)
-            known = own or isinstance(self._values.of(self._scope, launched), Kernel)
+            own = isinstance(launched, ast.Name) and launched.id in self._values.jits
+            known = own or str(self._values.of(self._scope, launched)).startswith(KERNEL)
             return "sm_load_store" if touched and not known else None
-        if not isinstance(node.func, ast.Attribute):
+        method = getattr(node.func, "attr", "")
+        if not isinstance(node.func, ast.Attribute) or method in self._values.functions:
             return None
-        method, of_peer = node.func.attr, self._peer(node.func.value)
-        if method in self._values.functions:
-            return None
+        if method in ("put_signal", "wait_signal") or (method == "barrier" and self._has_handles and not name):
+            return "sm_load_store"
+        of_peer = self._holds_peer(node.func.value)
         if method in ("copy_", "clone", "cpu", "tolist", "item") and (of_peer or (touched and method == "copy_")):
             return "copy_engine"
         if of_peer:
             return None if method in VIEWS | _FACTS | GETTERS else "sm_load_store"
-        if not touched or method in _FACTS:
-            return None
-        in_place = name is None and method.endswith("_")
-        of_torch = name is not None and name.startswith("torch.") and not _COLLECTIVES.fullmatch(name)
-        return "sm_load_store" if in_place or (of_torch and "_symmetric_memory" not in (name or "")) else None
+        of_torch = name.startswith("torch.") and "_symmetric_memory" not in name and not _COLLECTIVES.fullmatch(name)
+        in_place = not name and method.endswith("_")
+        return "sm_load_store" if touched and method not in _FACTS and (in_place or of_torch) else None
 
-    def _of_triton_call(self, node: ast.Call, name: str | None, arguments: list[ast.expr]) -> Iterator[PathName]:
-        first = node.args[0] if node.args else None
-        at = self._values.plain(self._scope, first)
-        if name is None:
-            return
-        if name == f"{_TL}inline_asm_elementwise":
-            yield from self._of_asm(node)
-        elif name.startswith(f"{_TL}atomic_"):
-            scope = next((fold(keyword.value) for keyword in node.keywords if keyword.arg == "scope"), None)
-            if scope == "sys" or at == "peer":
+    def _of_triton_call(self, node: ast.Call, name: str) -> Iterator[PathName]:
+        named = {keyword.arg: keyword.value for keyword in node.keywords}
+        first = node.args[0] if node.args else named.get("base")
+        function = name.removeprefix("triton.language.")
+        if function == "inline_asm_elementwise":
+            yield from self._of_asm(node, named)
+        elif function.startswith(("atomic_", "load", "store", "make_block_ptr")):
+            if self._is_peer(first) or (function.startswith("atomic_") and fold(named.get("scope")) == "sys"):
                 yield "sm_load_store"
-        elif name in (f"{_TL}load", f"{_TL}store", f"{_TL}make_block_ptr"):
-            if at == "peer":
-                yield "sm_load_store"
-        elif under(name, *_DESCRIPTORS):
-            base = first if first is not None else next((k.value for k in node.keywords if k.arg == "base"), None)
-            if self._values.plain(self._scope, base) == "peer":
-                yield "tma"
+        elif under(name, *_DESCRIPTORS) and self._is_peer(first):
+            yield "tma"
         elif "libshmem_device." in name or under(name, "triton_dist.language") or "_nvshmem_triton." in name:
             yield "library"
 
-    def _of_asm(self, node: ast.Call) -> Iterator[PathName]:
-        named = {keyword.arg: keyword.value for keyword in node.keywords}
-        written = named.get("asm", node.args[0] if node.args else None)
-        text = self._values.constants.get(written.id) if isinstance(written, ast.Name) else fold(written)
+    def _of_asm(self, node: ast.Call, named: dict[str | None, ast.expr]) -> Iterator[PathName]:
+        text = self._values.text(self._scope, named.get("asm", node.args[0] if node.args else None))
         handed = named.get("args", node.args[2] if len(node.args) > 2 else None)
         elements = handed.elts if isinstance(handed, ast.List | ast.Tuple) else []
-        peer = any(self._is_peer(each) for each in elements)
-        multicast = any(self._values.plain(self._scope, each) == "multicast" for each in elements)
+        multicast = any(self._is(each, "multicast") for each in elements)
+        peer = any(map(self._is_peer, elements))
         for each in instructions(text or ""):
             found = meanings(each, lambda _: "multicast" if multicast else "peer" if peer else None, resolved=True)
             yield from (path for path, weak in found if not weak)
-
-
-def _conditions(node: ast.expr) -> Iterator[ast.AST]:
-    """The parts of a condition that are only tested: not what a call in it is handed."""
-    waiting: list[ast.AST] = [node]
-    while waiting:
-        each = waiting.pop()
-        yield each
-        if isinstance(each, ast.BoolOp | ast.UnaryOp | ast.Compare | ast.Call):
-            waiting += ast.iter_child_nodes(each)
-
-
-def has_peer_source(values: Values) -> bool:
-    """Does the Python get at other ranks' memory at all?"""
-    for scope in values.scopes:
-        for node in scope.nodes:
-            if isinstance(node, ast.Attribute) and node.attr in TABLES | GETTERS | {"multicast_ptr", "rendezvous"}:
-                return True
-            if isinstance(node, ast.Name | ast.Attribute):
-                name = values.source.names.dotted(node)
-                if name is not None and (under(name, "pkb.kit") or "symmetric_memory" in name or "rendezvous" in name):
-                    return True
-    return False

@@ -5,82 +5,272 @@ into the parameters of a kernel. Nothing is run: a value that is put together in
 """
 
 import ast
+from collections.abc import Iterable
+from contextlib import suppress
 
-from pkb.candidates.names import fold
-from pkb.candidates.paths.expressions import Expressions
-from pkb.candidates.paths.held import Items, Value, join, one_of, pack, part
-from pkb.candidates.paths.live import Scope
+from pkb.candidates.constants import UNKNOWN, Constants, Dynamic, fold
+from pkb.candidates.scopes import PythonScope
 from pkb.candidates.source import Source
 
+Held = str | tuple["Held", ...] | frozenset["Held"] | None
+"""What a place holds. `peer`: a peer's tensor, in Triton a pointer to one; `peers`: several; `address`: a peer's address as a
+number; `table`: a table of addresses; `multicast`: the NVLS address; `local`: a table of this rank's own addresses; `own`:
+this rank's number; `kernel NAME`: a compiled kernel. A tuple holds something in each place; a set of one is a dictionary or
+list of which every place may hold that."""
+
+KERNEL = "kernel "
+_ORDER = ("own", "local", "multicast", "table", "address", "peers", "peer")
+_MANY = {"peer": "peers", "address": "table"}
+_ONE = {many: one for one, many in _MANY.items()}
 _PASSES = 6
-_FLOWS = (
-    ast.Assign,
-    ast.AnnAssign,
-    ast.NamedExpr,
-    ast.AugAssign,
-    ast.For,
-    ast.comprehension,
-    ast.withitem,
-    ast.Return,
-    ast.Call,
+_FLOWS = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign, ast.For, ast.comprehension, ast.withitem, ast.Return,
+          ast.Call)  # fmt: skip
+
+GETTERS = frozenset({"get_buffer", "get_remote_tensor", "get_remote_tensors", "get_remote_storage"})
+TABLES = frozenset({"buffer_ptrs", "buffer_ptrs_dev", "signal_pad_ptrs", "signal_pad_ptrs_dev"})
+VIEWS = frozenset(
+    {"view", "view_as", "reshape", "narrow", "flatten", "unflatten", "chunk", "split", "unbind", "transpose", "permute"}
+    | {"t", "squeeze", "unsqueeze", "expand", "select", "as_strided", "contiguous", "detach", "to", "cuda"}
 )
+_SAME = frozenset(
+    {"ctypes.c_void_p", "ctypes.c_uint64", "ctypes.c_int64", "pkb.kit.ptr", "pkb.kit.u64", "pkb.kit.i64"}
+    | {f"builtins.{name}" for name in ("int", "list", "tuple", "reversed", "sorted", "iter", "next")}
+    | {f"triton.language.{name}" for name in ("multiple_of", "max_contiguous", "advance")}
+)
+"""Functions whose result points where their first argument does."""
+_TENSORS = frozenset({"torch.tensor", "torch.as_tensor", "pkb.kit.pointer_table", "numpy.array", "torch.stack"})
+_FIXED: dict[str, Held] = {
+    "torch.distributed.get_rank": "own", "pkb.kit.buffers": "table", "pkb.kit.pads": "table",
+    "pkb.kit.barrier_pads": ("table", "own", None), "pkb.kit.multicast": "multicast",
+}  # fmt: skip
+_ATTRIBUTES = dict.fromkeys(TABLES, "table") | {"multicast_ptr": "multicast", "rank": "own"}
+_JITS = ("triton.jit", "triton.runtime.jit", "triton.experimental.gluon.jit")
 
 
-class Values(Expressions):
-    def __init__(self, source: Source, scopes: list[Scope]) -> None:
-        super().__init__(source, scopes)
-        self.classes: dict[str, list[str]] = {}
-        self.constants: dict[str, str] = {}
-        """Module-level names of strings."""
+def join(values: Iterable[Held]) -> Held:
+    """What a place holds that may hold any of these: the one that matters most."""
+    best: Held = None
+    for value in values:
+        if value is None or value == best:
+            continue
+        if isinstance(value, str) and isinstance(best, str):
+            best = max(best, value, key=lambda each: _ORDER.index(each) if each in _ORDER else len(_ORDER))
+        elif isinstance(value, tuple) and isinstance(best, tuple) and len(value) == len(best):
+            best = tuple(join(pair) for pair in zip(best, value, strict=True))
+        elif not isinstance(value, str):
+            best = value if best is None or isinstance(best, str) else frozenset({join((*best, *value))})
+        elif best is None:
+            best = value
+    return best
+
+
+def _flat(value: Held, depth: int = 2) -> Held:
+    """A container in a container in a container is no longer told apart: `x = (x, x)` must not grow without end."""
+    if value is None or isinstance(value, str):
+        return value
+    if depth == 0:
+        return _flat(join(value), 0)
+    return type(value)(_flat(place, depth - 1) for place in value)
+
+
+def _dictionary(value: Held) -> Held:
+    return None if value is None else _flat(frozenset({value}))
+
+
+def _list(value: Held, *, local: bool = False) -> Held:
+    """A list of peers' tensors or addresses is one thing; of anything else, a container."""
+    if isinstance(value, str) and not value.startswith(KERNEL):
+        return _MANY.get(value, value)
+    return "local" if value is None and local else _dictionary(value)
+
+
+def _one(value: Held) -> Held:
+    """What an index or a loop gets out of it."""
+    return _ONE.get(value, value) if isinstance(value, str) else join(value or ())
+
+
+class Values:
+    def __init__(self, source: Source, scopes: list[PythonScope]) -> None:
+        self.source = source
+        self.scopes = scopes
+        self.jits = {scope.name for scope in scopes if self._is_jit(scope)}
+        self.functions: dict[str, list[PythonScope]] = {}
+        self._constants = Constants()
+        self._held: dict[tuple[int, str], Held] = {}
+        """By scope and name; scope 0 holds attributes, whatever the object, and scope -1 the results of functions."""
+        self._cache: dict[int, Held] = {}
         for scope in scopes:
-            for node in scope.nodes:
-                if isinstance(node, ast.ClassDef):
-                    fields = [
-                        each.target.id
-                        for each in node.body
-                        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
-                    ]
-                    self.classes[node.name] = fields
-                elif isinstance(node, ast.Assign) and (text := fold(node.value)) is not None:
-                    self.constants |= {target.id: text for target in node.targets if isinstance(target, ast.Name)}
+            if scope.name:
+                self.functions.setdefault(scope.name, []).append(scope)
         steps = [(scope, node) for scope in scopes for node in scope.nodes if isinstance(node, _FLOWS)]
         for _ in range(_PASSES):
-            self._changed = False
+            before = dict(self._held)
             self._cache.clear()
             for scope, node in steps:
                 self._follow(scope, node)
-            if not self._changed:
+            if before == self._held:
                 break
         self._cache.clear()
 
-    def _set(self, key: tuple[int, str], value: Value) -> None:
-        if value is None:
-            return
-        joined = join((self._env.get(key), value))
-        if joined != self._env.get(key):
-            self._env[key] = joined
-            self._changed = True
+    def _is_jit(self, scope: PythonScope) -> bool:
+        """Is it a Triton kernel, or a function of one?"""
+        decorators = getattr(scope.function, "decorator_list", [])
+        targets = [each.func if isinstance(each, ast.Call) else each for each in decorators]
+        return any(self.source.names.dotted(target) in _JITS for target in targets)
 
-    def _follow(self, scope: Scope, node: ast.AST) -> None:
-        if isinstance(node, ast.Assign):
-            value = self.of(scope, node.value)
-            for target in node.targets:
-                self._assign(scope, target, value, node.value)
-        elif isinstance(node, ast.AnnAssign | ast.NamedExpr | ast.AugAssign):
-            self._assign(scope, node.target, self.of(scope, node.value), node.value)
-        elif isinstance(node, ast.For | ast.comprehension):
-            self._assign(scope, node.target, self._element(scope, node.iter), None)
-        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            self._assign(scope, node.optional_vars, self.of(scope, node.context_expr), None)
-        elif isinstance(node, ast.Return):
-            value = join((self._returns.get(scope.name), self.of(scope, node.value)))
-            if scope.name and value != self._returns.get(scope.name):
-                self._returns[scope.name] = value
-                self._changed = True
-        elif isinstance(node, ast.Call):
-            self._pass_on(scope, node)
+    # --- what an expression holds ------------------------------------------------------------------------------------
 
-    def _assign(self, scope: Scope, target: ast.expr, value: Value, written: ast.expr | None) -> None:
+    def of(self, scope: PythonScope, node: ast.expr | None) -> Held:
+        if isinstance(node, ast.Name):
+            return self._lookup(scope, node.id)
+        if node is None or isinstance(node, ast.Constant):
+            return None
+        if id(node) not in self._cache:  # without this, nesting costs exponentially
+            self._cache[id(node)] = self._evaluate(scope, node)
+        return self._cache[id(node)]
+
+    def text(self, scope: PythonScope, node: ast.expr | None) -> str | None:
+        """What a string expression says, `{}` where only a run knows."""
+        with suppress(Dynamic):
+            known = self._constants.value(node, scope) if isinstance(node, ast.Name) else None
+            return known if isinstance(known, str) else fold(node)
+        return None
+
+    def arguments(self, scope: PythonScope, node: ast.Call) -> list[Held]:
+        """What the positional arguments are, with a starred tuple spread out."""
+        found: list[Held] = []
+        for argument in node.args:
+            value = self.of(scope, argument)
+            found += value if isinstance(argument, ast.Starred) and isinstance(value, tuple) else (value,)
+        return found
+
+    def _lookup(self, scope: PythonScope | None, name: str) -> Held:
+        if scope is None or (id(scope), name) in self._held or name in scope.parameters:
+            return self._held.get((id(scope), name))
+        return self._lookup(scope.outer, name)
+
+    def _evaluate(self, scope: PythonScope, node: ast.expr) -> Held:
+        match node:
+            case ast.Attribute(attr="T" | "mT" | "data", value=value):
+                return self.of(scope, value)
+            case ast.Attribute(attr=attr):
+                return _ATTRIBUTES.get(attr) or self._held.get((0, attr))
+            case ast.Subscript(value=value, slice=index):
+                base = self.of(scope, value)
+                if isinstance(base, tuple) and isinstance(index, ast.Constant) and isinstance(index.value, int):
+                    return base[index.value] if -len(base) <= index.value < len(base) else None
+                return None if base in _ONE and self.of(scope, index) == "own" else _one(base)
+            case ast.Starred(value=value) | ast.Await(value=value) | ast.NamedExpr(value=value):
+                return self.of(scope, value)
+            case ast.Call():
+                return self._call(scope, node)
+            case ast.BinOp(left=left, right=right, op=ast.Add() | ast.Sub()):
+                # In Triton `pointer + offset`; elsewhere an address and an offset, or two lists.
+                sides = {self.of(scope, left), self.of(scope, right)}
+                return "local" if sides == {"table", "own"} else join(sides - {"own"})
+            case ast.Tuple(elts=items):
+                return _flat(tuple(self.of(scope, each) for each in items))
+            case ast.List(elts=items) | ast.Set(elts=items):
+                return _list(join(self.of(scope, each) for each in items), local=any(map(_takes_address, items)))
+            case ast.ListComp(elt=item) | ast.GeneratorExp(elt=item) | ast.SetComp(elt=item):
+                return _list(self.of(scope, item), local=_takes_address(item))
+            case ast.Dict(values=items):
+                return _dictionary(join(self.of(scope, each) for each in items))
+            case ast.DictComp(value=item):
+                return _dictionary(self.of(scope, item))
+            case ast.IfExp(body=one, orelse=other):
+                return join((self.of(scope, one), self.of(scope, other)))
+            case ast.BoolOp(values=items):
+                return join(self.of(scope, each) for each in items)
+        return None
+
+    def _call(self, scope: PythonScope, node: ast.Call) -> Held:
+        first = node.args[0] if node.args else None
+        made = self._method(scope, node, node.func, first) if isinstance(node.func, ast.Attribute) else None
+        if made is not None:
+            return made
+        name = self.source.names.dotted(node.func)
+        if name is not None:
+            return self._imported(scope, name, node, first)
+        called = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
+        return self._held.get((-1, called)) if called in self.functions else None
+
+    def _method(self, scope: PythonScope, node: ast.Call, function: ast.Attribute, first: ast.expr | None) -> Held:
+        method = function.attr
+        if method in GETTERS:
+            own = self.of(scope, first) == "own"
+            return None if own else "peers" if method == "get_remote_tensors" else "peer"
+        if method in ("kernel", "get_function", "get_kernel"):
+            return self._kernel(scope, first)
+        base = self.of(scope, function.value)
+        if method == "to" and any(map(self._is_pointer_type, (*node.args, *(each.value for each in node.keywords)))):
+            return self._pointer(function.value, base, node)
+        if method == "data_ptr":
+            return "address" if base == "peer" else base if base in ("table", "local") else None
+        if isinstance(base, tuple | frozenset):
+            if method in ("get", "pop", "setdefault"):
+                return join(base)
+            return (
+                frozenset({(None, join(base))}) if method == "items" else base if method in ("values", "copy") else None
+            )
+        return base if method in VIEWS else None
+
+    def _imported(self, scope: PythonScope, name: str, node: ast.Call, first: ast.expr | None) -> Held:
+        value = self.of(scope, first)
+        if name in _FIXED or name in _SAME:
+            return _FIXED.get(name, value)
+        if name in _TENSORS:
+            value = value if value is None or isinstance(value, str) else join(value)
+            local = value == "local" or (value is None and first is not None and _takes_address(first))
+            return "table" if value in ("address", "peers", "table", "peer") else "local" if local else None
+        if name == "cupy.RawKernel" and len(node.args) > 1:
+            return self._kernel(scope, node.args[1])
+        if name == "triton.language.load":
+            return "address" if value == "table" else value if value == "local" else None
+        if name == "triton.language.cast" and len(node.args) > 1 and self._is_pointer_type(node.args[1]):
+            return self._pointer(node.args[0], value, node)
+        return None
+
+    def _kernel(self, scope: PythonScope, name: ast.expr | None) -> Held:
+        return KERNEL + (self.text(scope, name) or UNKNOWN)
+
+    def _is_pointer_type(self, node: ast.expr) -> bool:
+        called = node.func if isinstance(node, ast.Call) else None
+        return self.source.names.dotted(called) == "triton.language.pointer_type"
+
+    def _pointer(self, operand: ast.expr, value: Held, node: ast.Call) -> Held:
+        """A number turned into a pointer: a peer's, unless the table is known to be this rank's own. A parameter turned
+        into a pointer to 64-bit numbers is the table itself."""
+        if value == "local":
+            return "local"
+        loaded = any(self.source.names.dotted(each) == "triton.language.load" for each in ast.walk(operand))
+        parts = [each for argument in node.args for each in ast.walk(argument)]
+        wide = any(isinstance(each, ast.Attribute) and each.attr in ("int64", "uint64") for each in parts)
+        return "table" if wide and not loaded and value != "address" else "peer"
+
+    # --- what a statement makes a place hold -------------------------------------------------------------------------
+
+    def _follow(self, scope: PythonScope, node: ast.AST) -> None:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    self._assign(scope, target, self.of(scope, value), written=value)
+            case ast.AnnAssign(target=target) | ast.NamedExpr(target=target) | ast.AugAssign(target=target):
+                self._assign(scope, target, self.of(scope, node.value), written=node.value)
+            case ast.For(target=target, iter=several) | ast.comprehension(target=target, iter=several):
+                self._assign(scope, target, self._element(scope, several))
+            case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
+                self._assign(scope, target, self.of(scope, value))
+            case ast.Return(value=result) if scope.name:
+                self._set((-1, scope.name), self.of(scope, result))
+            case ast.Call():
+                self._pass_on(scope, node)
+
+    def _set(self, key: tuple[int, str], value: Held) -> None:
+        if value is not None:
+            self._held[key] = join((self._held.get(key), value))
+
+    def _assign(self, scope: PythonScope, target: ast.expr, value: Held, written: ast.expr | None = None) -> None:
         if value is None:
             return
         if isinstance(target, ast.Name):
@@ -89,60 +279,42 @@ class Values(Expressions):
             self._set((0, target.attr), value)
         elif isinstance(target, ast.Tuple | ast.List):
             for index, each in enumerate(target.elts):
-                self._assign(scope, each, part(value, index), None)
-        elif isinstance(target, ast.Subscript):
-            self._fill(scope, target, value, written)
-
-    def _fill(self, scope: Scope, target: ast.Subscript, value: Value, written: ast.expr | None) -> None:
-        """`table[r] = handle.get_buffer(...)` fills a table; `out[r] = peer` copies into a tensor."""
-        if value in ("peer", "peers") and not isinstance(written, ast.Call):
-            return
-        made: Value = "peers" if value == "peer" else "table" if value == "address" else pack([value], any_key=True)
-        owner = target.value
-        while isinstance(owner, ast.Subscript):
-            owner = owner.value
-        if isinstance(owner, ast.Name):
-            place: Scope | None = scope
-            while place is not None and place.outer is not None and owner.id not in place.bound:
+                known = value[index : index + 1] if isinstance(value, tuple) else (_one(value),)
+                self._assign(scope, each, join(known))
+        elif isinstance(target, ast.Subscript) and (value not in ("peer", "peers") or isinstance(written, ast.Call)):
+            # `table[r] = handle.get_buffer(...)` fills a table; `out[r] = peer` copies into a tensor.
+            owner = target.value
+            while isinstance(owner, ast.Subscript):
+                owner = owner.value
+            place = scope
+            while isinstance(owner, ast.Name) and place.outer is not None and owner.id not in place.bound:
                 place = place.outer
-            self._set((id(place), owner.id), made)
-        elif isinstance(owner, ast.Attribute):
-            self._set((0, owner.attr), made)
+            self._assign(place, owner, _list(value) if value in _MANY else _dictionary(value))
 
-    def _element(self, scope: Scope, node: ast.expr) -> Value:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-            if node.func.id == "enumerate":
-                return pack([None, self._element(scope, node.args[0])])
-            if node.func.id == "zip":
-                return pack([self._element(scope, each) for each in node.args])
-        value = self.of(scope, node)
-        return join(value.places) if isinstance(value, Items) else one_of(value)
+    def _element(self, scope: PythonScope, node: ast.expr) -> Held:
+        called = self.source.names.dotted(node.func) if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and called in ("builtins.enumerate", "builtins.zip"):
+            inner = tuple(self._element(scope, each) for each in node.args)
+            return inner if called == "builtins.zip" else (None, *inner[:1])
+        return _one(self.of(scope, node))
 
-    def _pass_on(self, scope: Scope, node: ast.Call) -> None:
+    def _pass_on(self, scope: PythonScope, node: ast.Call) -> None:
+        """Arguments of a call, or of a launch `kernel[grid](...)`, into parameters."""
         function = node.func.value if isinstance(node.func, ast.Subscript) else node.func
-        name = (
-            function.id
-            if isinstance(function, ast.Name)
-            else function.attr
-            if isinstance(function, ast.Attribute)
-            else ""
-        )
-        if name in ("append", "extend", "add") and isinstance(node.func, ast.Attribute) and node.args:
-            value = self.of(scope, node.args[0])
-            if value is not None:
-                self._assign(scope, node.func.value, self._several(value), None)
+        name = getattr(function, "id", "") or getattr(function, "attr", "")
+        arguments = self.arguments(scope, node)
+        if name in ("append", "extend", "add") and isinstance(node.func, ast.Attribute) and arguments:
+            self._assign(scope, node.func.value, _list(arguments[0]))
         method = isinstance(function, ast.Attribute) and self.source.names.dotted(function) is None
         for callee in self.functions.get(name, ()):
-            parameters = callee.parameters
-            offset = 1 if method and parameters[:1] in (["self"], ["cls"]) else 0
-            for index, value in enumerate(self.arguments(scope, node)):
-                if index + offset < len(parameters):
-                    self._set((id(callee), parameters[index + offset]), value)
+            place, names = id(callee), callee.parameters
+            skipped = 1 if method and names[:1] in (["self"], ["cls"]) else 0
+            for parameter, value in zip(names[skipped:], arguments, strict=False):
+                self._set((place, parameter), value)
             for keyword in node.keywords:
-                if keyword.arg in parameters:
-                    self._set((id(callee), keyword.arg), self.of(scope, keyword.value))
-        fields = self.classes.get(name, [])
-        for field, value in zip(fields, self.arguments(scope, node), strict=False):
-            self._set((0, field), value)
-        for keyword in node.keywords if name in self.classes else ():
-            self._set((0, keyword.arg or ""), self.of(scope, keyword.value))
+                if keyword.arg in names:
+                    self._set((place, keyword.arg), self.of(scope, keyword.value))
+
+
+def _takes_address(node: ast.expr) -> bool:
+    return any(isinstance(each, ast.Attribute) and each.attr == "data_ptr" for each in ast.walk(node))

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Literal
 
 from pkb.candidates.backend import Backend, backend, needs
-from pkb.candidates.paths import PathUse, static_paths, uses_multicast
+from pkb.candidates.paths import PathUse, static_paths
 from pkb.candidates.source import Source
 
 Severity = Literal["reject", "warn"]
@@ -43,7 +43,6 @@ class Inspection:
     backend: Backend
     needs: frozenset[str]
     paths: tuple[PathUse, ...]
-    uses_multicast: bool
 
     @property
     def rejections(self) -> tuple[Finding, ...]:
@@ -93,11 +92,9 @@ def run_rules(source: Source, names: Iterable[str] | None = None) -> list[Findin
 def inspect_source(source: Source) -> Inspection:
     """Everything at once, for a source that parses; one that does not has no tree to inspect and gives an empty
     answer."""
-    uses = static_paths(source)
     return Inspection(
         findings=tuple(run_rules(source)),
         backend=backend(source),
         needs=needs(source),
-        paths=tuple(uses),
-        uses_multicast=uses_multicast(uses),
+        paths=tuple(static_paths(source)),
     )

@@ -16,7 +16,8 @@ Use instead: what the platform has; `pkb doctor` lists it.
 import ast
 import re
 
-from pkb.candidates.names import fold, under
+from pkb.candidates.constants import fold
+from pkb.candidates.names import under
 from pkb.candidates.rules import Finding, Reporter
 from pkb.candidates.source import Source
 

@@ -17,7 +17,8 @@ Use instead: functions and classes of your own; nothing of torch needs to be cha
 import ast
 from collections.abc import Iterator
 
-from pkb.candidates.names import UNKNOWN, fold, under
+from pkb.candidates.constants import UNKNOWN, fold
+from pkb.candidates.names import under
 from pkb.candidates.rules import Finding, Reporter
 from pkb.candidates.source import Source
 

@@ -17,7 +17,8 @@ Use instead: symmetric memory to reach peers' buffers. Ranks that are no longer 
 import ast
 import re
 
-from pkb.candidates.names import fold, under
+from pkb.candidates.constants import fold
+from pkb.candidates.names import under
 from pkb.candidates.rules import Finding, Reporter
 from pkb.candidates.source import Source
 

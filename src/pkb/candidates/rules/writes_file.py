@@ -15,7 +15,7 @@ Use instead: module-level variables for buffers that are kept between calls; `pk
 
 import ast
 
-from pkb.candidates.names import fold
+from pkb.candidates.constants import fold
 from pkb.candidates.rules import Finding, Reporter
 from pkb.candidates.source import Source
 

@@ -80,7 +80,7 @@ class Crew:
         self._settings = SideSettings(
             options=self.spec.options,
             world_size=size,
-            platform=self.platform.name,
+            shares_device=self.platform.shares_device,
             device=self.platform.device,
             device_indices=tuple(self.platform.device_indices(size)),
             backend=self.platform.backend,
@@ -99,17 +99,7 @@ class Crew:
         # Not on the command line, which every process of the machine can read: the oracle's holds the secret.
         settings = os.memfd_create("pkb-settings")
         os.write(settings, encode(self._settings))
-        inherited = [*theirs, *self._stacks, status, exits_write, settings]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "pkb.rank.warden", str(settings), str(os.getpid())],
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=write_end,
-            stderr=write_end,
-            pass_fds=inherited,
-            start_new_session=True,
-            cwd=self._folder,
-        )
+        self._start_warden(settings, write_end)
         for fd in (write_end, exits_write, settings):
             os.close(fd)
         for _, sock in pairs:
@@ -119,6 +109,19 @@ class Crew:
             self._selector.register(channel, selectors.EVENT_READ, rank)
         self._selector.register(self._pipe, selectors.EVENT_READ, "output")
         self._selector.register(self._exit_pipe, selectors.EVENT_READ, "exits")
+
+    def _start_warden(self, settings: int, output: int) -> None:
+        side = self._settings
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pkb.rank.warden", str(settings), str(os.getpid())],
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[*side.channels, *side.stacks, side.status, side.exits, settings],
+            start_new_session=True,
+            cwd=self._folder,
+        )
 
     def _environment(self) -> dict[str, str]:
         """A clean environment: nothing of the user's but what finding programs and libraries takes."""
@@ -152,13 +155,16 @@ class Crew:
         if process is not None:
             self._end(process)
             self._drain()
-            self._selector.close()
-            for channel in self._channels:
-                channel.close()
-            for fd in (*self._stacks, self._pipe, self._exit_pipe, self._status):
-                with contextlib.suppress(OSError):
-                    os.close(fd)
+            self._close_ends()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _close_ends(self) -> None:
+        self._selector.close()
+        for channel in self._channels:
+            channel.close()
+        for fd in (*self._stacks, self._pipe, self._exit_pipe, self._status):
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """Kill from the inside out, so that every parent is still there to reap its child and no zombie is left over.

@@ -14,6 +14,7 @@ from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.oracle_only.world import OracleWorld, failure_words, running
 from pkb.platforms.base import Platform
 from pkb.platforms.cuda import gpus
+from pkb.platforms.registry import traits
 from pkb.types.errors import UserError
 from pkb.types.protocol.commands import (
     Command,
@@ -170,7 +171,7 @@ class _Run:
             for who in crowds:
                 yield _Part("matrix", ProbeMatrix(dtype, tuple(size.sides), who), f"{dtype} products, {who}")
         for who in crowds:
-            sharers = self._ranks if who == "together" and self._platform.name == "virtual" else 1
+            sharers = self._ranks if who == "together" and traits(self._platform.name).shares_gpu else 1
             cached = int(opened.facts.get("l2_bytes") or 0) // (4 * sharers) // 4096 * 4096
             yield _Part("memory", ProbeMemory(size.memory_bytes, cached, who), f"memory, {who}")
         patterns: tuple[Pattern, ...] = ("pair", "ring")

@@ -163,6 +163,8 @@ def _overlap(ranks: tuple[RankProfile, ...], roles: dict[str, Named], expected: 
     communication = sum(rank.communication_us for rank in ranks)
     if any(named.role is Role.FUSED for named in roles.values()):
         return None, "a kernel communicates and computes at once: what it hides cannot be seen from outside"
+    if "unknown" in expected.paths:
+        return None, "the candidate's CUDA was not read, so its kernels are not told apart: pip install 'pkb[analysis]'"
     unseen = sorted(expected.on_multiprocessors - {path for named in roles.values() for path in named.paths})
     if unseen:
         return None, f"by its text it uses {', '.join(unseen)}, but none of the kernels that ran is known to"

@@ -47,7 +47,7 @@ class Expected:
     lines: Mapping[str, int] = field(default_factory=dict)
     """The first line that shows a way."""
     paths: frozenset[str] = frozenset()
-    """All ways that the text seems to use, in a kernel or not."""
+    """All ways that the text seems to use, in a kernel or not; with `unknown` where its CUDA was not read."""
 
     @property
     def on_multiprocessors(self) -> frozenset[str]:

@@ -18,11 +18,10 @@ import torch.distributed as dist
 from pkb.problems.base import DTYPES, Problem, tensors_in
 from pkb.problems.compare import Context
 from pkb.rank.comparison.truth import outcome, rules_for
+from pkb.rank.execute import Arguments
 from pkb.rank.trees import describe
 from pkb.types.protocol.commands import DrawSpec
 from pkb.types.protocol.replies import NullScore
-
-Arguments = dict[str, Any]
 
 NULLS = (
     "zeros", "constant", "own_input", "own_shard", "no_communication", "previous_call", "uninitialised", "only_rank_0",

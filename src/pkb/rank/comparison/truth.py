@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -33,7 +33,7 @@ KINDS = {
 """What a result may be, in words."""
 
 
-def outcome(function: Callable[..., Any], problem: Problem, values: dict[str, Any]) -> dict[str, Any]:
+def outcome(function: Callable[..., Any], problem: Problem, values: Mapping[str, object]) -> dict[str, object]:
     """What a solution is compared by: its result, and the arguments that it changes in place."""
     return {"returned": function(*values.values()), "mutated": {name: values[name] for name in problem.mutates}}
 

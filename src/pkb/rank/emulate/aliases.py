@@ -12,14 +12,12 @@ had.
 import functools
 import re
 from collections.abc import Callable
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from pkb.rank.emulate.cuda_stand_ins import install_stand_ins
-
-Platform = Literal["cpu", "virtual", "node"]
 
 NAMES_A_DEVICE = re.compile(
     r"""cuda:|["']cuda["']|\.cuda\(|torch\.device\(|current_device|pin_memory"""
@@ -30,19 +28,20 @@ NAMES_A_DEVICE = re.compile(
 RealDevice = torch.device
 
 
-def install(platform: str, *, rank: int, source: str) -> None:
+def install(device: str, *, shares_device: bool, rank: int, source: str) -> None:
     """To be called once, in the thread that will run the candidate (modes belong to a thread), before it is
     imported."""
-    if platform == "node":
+    on_cpu = device == "cpu"
+    if not on_cpu and not shares_device:
         return
-    translate = _to_cpu if platform == "cpu" else _to_first_gpu
-    if platform == "cpu":
+    translate = _to_cpu if on_cpu else _to_first_gpu
+    if on_cpu:
         install_stand_ins(rank)
     else:
         _wrap_cuda_functions(translate)
     if NAMES_A_DEVICE.search(source):
         _replace_torch_device(translate)
-        _Aliases(translate, host_only=platform == "cpu").__enter__()
+        _Aliases(translate, host_only=on_cpu).__enter__()
 
 
 # --- translation: None, strings, indices and devices, to the same or to another ---

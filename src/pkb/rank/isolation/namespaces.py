@@ -16,8 +16,6 @@ import fcntl
 import functools
 import os
 import platform
-import select
-import signal as signals
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -25,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pkb.rank.isolation import syscalls as kernel
+from pkb.types.processes import die_with_parent as die_with_parent
 
 # PID last: the first fork after it is the inner init, so nothing may be tried in a child any more.
 _FLAGS = {"network": 0x40000000, "mount": 0x00020000, "ipc": 0x08000000, "pid": 0x20000000}
@@ -49,24 +48,6 @@ class Layers:
     outer_pid_max_fd: int | None = None
     """Opened before the PID namespace: reads the host's limit even from inside."""
     report: dict[str, str] = field(default_factory=dict)
-
-
-def die_with_parent(
-    expected_ppid: int | None = None, *, parent_pidfd: int | None = None, signal: int = signals.SIGKILL
-) -> None:
-    """Has the kernel kill this process when its parent (strictly: the parent's thread that forked it) ends.
-
-    A parent that ended before the call would never be noticed, so say who it was: by number, or, in the inner init
-    whose parent's number reads 0, by a descriptor from `os.pidfd_open(os.getpid())` that the parent opened before
-    forking. Entering a user namespace clears the setting: call this afterwards. It does not pass on to children.
-    """
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal, what="die with parent")
-    gone = expected_ppid is not None and os.getppid() != expected_ppid
-    if parent_pidfd is not None:
-        gone = gone or bool(select.select([parent_pidfd], [], [], 0)[0])
-    if gone:
-        os.kill(os.getpid(), signal)
-        os._exit(128 + signal)  # process 1 of a namespace is immune to its own signals
 
 
 def enter_namespaces(*, private_network: bool, private_shm_bytes: int | None, private_tmp_bytes: int | None) -> Layers:

@@ -40,7 +40,8 @@ class CandidateOptions:
 class SideSettings(Command[Ready]):
     options: OracleOptions | CandidateOptions
     world_size: Annotated[int, Between(1, MAX_RANKS)]
-    platform: Name
+    shares_device: bool
+    """Ranks share one device: a candidate that asks for the device of its rank number gets that one."""
     device: Name
     device_indices: Annotated[tuple[Annotated[int, Between(0, 1000)], ...], AtMost(MAX_RANKS)]
     backend: Name

@@ -1,0 +1,1 @@
+"""The judge in a process of its own, for whoever has many candidates judged: generate, agent, sweeps, a cluster."""

@@ -1,0 +1,103 @@
+"""One order, carried out in a process that the server has forked for it."""
+
+import os
+import signal
+import tempfile
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from pkb.judge.service.messages import JudgeEvent, JudgeOrder, What
+from pkb.types.document import VerdictDocument
+from pkb.types.errors import UserError
+from pkb.types.job import Job
+from pkb.types.processes import die_with_parent
+
+
+class _Line:
+    """To the server."""
+
+    def __init__(self, order_id: str, pipe: int) -> None:
+        self._id, self._pipe = order_id, pipe
+
+    def say(self, what: What, text: str = "", *, fix: str = "", document: VerdictDocument | None = None) -> None:
+        view = memoryview(JudgeEvent(self._id, what, text, fix, document).encode())
+        while view:
+            view = view[os.write(self._pipe, view) :]
+
+    def stage(self, text: str) -> None:
+        self.say("stage", text)
+
+
+def be_child(order: JudgeOrder, *, server: int, pipe: int, errors: int) -> NoReturn:
+    try:
+        die_with_parent(server)
+        signal.signal(signal.SIGTERM, _interrupt)
+        os.dup2(errors, 2)
+        quiet = os.open(os.devnull, os.O_RDWR)
+        os.dup2(quiet, 0)
+        os.dup2(quiet, 1)  # what a library prints must not end up among the events
+        line = _Line(order.id, pipe)
+        try:
+            line.say("done", document=_carry_out(order, line))
+        except UserError as error:
+            line.say("refused", error.message, fix=error.fix)
+        except Exception:  # the process boundary: our bug, told to whoever ordered
+            line.say("broken", traceback.format_exc())
+    finally:
+        os._exit(0)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once: what follows is cleaning up
+    raise KeyboardInterrupt
+
+
+def _carry_out(order: JudgeOrder, line: _Line) -> VerdictDocument | None:
+    # The name tells the judge's own sweeper whose folder it is, should this process be killed outright.
+    with tempfile.TemporaryDirectory(prefix=f"pkb-candidate-{os.getpid()}-") as folder:
+        candidate = Path(folder) / Path(order.filename).name
+        candidate.write_bytes(order.source)
+        job = job_for(order, candidate)
+        if order.kind == "build":
+            _build(job)
+            return None
+        return _evaluate(order, job, line)
+
+
+def job_for(order: JudgeOrder, candidate: Path) -> Job:
+    """Everything decided, and possible on this machine; UserError says why not."""
+    from pkb.judge.settling import settle
+    from pkb.problems.registry import default_registry, load_folder
+
+    folder = Path(order.problems_folder) if order.problems_folder else None
+    registry = default_registry().plus(load_folder(folder) if folder else [])
+    # Whoever planned it has looked at the memory; what others use at this moment is no reason to give a task up.
+    case = settle(order.case, registry, memory=False).case
+    return Job(
+        candidate, case, timing=order.timing, problems_folder=folder, call_limit_s=order.call_limit_s,
+        build_limit_s=order.build_limit_s,
+    )  # fmt: skip
+
+
+def _build(job: Job) -> None:
+    """Fills the cache of builds, so that the evaluation finds everything there. What the build says is the judge's to tell."""
+    from pkb.judge.crew.sides import build_environment
+    from pkb.judge.stages.build import prebuild
+    from pkb.platforms.registry import create
+
+    os.nice(19)
+    hardware = create(job.case.platform).facts().hardware
+    prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(hardware))
+
+
+def _evaluate(order: JudgeOrder, job: Job, line: _Line) -> VerdictDocument:
+    from pkb.judge.session import evaluate
+    from pkb.platforms.device_lock import devices_of, hold
+
+    if order.cores:
+        os.sched_setaffinity(0, order.cores)
+    devices = devices_of(job.case.platform, job.case.ranks) or (["cpu"] if order.alone else [])
+    with hold(devices, say=line.stage):
+        line.say("began")
+        return VerdictDocument(evaluate(job, progress=line.stage).to_dict())

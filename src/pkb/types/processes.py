@@ -1,0 +1,38 @@
+"""What a process and its children have to do with one another."""
+
+import ctypes
+import os
+import re
+import select
+import signal as signals
+from collections.abc import Mapping
+
+# Wider than what is refused elsewhere: a variable too many costs nothing here.
+_WITHHELD = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)$", re.IGNORECASE)
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(
+    expected_ppid: int | None = None, *, parent_pidfd: int | None = None, signal: int = signals.SIGKILL
+) -> None:
+    """Has the kernel kill this process when its parent (strictly: the parent's thread that forked it) ends.
+
+    A parent that ended before the call would never be noticed, so say who it was: by number, or, in the inner init
+    whose parent's number reads 0, by a descriptor from `os.pidfd_open(os.getpid())` that the parent opened before
+    forking. Entering a user namespace clears the setting: call this afterwards. It does not pass on to children.
+    """
+    unused = (ctypes.c_ulong(0),) * 3
+    if ctypes.CDLL(None, use_errno=True).prctl(ctypes.c_int(_PR_SET_PDEATHSIG), ctypes.c_ulong(signal), *unused):
+        number = ctypes.get_errno()
+        raise OSError(number, f"die with parent: {os.strerror(number)}")
+    gone = expected_ppid is not None and os.getppid() != expected_ppid
+    if parent_pidfd is not None:
+        gone = gone or bool(select.select([parent_pidfd], [], [], 0)[0])
+    if gone:
+        os.kill(os.getpid(), signal)
+        os._exit(128 + signal)  # process 1 of a namespace is immune to its own signals
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """For a process that runs candidates: none runs below one that has a provider's key in its environment."""
+    return {name: value for name, value in environment.items() if not _WITHHELD.search(name)}
