@@ -58,7 +58,7 @@ def _fix() -> None:
     elif path := nccl.suitable_nccl():
         print(f"fix: nothing to get: NCCL is there, {path}", file=sys.stderr)
     else:
-        print(f"fix: downloading {nccl.wheel()}, about 200 MB", file=sys.stderr)
+        print(f"fix: downloading {nccl.wheel()}, about 300 MB", file=sys.stderr)
         print(f"fix: NCCL is now in {nccl.download()}; torch keeps its own", file=sys.stderr)
 
 

@@ -22,7 +22,7 @@ NEEDED = (2, 30)
 """From this version on NCCL accepts ranks that share a GPU."""
 WHEEL_VERSION = "2.32.3"
 HOW_TO_GET_NCCL = (
-    "several ranks on one GPU need NCCL 2.30 or newer: `pkb doctor --fix` downloads one (about 200 MB); without a network, "
+    "several ranks on one GPU need NCCL 2.30 or newer: `pkb doctor --fix` downloads one (about 300 MB); without a network, "
     "tools/prepare_nccl.py makes a small one elsewhere, and PKB_NCCL says where its libnccl.so.2 lies"
 )
 LIBRARY = Path("nvidia") / "nccl" / "lib" / "libnccl.so.2"
@@ -148,7 +148,7 @@ def main() -> int:
         elif found := suitable_nccl():
             print(f"NCCL: {found} lets several ranks share a GPU")
         else:
-            print(f"NCCL: downloading {wheel()}, about 200 MB: with it several ranks can share a GPU", flush=True)
+            print(f"NCCL: downloading {wheel()}, about 300 MB: with it several ranks can share a GPU", flush=True)
             print(f"NCCL: {download()}")
     except UserError as error:
         print(f"NCCL: {error}", file=sys.stderr)
