@@ -1,23 +1,23 @@
-# Two commands do everything on a fresh machine: `make demo` (the main job) and `make test`. Both set up what they need.
+# Two commands do everything on a fresh machine: `make demo` (the main job) and `make test`. Both set up what they need, the demo
+# only the core. PYTHON=python3.12 names another Python, TORCH_INDEX=URL where torch comes from (docs/setup.md).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
 
-.PHONY: setup demo check test test-gpu soak report clean
+.PHONY: setup core demo check pins test test-gpu soak report clean
 
-setup: $(STAMP)
+SETUP = @command -v "$(PYTHON)" > /dev/null || { echo 'set-up: there is no $(PYTHON): install Python 3.11 or newer (Debian, Ubuntu: apt install python3 python3-venv)' >&2; exit 1; }; \
+	"$(PYTHON)" tools/setup.py
 
-$(STAMP): pyproject.toml constraints.txt
-	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@echo "installing torch and pkb into $(VENV) (a minute or two the first time)"
-	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt "$$(grep '^torch==' constraints.txt)"
-	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@touch $(STAMP)
+core:
+	$(SETUP) core
+
+setup:
+	$(SETUP) dev
 
 # Four candidates for one problem, judged on the best platform of this machine: right, wrong on one rank, racy, deadlocked.
-demo: setup
-	@$(BIN)/python examples/demo.py
+demo: core
+	@$(BIN)/pkb demo
 
 check: setup
 	$(BIN)/ruff check .
@@ -25,6 +25,11 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/size_budget.py
+	$(BIN)/python tools/pins.py check
+
+# After a change of dependencies: pins for all versions of Python, for torch as PyPI publishes it.
+pins: setup
+	$(BIN)/python tools/pins.py make
 
 test: check
 	$(BIN)/python -m pytest -q -n auto --dist worksteal

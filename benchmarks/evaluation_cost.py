@@ -85,7 +85,8 @@ def naive(args: argparse.Namespace, platform: Platform) -> dict[str, list[float]
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--candidate", type=Path, default=HERE.parent / "examples" / "1_allreduce_symmetric.py")
+    honest = HERE.parent / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_symmetric.py"
+    options.add_argument("--candidate", type=Path, default=honest)
     options.add_argument("--problem", default="1")
     options.add_argument("--platform", default="auto")
     options.add_argument("--ranks", type=int, default=4)

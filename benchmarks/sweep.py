@@ -23,7 +23,8 @@ from pkb.cluster.tally import tally
 from pkb.store import Store, Task
 from pkb.types.case import Case
 
-CANDIDATE = Path(__file__).resolve().parents[1] / "examples" / "1_allreduce_symmetric.py"
+ROOT = Path(__file__).resolve().parents[1]
+CANDIDATE = ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_symmetric.py"
 
 
 class Lines:

@@ -5,9 +5,9 @@ blanks the rest and compresses the result to about 16 MB:
 
     python tools/prepare_nccl.py OUT_DIR [--version 2.32.3] [--arch 90]
 
-On the GPU machine unpack it and point PKB_NCCL at it:
+On the GPU machine unpack it where the judge looks (docs/setup.md), or anywhere and point PKB_NCCL at it:
 
-    xz -dc libnccl.so.2.xz > libnccl.so.2 && export PKB_NCCL=$PWD/libnccl.so.2
+    mkdir -p ~/.cache/pkb/nccl && xz -dc libnccl.so.2.xz > ~/.cache/pkb/nccl/libnccl.so.2
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Makes the verdicts that tests and docs show, from real evaluations: `python tools/verdict_examples.py [VERDICT ...]`.
 
-One document a verdict, into tests/data/verdicts: candidates of examples/ and tests/adversaries on the cpu platform, and for
+One document a verdict, into tests/data/verdicts: candidates of the demo and of tests/adversaries on the cpu platform, and for
 `correct`, whose times and limits need a GPU, a record of docs/records/kernels.jsonl. What differs from machine to machine and
 bears nothing out (folders, seconds, most samples) is cut. The example in docs/verdicts.md is the one called `wrong`.
 """
@@ -54,16 +54,20 @@ class Example:
 
 
 EXAMPLES: Mapping[Verdict, Example] = {
-    Verdict.WRONG: Example(ROOT / "examples" / "1_allreduce_wrong_on_one_rank.py", ranks=4),
-    Verdict.RACE: Example(ROOT / "examples" / "1_allreduce_race.py", ranks=4),
-    Verdict.DEADLOCK: Example(ROOT / "examples" / "1_allreduce_deadlock.py", ranks=4),
+    Verdict.WRONG: Example(
+        ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_wrong_on_one_rank.py", ranks=4
+    ),
+    Verdict.RACE: Example(ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_race.py", ranks=4),
+    Verdict.DEADLOCK: Example(ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_deadlock.py", ranks=4),
     Verdict.COMPILE_ERROR: Example(ADVERSARIES / "faults" / "cpp_does_not_compile.py"),
     Verdict.LOAD_ERROR: Example(ADVERSARIES / "faults" / "import_error.py"),
     Verdict.RUNTIME_ERROR: Example(ADVERSARIES / "faults" / "exception_on_one_rank.py"),
     Verdict.CRASH: Example(ADVERSARIES / "faults" / "segfault.py"),
     Verdict.REJECTED: Example(ADVERSARIES / "cheats" / "times_rewritten_in_the_report.py", plan=TIMED),
     Verdict.UNSUPPORTED: Example(ADVERSARIES / "faults" / "needs_a_gpu.py"),
-    Verdict.HARNESS_ERROR: Example(ROOT / "examples" / "1_allreduce_symmetric.py", own_problem=NO_REFERENCE),
+    Verdict.HARNESS_ERROR: Example(
+        ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_symmetric.py", own_problem=NO_REFERENCE
+    ),
 }
 
 

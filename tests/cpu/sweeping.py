@@ -17,7 +17,7 @@ from pkb.types.case import Case
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBLEMS = {"allreduce": 1, "allgather": 2, "broadcast": 3, "reduce": 4, "scatter": 5, "gather": 6, "alltoall": 8}
-REAL = (ROOT / "examples" / "1_allreduce_symmetric.py").read_text()
+REAL = (ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_symmetric.py").read_text()
 LIKE = Case("", "cpu", 2, "tiny", "bf16", "quick")
 # None of these starts a rank, so each verdict takes a fraction of a second.
 CHEAP = {

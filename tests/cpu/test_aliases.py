@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from world import World
 
 USES_CUDA = 'x = torch.empty(3, device=f"cuda:{rank}")'
@@ -20,11 +21,21 @@ def one_rank() -> Iterator[World]:
     world.close()
 
 
+def pretend_cuda_build() -> None:
+    """What torch's CUDA build says of itself on a machine without a GPU."""
+    core: Any = torch._C
+    core._cuda_getDeviceCount = getattr(core, "_cuda_getDeviceCount", lambda: 0)
+    core._has_cuda = core._has_cudnn = True
+    torch.version.cuda = "13.0"
+    torch.distributed.distributed_c10d._NCCL_AVAILABLE = True
+
+
 def on_cpu(rank: int, size: int) -> None:
     from pkb.rank.emulate import aliases
 
     real = torch.device
     before = torch.zeros(2)
+    pretend_cuda_build()
     aliases.install("cpu", shares_device=True, rank=3, source=USES_CUDA)
     host = real("cpu")
 
@@ -54,6 +65,18 @@ def on_cpu(rank: int, size: int) -> None:
     assert torch.cuda.device_count() == 0
     with pytest.raises(AssertionError, match="not compiled with CUDA"):
         torch.cuda.get_device_properties(0)
+    with pytest.raises(AssertionError, match="not compiled with CUDA"):
+        torch.cuda.mem_get_info()
+    assert torch.version.cuda is None
+    assert not torch.backends.cuda.is_built()
+    assert not torch.backends.cudnn.is_available()
+    assert not torch.distributed.is_nccl_available()
+    assert torch.accelerator.current_accelerator() is None
+    assert torch.cuda.get_arch_list() == []
+    torch.cuda.nvtx.range_push("part")
+    torch.cuda.nvtx.range_pop()
+    with torch.cuda.nvtx.range("part {}", 1):
+        torch.cuda.nvtx.mark("here")
 
 
 def passes_for_the_class(rank: int, size: int) -> bytes:

@@ -21,13 +21,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from counting import Count, Event, counted, steps_of
-from world import World
 
 from pkb.problems import default_registry, get
 from pkb.problems.base import DTYPES, Problem
 from pkb.problems.draw import Draw, GroupRef
 from pkb.problems.layouts import groups
 from pkb.types.cost import Cost
+from world import World
 
 Worlds = Callable[[int], World]
 Counts = list[list[Count]]

@@ -23,7 +23,7 @@ from pkb.types.plan import plan
 from pkb.types.verdict import Communication, Evaluation, Stage, Verdict
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
+EXAMPLES = ROOT / "src" / "pkb" / "cli" / "demo_candidates"
 VALIDATOR = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "verdict.schema.json").read_text()))
 TINY = Case("1", "cpu", 2, "tiny", "bf16", "quick")
 

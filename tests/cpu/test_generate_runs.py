@@ -25,8 +25,8 @@ from pkb.types.case import Case
 from pkb.types.document_versions import read_evaluation
 
 ROOT = Path(__file__).parents[2]
-GOOD = (ROOT / "examples" / "1_allreduce_symmetric.py").read_text()
-WRONG = (ROOT / "examples" / "1_allreduce_wrong_on_one_rank.py").read_text()
+GOOD = (ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_symmetric.py").read_text()
+WRONG = (ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_wrong_on_one_rank.py").read_text()
 NOT_PYTHON = "import torch\n\ndef solution(tensor)\n    return tensor\n"
 REJECTED = "import pkb.judge.session\n\n\ndef solution(tensor):\n    return tensor\n"
 COMMON = ["--backend", "triton", "--platform", "cpu", "--ranks", "2", "--plan", "quick"]

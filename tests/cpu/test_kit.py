@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from world import World
 
 from pkb import kit
 from pkb.kit import cpp, cuda, nvcc, nvrtc
 from pkb.kit.arguments import Frame
 from pkb.kit.toolkit import cuda_home, normal_arch
+from world import World
 
 HAS_CUDA_COMPILER = nvrtc.load() is not None or nvcc.find() is not None
 needs_cuda_compiler = pytest.mark.skipif(not HAS_CUDA_COMPILER, reason="neither NVRTC nor nvcc is on this machine")

@@ -24,7 +24,7 @@ from pkb.types.plan import Plan
 from pkb.types.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples" / "1_allreduce_symmetric.py"
+EXAMPLE = ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_symmetric.py"
 TIMED = Plan("quick", trials=1, odd_trials=0, second_world_trials=0, race_calls=0, race_repeats=0, timing_rounds=2,
              calls_per_round=3, warmup_calls=1, verify_share=0.5)  # fmt: skip
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from world import World
 
 from pkb.cli.probe_hardware import above_ideal, reachable, to_hardware, write
 from pkb.judge.oracle_only.probe import Probe, Row, combine, size_for
@@ -16,6 +15,7 @@ from pkb.kit import nvcc, nvrtc
 from pkb.platforms.base import PlatformFacts
 from pkb.roofline.hardware import load
 from pkb.types.protocol.replies import ProbeRow, ProbeRows
+from world import World
 
 KERNELS = Path(__file__).parents[2] / "src" / "pkb" / "rank" / "probe" / "probe.cu"
 HALF = 1 << 16

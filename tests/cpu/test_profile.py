@@ -25,7 +25,7 @@ from pkb.types.protocol.limits import MAX_NAME
 from pkb.types.protocol.replies import Activity
 from pkb.types.verdict import Communication, Verdict
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src" / "pkb" / "cli" / "demo_candidates"
 TINY = Case("1", "cpu", 2, "tiny", "bf16", "quick")
 
 

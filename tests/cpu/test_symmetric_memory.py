@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
+
 from world import World, world_group
 
 ROUNDS = 50

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.distributed as dist
+
 from world import RankError, World
 
 Worlds = Callable[[int], World]

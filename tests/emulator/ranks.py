@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cases import Case, run_case
+
 from world import RankError, World
 
 PRELOADED = ["torch", "torch.distributed", "cases"]

@@ -7,6 +7,7 @@ import pytest
 import torch
 from emulate import Emulator, why_not
 from ptx import UnknownInstruction, to_cpp
+
 from world import RankError, World
 
 RESIDENT = 2

@@ -1,5 +1,6 @@
 """`pkb doctor`: what this machine can run, what is missing, and what to do about it."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,12 +13,17 @@ if TYPE_CHECKING:
 
 def doctor(
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Get what can be had: an NCCL that lets several ranks share a GPU.")
+    ] = False,
 ) -> None:
     """Say which platforms work here and what is missing. Exit status 0 if one works, else 2."""
     from pkb.cli import machine_facts
     from pkb.cli.output import stdout_console, write_json
     from pkb.platforms import registry as platforms
 
+    if fix:
+        _fix()
     found = platforms.detect()
     works = any(platform.available for platform in found.values())
     sections = {
@@ -39,6 +45,21 @@ def doctor(
         else:
             console.print("no platform works here", style="bold red")
     raise typer.Exit(0 if works else 2)
+
+
+def _fix() -> None:
+    """What is done goes to standard error: the report follows on standard output."""
+    from pkb.platforms import nccl
+    from pkb.platforms.cuda import why_no_gpu
+
+    why_not = why_no_gpu()
+    if why_not:
+        print(f"fix: nothing to get for GPUs: {why_not}", file=sys.stderr)
+    elif path := nccl.suitable_nccl():
+        print(f"fix: nothing to get: NCCL is there, {path}", file=sys.stderr)
+    else:
+        print(f"fix: downloading {nccl.wheel()}, about 300 MB", file=sys.stderr)
+        print(f"fix: NCCL is now in {nccl.download()}; torch keeps its own", file=sys.stderr)
 
 
 def _document(found: dict[str, Any], sections: dict[str, list["Fact"]]) -> dict[str, Any]:

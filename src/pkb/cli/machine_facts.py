@@ -15,7 +15,6 @@ from pkb.types.units import bytes_words
 if TYPE_CHECKING:
     from pkb.platforms.base import PlatformFacts
 
-NCCL_FOR_VIRTUAL = (2, 30)
 SHM_WANTED_BYTES = 1 << 30
 
 
@@ -50,19 +49,22 @@ def software() -> list[Fact]:
 
 
 def _nccl() -> Fact:
-    import torch
+    """Which one `virtual` would load; `node` uses torch's own."""
+    from pkb.platforms import nccl
+    from pkb.platforms.cuda import why_no_gpu
 
-    if not torch.cuda.is_available():
-        return Fact("NCCL", ok=False, found="no usable GPU for torch: virtual and node need one, cpu does not")
-    version = torch.cuda.nccl.version()
-    words = ".".join(map(str, version))
-    if tuple(version[:2]) >= NCCL_FOR_VIRTUAL:
-        return Fact("NCCL", ok=True, found=words)
+    if why_no_gpu():
+        return Fact("NCCL", ok=False, found="only virtual and node use it, and there is no GPU for them here")
+    path = nccl.suitable_nccl()
+    if path is not None:
+        return Fact("NCCL", ok=True, found=f"{'.'.join(map(str, nccl.version(path)))} for virtual, {path}")
+    seen = "; ".join(f"{path} {nccl.why_unfit(path)}" for path in nccl.places()) or "none found"
     return Fact(
-        "NCCL", ok=False, found=f"{words}: serves node, but virtual needs 2.30 or newer for several ranks on one GPU",
-        to_do="pip install --target DIR --no-deps 'nvidia-nccl-cu13>=2.30', "
-        "then set LD_PRELOAD=DIR/nvidia/nccl/lib/libnccl.so.2",
-    )  # fmt: skip
+        "NCCL",
+        ok=False,
+        found=f"none for virtual, where ranks share a GPU: {seen}",
+        to_do="`pkb doctor --fix` gets one",
+    )
 
 
 def compilers() -> list[Fact]:

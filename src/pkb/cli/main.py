@@ -10,6 +10,7 @@ import pkb
 from pkb.cli import (
     agent,
     check,
+    demo,
     doctor,
     evaluate,
     generate,
@@ -78,6 +79,7 @@ app.command("lint")(lint.lint)
 app.command("roofline")(roofline.roofline)
 app.command("score")(score.score)
 app.command("probe")(probe.probe)
+app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("run")(run.run)
 app.command("report")(report.report)

@@ -1,19 +1,10 @@
 """What the two GPU platforms share: finding the GPU, its facts, and the environment of ranks."""
 
-import ctypes
 import os
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from pkb.types.errors import UserError
-
-NCCL_NEEDED = (2, 30)
-HOW_TO_GET_NCCL = (
-    "several ranks on one GPU need NCCL 2.30 or newer: `pip download --no-deps nvidia-nccl-cu13` on any machine, unzip "
-    "nvidia/nccl/lib/libnccl.so.2 from the wheel and point PKB_NCCL at it (tools/prepare_nccl.py makes a small one for a "
-    "machine without a network)"
-)
+from pkb.platforms.nccl import torch_cuda
 
 
 @dataclass(frozen=True)
@@ -44,38 +35,15 @@ def gpus() -> tuple[Gpu, ...]:
     return tuple(found)
 
 
-def nccl_candidates() -> list[Path]:
-    """Places where an NCCL may lie, the user's own first."""
-    paths = [Path(os.environ["PKB_NCCL"])] if os.environ.get("PKB_NCCL") else []
-    paths.append(Path.home() / ".cache" / "pkb" / "nccl" / "libnccl.so.2")
-    try:
-        import torch
-
-        root = Path(torch.__file__).parent.parent
-        paths += sorted(root.glob("nvidia/nccl/lib/libnccl.so.2"))
-    except ImportError:
-        pass
-    return [path for path in paths if path.is_file()]
-
-
-def nccl_version(path: Path) -> tuple[int, int, int]:
-    """Ask a library for its version, in this process: loading it has no effect on CUDA."""
-    version = ctypes.c_int()
-    if ctypes.CDLL(str(path)).ncclGetVersion(ctypes.byref(version)):
-        raise UserError(f"{path} does not answer ncclGetVersion", HOW_TO_GET_NCCL)
-    return version.value // 10000, version.value // 100 % 100, version.value % 100
-
-
-@cache
-def suitable_nccl() -> Path | None:
-    """The first NCCL that lets several ranks share a GPU."""
-    for path in nccl_candidates():
-        try:
-            if nccl_version(path)[:2] >= NCCL_NEEDED:
-                return path
-        except (OSError, UserError):
-            continue
-    return None
+def why_no_gpu() -> str:
+    """What stands in the way of any rank on a GPU; empty if nothing does."""
+    if not gpus():
+        return "no NVIDIA GPU is visible (nvidia-ml-py and the driver are needed to look)"
+    if not torch_cuda():
+        return (
+            "torch is a CPU build here: `make clean`, then `make demo` with the GPU there, or install torch from PyPI"
+        )
+    return ""
 
 
 def cuda_environment() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A GPU for each rank, joined by NVLink: the machine the benchmark is about. All code but the placement is `virtual`'s."""
 
 from pkb.platforms.base import PlatformFacts
-from pkb.platforms.cuda import cuda_environment, gpus
+from pkb.platforms.cuda import cuda_environment, gpus, why_no_gpu
 
 
 class NodePlatform:
@@ -16,12 +16,12 @@ class NodePlatform:
 
     def facts(self) -> PlatformFacts:
         found = gpus()
-        enough = len(found) >= 2
+        why_not = f"needs at least 2 GPUs, {len(found)} found" if len(found) < 2 else why_no_gpu()
         return PlatformFacts(
             name=self.name,
             shares_device=self.shares_device,
-            available=enough,
-            why_not="" if enough else f"needs at least 2 GPUs, {len(found)} found",
+            available=not why_not,
+            why_not=why_not,
             hardware=f"{len(found)}x {found[0].name}" if found else "",
             max_ranks=len(found),
             capabilities=("torch", "triton", "cuda", "cpp", "multicast"),

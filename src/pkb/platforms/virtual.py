@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 from pkb.platforms.base import PlatformFacts
-from pkb.platforms.cuda import HOW_TO_GET_NCCL, cuda_environment, gpus, suitable_nccl
+from pkb.platforms.cuda import cuda_environment, gpus, why_no_gpu
+from pkb.platforms.nccl import HOW_TO_GET_NCCL, suitable_nccl
 from pkb.types.errors import UserError
 
 MAX_RANKS = 8
@@ -41,12 +42,10 @@ class VirtualPlatform:
 
     def facts(self) -> PlatformFacts:
         found = gpus()
-        why_not = ""
-        if not found:
-            why_not = "no NVIDIA GPU is visible (nvidia-ml-py and the driver are needed to look)"
-        elif shutil.which("nvidia-cuda-mps-control") is None:
+        why_not = why_no_gpu()
+        if not why_not and shutil.which("nvidia-cuda-mps-control") is None:
             why_not = "nvidia-cuda-mps-control is not on the PATH; it comes with the driver's utilities"
-        elif suitable_nccl() is None:
+        elif not why_not and suitable_nccl() is None:
             why_not = HOW_TO_GET_NCCL
         return PlatformFacts(
             name=self.name,

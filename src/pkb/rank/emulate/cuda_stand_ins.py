@@ -1,7 +1,8 @@
 """Harmless stand-ins for the parts of `torch.cuda` that order work and set devices, for ranks without a GPU.
 
 Everything on a CPU is done when the call returns, so streams order nothing and events have always happened. Functions
-that tell facts about a GPU are left alone: they say that there is none.
+that tell facts about a GPU say that there is none, with the same words whether or not torch was built for CUDA: a verdict
+must not depend on which build is installed.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
+import torch.distributed
 
 from pkb.types.failure import Cause, NotOnThisPlatform
 
@@ -161,5 +163,20 @@ def install_stand_ins(rank: int) -> None:
     cuda.stream, cuda.set_stream = _stream, _set_stream
     cuda.is_current_stream_capturing = lambda: False
     cuda._lazy_init = _no_device(cuda._lazy_init)
+    cuda.nvtx.range_push, cuda.nvtx.range_pop = lambda msg: 0, lambda: 0
+    cuda.nvtx.mark, cuda.nvtx.range = lambda msg: None, lambda msg, *args, **options: contextlib.nullcontext()
+    _hide_cuda_build()
     # Here and not in a mode: the real one rejects our streams before any mode is asked.
     cast(Any, torch.Tensor).record_stream = lambda self, stream: None
+
+
+def _hide_cuda_build() -> None:
+    """Make a CUDA build of torch answer as the CPU build does; on that one nothing changes."""
+    core, distributed = cast(Any, torch._C), cast(Any, torch.distributed.distributed_c10d)
+    if hasattr(core, "_cuda_getDeviceCount"):  # by its absence torch knows a CPU build
+        del core._cuda_getDeviceCount
+    core._has_cuda = core._has_cudnn = False
+    cast(Any, torch.version).cuda = None
+    distributed._NCCL_AVAILABLE = False
+    if hasattr(torch, "accelerator"):
+        cast(Any, torch.accelerator).current_accelerator = lambda check_available=False: None

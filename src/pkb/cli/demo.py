@@ -1,0 +1,55 @@
+"""`pkb demo`: four candidates for problem 1, each judged on the best platform that this machine has."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+CANDIDATES = Path(__file__).parent / "demo_candidates"
+EXPECTED = {
+    "1_allreduce_symmetric.py": "correct",
+    "1_allreduce_wrong_on_one_rank.py": "wrong",
+    "1_allreduce_race.py": "race",
+    "1_allreduce_deadlock.py": "deadlock",
+}
+LIMIT_S = 600
+
+
+def demo(
+    platform: Annotated[str, typer.Option(help="As for `pkb eval`.")] = "auto",
+) -> None:
+    """Judge four bundled candidates: a right, a wrong, a racy and a deadlocked one. Exit status 0 if all verdicts fit."""
+    from pkb.platforms import registry
+
+    registry.resolve(platform)  # a platform that is not there is the user's matter: said once, not four times
+    surprises = []
+    for name, expected in EXPECTED.items():
+        plan = "standard" if expected == "correct" else "quick"
+        options = ["--platform", platform, "--ranks", "4", "--plan", plan, "--call-limit", "10"]
+        print(f"\n$ pkb eval {_short(CANDIDATES / name)} {' '.join(options)}\n", flush=True)
+        # Each in a process of its own, as a user would call it.
+        result = subprocess.run(
+            [sys.executable, "-P", "-m", "pkb.cli.main", "eval", str(CANDIDATES / name), *options],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        print(result.stdout, flush=True)
+        if f" {expected.upper()}" not in "".join(result.stdout.split("\n")[1:2]):
+            surprises.append(f"{name}: expected {expected}, exit status {result.returncode}")
+    for surprise in surprises:
+        print(f"unexpected: {surprise}", file=sys.stderr)
+    if surprises:
+        raise typer.Exit(1)
+    print(
+        "All four verdicts are as they should be. Next: `pkb problems` to choose a problem, docs/kit.md to write a kernel."
+    )
+
+
+def _short(path: Path) -> str:
+    """Relative to the working directory if it lies below."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else os.fspath(path)
