@@ -36,7 +36,7 @@ def zero(ranks: list[Arguments], *, own: str = "", mean: bool = True, **changed:
     shapes = [first[name].shape for name in PARAMETERS]
     flat = torch.cat([first[name].double().flatten() for name in PARAMETERS])
     of_all = [torch.cat([g.flatten() for g in gradients(a, [first[n] for n in PARAMETERS])]) for a in ranks]
-    total = sum(of_all) / (w if mean else 1)
+    total = torch.stack(of_all).sum(0) / (w if mean else 1)
     part = len(flat) // w
     assert len(flat) == part * w
     updated = []

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from harness import ModelTests, Spec
 from model_adam import PARAMETERS, adam, check_honest_rounding, gradients
 from on_ranks import Arguments, Outputs, all_arguments
@@ -15,7 +16,7 @@ def ddp(ranks: list[Arguments], *, own: str = "", mean: bool = True, **changed: 
         p, m, v = (ranks[r if what in own.split() else 0] for what in ("p", "m", "v"))
         rows = []
         for i, name in enumerate(PARAMETERS):
-            g = sum(g[i] for g in of_all) / (len(ranks) if mean else 1) if own != "g" else of_all[r][i]
+            g = torch.stack([g[i] for g in of_all]).sum(0) / (len(ranks) if mean else 1) if own != "g" else of_all[r][i]
             rows.append(adam(arguments, p[name], g, m[f"exp_avg_{name}"], v[f"exp_avg_sq_{name}"], **changed))
         outputs.append([row[k] for k in range(3) for row in rows])
     return outputs
