@@ -16,8 +16,7 @@ def ddp(ranks: list[Arguments], *, own: str = "", mean: bool = True, **changed: 
         p, m, v = (ranks[r if what in own.split() else 0] for what in ("p", "m", "v"))
         rows = []
         for i, name in enumerate(PARAMETERS):
-            total = torch.stack([g[i] for g in of_all]).sum(0)
-            g = of_all[r][i] if own == "g" else total / (len(ranks) if mean else 1)
+            g = torch.stack([g[i] for g in of_all]).sum(0) / (len(ranks) if mean else 1) if own != "g" else of_all[r][i]
             rows.append(adam(arguments, p[name], g, m[f"exp_avg_{name}"], v[f"exp_avg_sq_{name}"], **changed))
         outputs.append([row[k] for k in range(3) for row in rows])
     return outputs
