@@ -4,6 +4,7 @@ Both matter. `pkb.candidates.prebuild` compiles kit kernels without the seconds 
 must arrive at the same cache key as the prebuild did, in a sandbox that may allow no child process.
 """
 
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -117,7 +118,8 @@ def holds_private_places(path: Path) -> bool:
 
 def _private_places() -> list[Path]:
     homes = [Path("/root"), Path("/home"), Path("/etc"), Path("/var"), Path("/tmp"), Path(tempfile.gettempdir())]
-    homes += [Path(user.pw_dir) for user in pwd.getpwall() if user.pw_uid == os.getuid()]
+    with contextlib.suppress(KeyError):  # a container's user may have no entry
+        homes.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
     if os.environ.get("HOME"):
         homes.append(Path(os.environ["HOME"]))
     return [home.resolve() for home in homes]
