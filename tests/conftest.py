@@ -1,6 +1,7 @@
-"""Options for the tests that need a GPU or minutes (without them these are skipped, not failed), and ranks on the CPU."""
+"""Options for tests that need a GPU or minutes (skipped without them), ranks on the CPU, and where the minutes went."""
 
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -48,3 +49,22 @@ def world() -> Iterator[Callable[[int], World]]:
     yield of_size
     for pool in pools.values():
         pool.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What CI's minutes go to, by folder and by file: seconds of all workers added up."""
+    seconds: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                file = report.nodeid.partition("::")[0]
+                for name in (file.rpartition("/")[0], file):
+                    seconds[name] += report.duration
+                    count[name] += report.when == "call"
+    total = sum(taken for name, taken in seconds.items() if name.endswith(".py"))
+    if total < 120:
+        return
+    terminalreporter.section("where the minutes went")
+    for name, taken in seconds.most_common(24):
+        terminalreporter.write_line(f"{taken / 60:6.1f} min {taken / total:5.0%}  {count[name]:5} tests  {name}")
