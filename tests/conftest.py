@@ -53,18 +53,18 @@ def world() -> Iterator[Callable[[int], World]]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What CI's minutes go to, by folder and by file: seconds of all workers added up."""
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
     count: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 file = report.nodeid.partition("::")[0]
                 for name in (file.rpartition("/")[0], file):
-                    seconds[name] += report.duration
+                    seconds[name] = seconds.get(name, 0.0) + report.duration
                     count[name] += report.when == "call"
     total = sum(taken for name, taken in seconds.items() if name.endswith(".py"))
     if total < 120:
         return
     terminalreporter.section("where the minutes went")
-    for name, taken in seconds.most_common(24):
+    for name, taken in sorted(seconds.items(), key=lambda item: -item[1])[:24]:
         terminalreporter.write_line(f"{taken / 60:6.1f} min {taken / total:5.0%}  {count[name]:5} tests  {name}")
