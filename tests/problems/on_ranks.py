@@ -8,12 +8,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from pkb.rank.lint import communication_removed
 
 from pkb.problems import get
 from pkb.problems.base import DTYPES, Problem, tensors_in
 from pkb.problems.draw import Draw, GroupRef
 from pkb.problems.layouts import groups
+from pkb.rank.comparison.null_candidates import communication_removed
 from world import World
 
 Array = NDArray[Any]
