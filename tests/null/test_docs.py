@@ -9,8 +9,12 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     path
     for path in ROOT.rglob("*.md")
-    if not any(part.startswith(".") or part in ("out", "pkb-runs") for part in path.relative_to(ROOT).parts)
+    if not any(
+        part.startswith(".") or part in ("src", "out", "pkb-runs", "carry") for part in path.relative_to(ROOT).parts
+    )
 )
+"""Those for readers: what is in `src` is shown to models."""
+_OURS = re.compile(r"(src|tests|tools|benchmarks|docs|solutions)/[\w./-]+")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -18,7 +22,7 @@ _QUOTED = re.compile(r"`([^`\n]+)`")
 
 
 def links(page: Path) -> list[str]:
-    text = _FENCE.sub("", page.read_text())
+    text = _QUOTED.sub("", _FENCE.sub("", page.read_text()))
     return [link for link in _LINK.findall(text) if not re.match(r"[a-z]+:", link)]
 
 
@@ -35,6 +39,13 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert target.exists(), f"{page.name} links to {link}"
         if fragment and target.suffix == ".md":
             assert fragment in {anchor(title) for title in _HEADING.findall(target.read_text())}, link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    """Where a page quotes a path from the root of the project."""
+    named = [word for word in _QUOTED.findall(_FENCE.sub("", page.read_text())) if _OURS.fullmatch(word) and "NN" not in word]
+    assert not [word for word in named if not (ROOT / word).exists()]
 
 
 def test_every_page_is_reachable_from_the_index() -> None:
