@@ -33,6 +33,7 @@ from world import RankError
 Model = Callable[[list[Arguments]], Sequence[Any]]
 """From the arguments of all ranks to the outputs of all ranks: lists of tensors or arrays, or one array where there is one."""
 Change = Callable[[Arguments], Arguments]
+FEW_NUMBERS = 16
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,7 @@ class ModelTests:
         arguments = [spec.arguments(world_size, size, dtype, call) for call in spec.calls]
         truths = [spec.truth(ranks) for ranks in arguments]
         by_call = [self._outputs(by_rank, index, truths[index], dtype) for index in range(len(spec.calls))]
+        other_calls = []
         for index, (ranks, truth) in enumerate(zip(arguments, truths, strict=True)):
             outputs = by_call[index]
             worst = partial(spec.worst, ranks, truth, dtype=dtype)
@@ -243,14 +245,17 @@ class ModelTests:
             assert worst(outputs=zeros) > spec.zeros
             if spec.ordered:
                 assert worst(outputs=[[backwards(t) for t in own] for own in outputs]) > 3
-            if not spec.same_every_call:
-                assert worst(outputs=by_call[(index + 1) % len(by_call)]) > 3, "another call's results pass"
+            other_calls.append(worst(outputs=by_call[(index + 1) % len(by_call)]))
             if world_size > 1:
                 assert worst(outputs=[outputs[0], *zeros[1:]]) > 3, "only rank 0 need be right"
                 silent = [own[index]["silent"] for own in by_rank]
                 assert spec.silent_raises or None not in silent
                 assert worst(outputs=[own and _received(own, truth[0]) for own in silent]) > 3, "nobody need talk"
             self._refuse_spoilt_elements(ranks, truth, outputs, dtype)
+        if other_calls and not spec.same_every_call:
+            # Two losses may lie close to each other by chance: of an output of few numbers one pair of calls must differ.
+            few = all(sum(t.numel() for t in own) <= FEW_NUMBERS for own in by_call[0])
+            assert (max if few else min)(other_calls) > 3, "another call's results pass"
 
     def _outputs(self, by_rank: list[Any], index: int, truth: list[Outputs], dtype: str) -> list[Outputs]:
         outputs = [_received(own[index]["outputs"], truth[0]) for own in by_rank]
