@@ -172,7 +172,7 @@ def trial(
         """Start and end of each call on this rank, and how long a call keeps the host of the slowest."""
         batch = run_batch(
             function, held, Schedule(tuple(slots), aligned=True, cover_us=cover_us), device=device, barrier=barrier,
-            mutates=tuple(problem.mutates), returns_input=problem.returns_input, on_step=lambda text: None,
+            mutates=tuple(problem.mutates), returns_input=problem.returns_input, on_step=lambda text, *, waiting=False: None,
         )  # fmt: skip
         hosts = [0.0] * world
         dist.all_gather_object(hosts, statistics.median(r.host_us for r in batch.records), group=gloo())

@@ -66,7 +66,7 @@ def test_all_ranks_begin_anew_while_one_is_late(late: int, expected: tuple[int, 
             barrier=barrier,
             mutates=(),
             returns_input=False,
-            on_step=lambda text: None,
+            on_step=lambda text, *, waiting=False: None,
         )
         assert len(batch.records) == 1
         return device.begins, batch.common_zero
@@ -75,7 +75,7 @@ def test_all_ranks_begin_anew_while_one_is_late(late: int, expected: tuple[int, 
 
 
 def test_who_waits_for_others_to_begin_says_so() -> None:
-    steps: list[str] = []
+    steps: list[tuple[str, bool]] = []
     page = mmap.mmap(-1, 2 * RankBarrier.SLOT_BYTES)
     with pytest.raises(TimeoutError, match="rank 0 waited 0 s for rank 1"):
         run_batch(
@@ -86,6 +86,6 @@ def test_who_waits_for_others_to_begin_says_so() -> None:
             barrier=RankBarrier(page, 0, 2),
             mutates=(),
             returns_input=False,
-            on_step=steps.append,
+            on_step=lambda text, *, waiting=False: steps.append((text, waiting)),
         )
-    assert steps == ["waiting for the other ranks to begin the batch"]
+    assert steps == [("waiting for the other ranks to begin the batch", True)]

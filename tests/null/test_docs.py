@@ -44,7 +44,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_that_is_named_exists(page: Path) -> None:
     """Where a page quotes a path from the root of the project."""
-    named = [word for word in _QUOTED.findall(_FENCE.sub("", page.read_text())) if _OURS.fullmatch(word) and "NN" not in word]
+    named = [
+        word for word in _QUOTED.findall(_FENCE.sub("", page.read_text())) if _OURS.fullmatch(word) and "NN" not in word
+    ]
     assert not [word for word in named if not (ROOT / word).exists()]
 
 

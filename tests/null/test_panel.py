@@ -8,7 +8,7 @@ from rich.console import Console
 from verdict_examples import PROFILE, TIMING, example
 
 from pkb.cli.panel import render
-from pkb.types.verdict import Evaluation, Failure, FailureKind, RankState, Verdict
+from pkb.types.verdict import Evaluation, Failure, FailureKind, RankState, Standing, Verdict
 
 
 def rendered(evaluation: Evaluation, *, width: int = 80, terminal: bool = False) -> str:
@@ -160,7 +160,7 @@ def test_a_candidate_cannot_paint_over_its_verdict(terminal: bool) -> None:
     assert "\x07" not in text
     assert "\u202e" not in text
     assert "[bold green]CORRECT[/bold green]" in text
-    stuck = example(Verdict.DEADLOCK, rank_states=(RankState(0, "waiting", evil, (evil,)),))
+    stuck = example(Verdict.DEADLOCK, rank_states=(RankState(0, Standing.WAITING, evil, (evil,)),))
     assert "\x1b]" not in rendered(stuck, terminal=terminal)
 
 

@@ -28,6 +28,7 @@ from pkb.types.verdict import (
     RankState,
     Roofline,
     Stage,
+    Standing,
     Timing,
     Verdict,
 )
@@ -123,8 +124,8 @@ def _evidence(dice: random.Random, task: TaskSpec, verdict: Verdict, skill: floa
             }
         case Verdict.DEADLOCK:
             states = tuple(
-                RankState(rank, "waiting", "symmetric-memory wait_signal", ("candidate.py:41 in solution: wait_signal(0)",))
-                if rank in failing else RankState(rank, "finished") for rank in ranks
+                RankState(rank, Standing.WAITING, "symmetric-memory wait_signal", ("candidate.py:41 in solution: wait(0)",))
+                if rank in failing else RankState(rank, Standing.FINISHED) for rank in ranks
             )  # fmt: skip
             return {"rank_states": states, "failing_ranks": failing, "detail": "no answer after 60 s"}
         case Verdict.COMPILE_ERROR:

@@ -14,6 +14,7 @@ import torch
 from pkb.rank.devices import Device, RankBarrier
 from pkb.rank.trees import digest, tensors_in
 from pkb.types.protocol.commands import Schedule
+from pkb.types.protocol.status import OnStep
 
 ZERO_ATTEMPTS = 8
 Arguments = dict[str, object]
@@ -51,13 +52,13 @@ def run_batch(
     barrier: RankBarrier,
     mutates: tuple[str, ...],
     returns_input: bool,
-    on_step: Callable[[str], None],
+    on_step: OnStep,
 ) -> Batch:
     """Call the function once per slot. Outputs of all calls are held, so one that a later call overwrites is found out."""
     batch = Batch()
     stamps: list[tuple[Any, Any, Any, float]] = []
     device.synchronize()
-    on_step("waiting for the other ranks to begin the batch")
+    on_step("waiting for the other ranks to begin the batch", waiting=True)
     if not schedule.aligned:  # a common start of the batch; the calls then run as fast as each rank can
         barrier.wait(timeout_s=schedule.barrier_timeout_s)
     else:
@@ -71,7 +72,7 @@ def run_batch(
         if schedule.aligned:
             device.flush_cache()
             device.synchronize()
-            on_step(f"waiting for the other ranks to begin call {position}")
+            on_step(f"waiting for the other ranks to begin call {position}", waiting=True)
             barrier.wait(timeout_s=schedule.barrier_timeout_s)
             if schedule.cover_us:
                 device.spin(schedule.cover_us)
@@ -83,7 +84,7 @@ def run_batch(
         if schedule.aligned:
             end = device.stamp()
             host_us = 1e6 * (time.perf_counter() - host_start)
-            on_step(f"waiting for the device to finish call {position}")
+            on_step(f"waiting for the device to finish call {position}", waiting=True)
             device.synchronize()
             settled = device.stamp()
             device.synchronize()
@@ -93,7 +94,7 @@ def run_batch(
             output["returned"] = _detach_from_arguments(returned, values, returns_input)
             _overwrite(values, keep=mutates)
         batch.outputs[slot] = output
-    on_step("waiting for the device to finish the batch")
+    on_step("waiting for the device to finish the batch", waiting=True)
     device.synchronize()
     digests = [digest(batch.outputs[slot]) for slot in schedule.slots] if schedule.digests else []
     for position, (*marks, host_us) in enumerate(stamps):

@@ -26,9 +26,10 @@ from pkb.rank.trees import BadTree, pack
 from pkb.types.channel import Channel
 from pkb.types.protocol.codec import encode
 from pkb.types.protocol.commands import COMMAND_BYTES, Command, Run
-from pkb.types.protocol.limits import MAX_NAME, MAX_TEXT, MAX_TRACE, STATUS_BYTES, clean
+from pkb.types.protocol.limits import MAX_NAME, MAX_TEXT, MAX_TRACE, clean
 from pkb.types.protocol.replies import BatchReport, ErrorReport, OutputReply, Reply
 from pkb.types.protocol.settings import SideSettings
+from pkb.types.protocol.status import STATUS_BYTES, encode_status
 
 
 @dataclass(frozen=True)
@@ -62,17 +63,16 @@ class StatusPage:
         self._page, self._start = page, rank * STATUS_BYTES
         self._stage = "starting"
 
-    def step(self, text: str) -> None:
+    def step(self, text: str, *, waiting: bool = False) -> None:
         self._stage = text
-        self._write(text)
+        self._write(text, waiting=waiting)
 
     def wait(self, text: str | None) -> None:
         """A wait inside the current step, such as a symmetric-memory barrier; None when it is over."""
-        self._write(f"{self._stage}: {text}" if text else self._stage)
+        self._write(f"{self._stage}: {text}" if text else self._stage, waiting=text is not None)
 
-    def _write(self, text: str) -> None:
-        data = text.encode(errors="replace")[: STATUS_BYTES - 1]
-        self._page[self._start : self._start + STATUS_BYTES] = data.ljust(STATUS_BYTES, b"\0")
+    def _write(self, text: str, *, waiting: bool) -> None:
+        self._page[self._start : self._start + STATUS_BYTES] = encode_status(text, waiting=waiting)
 
 
 class Rank:

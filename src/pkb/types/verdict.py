@@ -67,13 +67,21 @@ class RaceKind(StrEnum):
     STALE_READ = "stale_read"
 
 
+class Standing(StrEnum):
+    """Whether a rank still does something."""
+
+    FINISHED = "finished"
+    WAITING = "waiting"
+    RUNNING = "running"
+    GONE = "gone"
+
+
 @dataclass(frozen=True)
 class RankState:
     """One rank at the moment the watchdog gave up."""
 
     rank: int
-    state: str
-    """`finished`, `waiting`, `running` or `gone`."""
+    state: Standing
     where: str = ""
     """Last thing it was seen doing: a symmetric-memory wait, a collective, the device, a line of the candidate."""
     stack: tuple[str, ...] = ()

@@ -29,10 +29,10 @@ from pkb.platforms.base import Platform
 from pkb.types.channel import Channel, ChannelClosed, pair
 from pkb.types.protocol.codec import encode
 from pkb.types.protocol.commands import Command
-from pkb.types.protocol.limits import STATUS_BYTES
 from pkb.types.protocol.replies import Reply
 from pkb.types.protocol.settings import SideSettings
-from pkb.types.verdict import RankState
+from pkb.types.protocol.status import STATUS_BYTES, RankStatus, decode_status
+from pkb.types.verdict import RankState, Standing
 
 R = TypeVar("R", bound=Reply)
 TICK_S = 0.2
@@ -288,14 +288,13 @@ class Crew:
 
     # -- watch --------------------------------------------------------------------------------------------------------
 
-    def status_text(self, rank: int) -> str:
+    def status(self, rank: int) -> RankStatus:
         # Read, not mapped: a rank that cuts the page short must not make the judge fault.
-        raw = os.pread(self._status, STATUS_BYTES, rank * STATUS_BYTES)
-        return raw.split(b"\0", 1)[0].decode(errors="replace")
+        return decode_status(os.pread(self._status, STATUS_BYTES, rank * STATUS_BYTES))
 
     def _all_states(self, pending: list[int]) -> tuple[RankState, ...]:
         stuck = {state.rank: state for state in self.states(pending)}
-        return tuple(stuck.get(r) or RankState(r, "finished", self.status_text(r)) for r in self.ranks)
+        return tuple(stuck.get(r) or RankState(r, Standing.FINISHED, self.status(r).text) for r in self.ranks)
 
     def states(self, ranks: list[int]) -> tuple[RankState, ...]:
         """Where these ranks stand: their own last word, and the Python stack dumped on a signal."""
@@ -307,10 +306,10 @@ class Crew:
             time.sleep(0.4)
         found = []
         for rank in ranks:
-            where = self.status_text(rank)
+            status = self.status(rank)
             alive = rank in self._pids and psutil.pid_exists(self._pids[rank])
-            state = "gone" if not alive else "waiting" if "waiting" in where else "running"
-            found.append(RankState(rank, state, where, tuple(candidate_frames(self._read_stack(rank)))))
+            standing = Standing.GONE if not alive else Standing.WAITING if status.waiting else Standing.RUNNING
+            found.append(RankState(rank, standing, status.text, tuple(candidate_frames(self._read_stack(rank)))))
         return tuple(found)
 
     def _read_stack(self, rank: int) -> str:

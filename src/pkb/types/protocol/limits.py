@@ -2,7 +2,6 @@
 
 KIB, MIB = 1 << 10, 1 << 20
 
-STATUS_BYTES = 512
 """Of the line of text per rank that the judge can read at any moment."""
 
 MAX_RANKS = 64
