@@ -136,7 +136,7 @@ def _batch(run: Run) -> BatchReport:
         calls=tuple((1000 * n, 1000 * n + 500, 1000 * n + 600) for n in range(stamped)),
         digests=(("d0",),) * (stamped * run.schedule.digests),
         host_us=(1.5,) * stamped,
-        common_zero=True,
+        common_origin=True,
         observed=Observed(0, 2, {}, 0, False),
         changed=(False,) * (calls * run.inspect),
         aliases=((),) * (calls * run.inspect),

@@ -251,7 +251,7 @@ def test_a_kernel_whose_code_multiplies_matrices_is_fused() -> None:
 def claim(**changes: Any) -> bytes:
     """A rank's report of a batch with the profiler on, as it travels."""
     activity = {"is": "Activity", "names": ["a", "b"], "records": [[0, "kernel", 0, 5, 7, None]], "left_out": 0}
-    report = BatchReport((), (), (), common_zero=True, activity=Activity())
+    report = BatchReport((), (), (), common_origin=True, activity=Activity())
     return json.dumps(json.loads(encode(report)) | {"activity": activity | changes}).encode()
 
 

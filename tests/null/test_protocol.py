@@ -264,7 +264,7 @@ def test_trees_are_bounded_in_parts_levels_and_elements(monkeypatch: pytest.Monk
 
 
 def report(**changes: Any) -> BatchReport:
-    empty = BatchReport(((0, 1, 1),) * 2, (("d",),) * 2, (1.0,) * 2, common_zero=True)
+    empty = BatchReport(((0, 1, 1),) * 2, (("d",),) * 2, (1.0,) * 2, common_origin=True)
     return replace(empty, **changes)
 
 
@@ -313,7 +313,7 @@ def test_the_largest_honest_reports_fit() -> None:
     calls = 25
     timed = Run(Schedule(tuple(range(calls)), aligned=True, digests=True))
     full = BatchReport(
-        ((2**53,) * 3,) * calls, (("f" * 46,) * 1200,) * calls, (12345.678901234,) * calls, common_zero=True
+        ((2**53,) * 3,) * calls, (("f" * 46,) * 1200,) * calls, (12345.678901234,) * calls, common_origin=True
     )
     assert len(encode(full)) <= timed.reply_limits()[BatchReport]
     rows = tuple((n % 2000, "memcpy", 10**9 + n, 10**7, 1000, 1 << 30) for n in range(6000))

@@ -151,7 +151,7 @@ def _caveats(score: Score) -> list[Text]:
     if score.untimed:
         said.append(f"{score.untimed} correct samples were not timed and count as not faster")
     if score.unproven:
-        said.append(f"{score.unproven} gains are unproven (the judge's clock does not confirm them) and count nowhere")
+        said.append(f"{score.unproven} gains are unproven (not confirmed by the host wall clock) and count nowhere")
     short = {k: share.short for k, share in score.pass_at.items() if share.short}
     said += [
         f"{count} problems have fewer than {k} judged samples; all they have were used" for k, count in short.items()

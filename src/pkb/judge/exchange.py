@@ -142,7 +142,7 @@ class Exchange:
         return outcome
 
     def wake(self) -> None:
-        """Make sure that inside what is measured next on the judge's clock no rank has to wake up, and no limit is due.
+        """Make sure that inside what is measured next on the host wall clock no rank has to wake up, and no limit is due.
         The oracle's ranks are last: however long a candidate takes over it, they do not fall asleep meanwhile."""
         sides = (self.candidate, self.oracle)
         for crew in sides:

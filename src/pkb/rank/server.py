@@ -151,7 +151,7 @@ class Rank:
             calls=tuple((record.start_ns, record.end_ns, record.settled_ns) for record in records),
             digests=tuple(record.digest for record in records) if schedule.digests else (),
             host_us=tuple(record.host_us for record in records),
-            common_zero=self.batch.common_zero,
+            common_origin=self.batch.common_origin,
             activity=pack_records(events) if command.records else None,
         )
 

@@ -184,8 +184,8 @@ class BatchReport(Reply):
     digests: Annotated[tuple[Digests, ...], AtMost(MAX_CALLS)]
     host_us: Annotated[tuple[Microseconds, ...], AtMost(MAX_CALLS)]
     """How long each call kept the host."""
-    common_zero: bool
-    """Whether the stamps of all ranks count from the same moment."""
+    common_origin: bool
+    """The timestamps of all ranks count from the same moment."""
     observed: Observed | None = None
     changed: Annotated[tuple[bool, ...], AtMost(MAX_CALLS)] = ()
     """By call: whether an argument that must stay as it is has other contents now."""
