@@ -10,7 +10,7 @@ from torch.autograd.profiler_util import FunctionEvent
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import read
 from pkb.judge.decision import Decided
-from pkb.judge.profile.calls import Observed, profile_calls, records_of
+from pkb.judge.profile.calls import ProfiledCalls, profile_calls, records_of
 from pkb.judge.profile.roles import Expected
 from pkb.judge.session import evaluate
 from pkb.judge.stages import prepare as before_running
@@ -115,7 +115,7 @@ def _forged():
 TAMPER = "\nimport sys\nsys.modules['pkb.rank.server'].pack_records = lambda events: FORGED\n"
 
 
-def profiled(folder: Path, extra: str) -> Observed:
+def profiled(folder: Path, extra: str) -> ProfiledCalls:
     path = folder / "candidate.py"
     path.write_text((EXAMPLES / "1_allreduce_symmetric.py").read_text() + extra)
     job = Job(path, TINY, call_limit_s=30.0)

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pkb.analysis.compare import Comparison
+from pkb.analysis.compare import RunComparison
 from pkb.analysis.groups import Group
 from pkb.analysis.modes import PUBLISHED, FailureMode
 from pkb.analysis.published import Published
@@ -186,7 +186,7 @@ def _share_cell(share: Share | None) -> str:
     return "-" if share is None else f"{share.count:.1f} {100 * share.value:3.0f} %"
 
 
-def comparison_part(comparison: Comparison) -> RenderableType:
+def comparison_part(comparison: RunComparison) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("problem", justify="right")
     table.add_column("answer")

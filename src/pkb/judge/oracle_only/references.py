@@ -10,7 +10,7 @@ from pkb.judge.oracle_only.world import OracleWorld, failure_words
 from pkb.judge.timing.rounds import common_origin, cover_for
 from pkb.platforms.base import Platform
 from pkb.problems.base import Problem
-from pkb.types.protocol.commands import Command, DrawOnly, DrawSpec, Drop, FindTruth, MeasureMemory, Run, Schedule
+from pkb.types.protocol.commands import Command, DrawOnly, DrawSpec, Drop, FindTruth, MeasureMemory, RunBatch, Schedule
 from pkb.types.protocol.replies import BatchReport, Reply
 
 R = TypeVar("R", bound=Reply)
@@ -86,7 +86,7 @@ def _run_case(
         return world.ask(problem.layout, command, timeout_s=CASE_LIMIT_S)
 
     def run(slots: tuple[int, ...], *, cover_us: float = 0.0) -> dict[int, BatchReport]:
-        return ask(Run(Schedule(slots, aligned=True, cover_us=cover_us)))
+        return ask(RunBatch(Schedule(slots, aligned=True, cover_us=cover_us)))
 
     def peaks() -> list[int]:
         return [answer.peak_bytes for answer in ask(MeasureMemory(reset=False)).values()]

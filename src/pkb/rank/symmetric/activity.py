@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Activity:
+class SymmetricActivity:
     """Counters of one rank. Mutable on purpose: it is written on every call, and read when a stage ends."""
 
     allocations: int = 0
@@ -51,5 +51,5 @@ class Activity:
         }
 
 
-ACTIVITY = Activity()
+ACTIVITY = SymmetricActivity()
 """The one of this process."""

@@ -178,7 +178,7 @@ class Activity:
 class BatchReport(Reply):
     """One batch of calls; what is not asked for is left empty."""
 
-    most_bytes = 3 * MIB  # `Run.reply_bytes` says how many of them, by what it asks for
+    most_bytes = 3 * MIB  # `RunBatch.reply_bytes` says how many of them, by what it asks for
 
     calls: Annotated[tuple[Stamps, ...], AtMost(MAX_CALLS)]
     digests: Annotated[tuple[Digests, ...], AtMost(MAX_CALLS)]
