@@ -8,6 +8,7 @@ from candidate_text import source
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import MAX_BYTES, has_solution, parse, read
 from pkb.types.errors import UserError
+from pkb.types.failure import FailureKind
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_a_syntax_error_is_located() -> None:
     assert result.tree is None
     assert result.syntax_error is not None
     assert result.syntax_line == 3
-    assert result.syntax_error.kind == "SyntaxError"
+    assert (result.syntax_error.kind, result.syntax_error.name) == (FailureKind.SYNTAX, "SyntaxError")
     assert "never closed" in result.syntax_error.message
     assert result.syntax_error.trace == "line 3: def solution(x:"
 

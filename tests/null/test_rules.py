@@ -277,7 +277,7 @@ def test_an_honest_upstream_candidate_is_clean() -> None:
         torch.backends.cuda.matmul.allow_tf32 = False
         CUDA_SRC = r"""
         #include <torch/extension.h>
-        __global__ void reduce(const long long* ptrs, float* out, int n) { /* multimem.st is for later */ }
+        __global__ void reduce(const long long* ptrs, float* out, int n) { out[n] = 0; /* multimem.st is for later */ }
         PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}
         """
         _cache = {}
@@ -307,6 +307,7 @@ def test_an_honest_upstream_candidate_is_clean() -> None:
     seen = inspect_source(source(text))
     assert seen.findings == ()
     assert (seen.backend, seen.needs) == ("cuda", frozenset({"cuda"}))
+    # Python waits for its peers in `handle.barrier`; without a parser nobody knows what the kernel does.
     expected = {"sm_load_store"} if cuda.available() else {"sm_load_store", "unknown"}
     assert {use.path for use in seen.paths} == expected
 
