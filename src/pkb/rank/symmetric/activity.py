@@ -23,8 +23,6 @@ class SymmetricActivity:
     library_reductions: int = 0
     """Calls of torch's own reductions on symmetric memory (torch.ops.symm_mem.*), which are library code, not a
     kernel."""
-    last_call: str | None = None
-    """The latest call that can wait for a peer, such as "barrier(channel=0) waiting for rank 3"."""
     on_wait: Callable[[str | None], None] | None = None
     """Called with a text when a wait does not end at once, and with None when it has ended. It must be cheap."""
 
