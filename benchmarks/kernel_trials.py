@@ -115,7 +115,7 @@ def trial(
     import torch
     import torch.distributed as dist
 
-    from pkb.judge.timing.measure import cover_for
+    from pkb.judge.timing.rounds import cover_for
     from pkb.problems import get
     from pkb.problems.base import DTYPES
     from pkb.problems.compare import Context

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pkb.cluster.local import LocalHands
 from pkb.cluster.planning import plan_candidates
-from pkb.cluster.settings import Settings
+from pkb.cluster.settings import SweepSettings
 from pkb.cluster.sweep import Sweep
 from pkb.cluster.tally import tally
 from pkb.store import Store, Task
@@ -47,7 +47,7 @@ def rate(folder: Path, root: Path, *, workers: int, ranks: int) -> float:
         print(f"{workers} workers, {len(plan.tasks)} evaluations", file=sys.stderr)
         began = time.monotonic()
         hands = LocalHands(seats=workers, builders=0, askers=1)
-        Sweep(store, run, hands=hands, settings=Settings(), watcher=Lines()).work()
+        Sweep(store, run, hands=hands, settings=SweepSettings(), watcher=Lines()).work()
         seconds = time.monotonic() - began
         result = tally(store, run)
     if result.verdicts != {"correct": len(plan.tasks)}:

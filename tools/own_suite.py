@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import typer
 
-from pkb.cli.run_sweep import Work, carry_on
-from pkb.cluster.settings import Settings
+from pkb.cli.run_sweep import SweepWorkers, carry_on
+from pkb.cluster.settings import SweepSettings
 from pkb.platforms.registry import resolve, traits
 from pkb.problems.registry import default_registry
 from pkb.store import CandidateFile, Run, Store, TaskSpec
@@ -95,7 +95,7 @@ def open_run(store: Store, platform: str) -> Run:
     for run in store.runs():
         if run.name == NAME and run.config.get("suite") == digest.hexdigest():
             return run
-    settings = Settings(timing=False, call_limit_s=15.0, evaluation_limit_s=180.0)
+    settings = SweepSettings(timing=False, call_limit_s=15.0, evaluation_limit_s=180.0)
     config = {"suite": digest.hexdigest(), "settings": settings.to_dict()}
     note = "the project's own adversaries and kernels: most are meant to fail"
     return store.create_run("sweep", name=NAME, note=note, config=config, tasks=tasks, candidates=files)
@@ -112,7 +112,7 @@ def main() -> int:
         run = open_run(store, platform)
     # Ranks are processes; several evaluations at a time suit a CPU, a GPU does one.
     workers = asked.workers if traits(platform).device == "cpu" else 1
-    tally = carry_on(run.id, store=asked.store, work=Work(workers=workers, builders=1))
+    tally = carry_on(run.id, store=asked.store, work=SweepWorkers(workers=workers, builders=1))
     print(f"{sum(tally.verdicts.values())} verdicts: {dict(tally.verdicts)}", file=sys.stderr)
     print(run.id)
     return 0

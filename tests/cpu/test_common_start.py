@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pkb.rank.devices import CpuDevice, RankBarrier
-from pkb.rank.execute import ZERO_ATTEMPTS, run_batch
+from pkb.rank.execute import ORIGIN_ATTEMPTS, run_batch
 from pkb.types.protocol.commands import Schedule
 
 RANKS = 3
@@ -54,7 +54,7 @@ class Late(CpuDevice):
         return self.begins > self._late
 
 
-@pytest.mark.parametrize(("late", "expected"), [(0, (1, True)), (2, (3, True)), (1000, (ZERO_ATTEMPTS, False))])
+@pytest.mark.parametrize(("late", "expected"), [(0, (1, True)), (2, (3, True)), (1000, (ORIGIN_ATTEMPTS, False))])
 def test_all_ranks_begin_anew_while_one_is_late(late: int, expected: tuple[int, bool]) -> None:
     def act(rank: int, barrier: RankBarrier) -> tuple[int, bool]:
         device = Late(late if rank == 1 else 0)
@@ -69,7 +69,7 @@ def test_all_ranks_begin_anew_while_one_is_late(late: int, expected: tuple[int, 
             on_step=lambda text, *, waiting=False: None,
         )
         assert len(batch.records) == 1
-        return device.begins, batch.common_zero
+        return device.begins, batch.common_origin
 
     assert together(act) == [expected] * RANKS
 

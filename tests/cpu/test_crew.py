@@ -234,8 +234,9 @@ def test_garbage_on_the_channel_is_the_ranks_own(tmp_path: Path) -> None:
 def test_descriptors_sent_with_an_error_are_closed(tmp_path: Path) -> None:
     gift = "[os.memfd_create('gift') for _ in range(4)]"
     before = descriptors()
-    report = "ErrorReport('Error', '', '', None, 'candidate', False, 0)"
-    source = f"from pkb.types.protocol.replies import ErrorReport\nchannel.send({report}, {gift})"
+    imports = "from pkb.types.failure import Cause\nfrom pkb.types.protocol.replies import ErrorReport\n"
+    report = "ErrorReport('Error', '', '', None, Cause.CANDIDATE, 0)"
+    source = f"{imports}channel.send({report}, {gift})"
     failure = failure_of(tmp_path, CHANNEL + source, size=1)
     gifts = descriptors().keys() - before.keys()
     for name in gifts:

@@ -18,7 +18,7 @@ from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, Call, ModelServer, Refus
 from rich.console import Console
 
 from pkb.cli.panel import render
-from pkb.generate.session import Outcome, open_run, work_on
+from pkb.generate.session import TaskOutcome, open_run, work_on
 from pkb.generate.settings import Settings
 from pkb.store import Run, Store
 from pkb.types.case import Case
@@ -55,7 +55,7 @@ def begin(store: Store, kind: str, problems: str, **fields: object) -> tuple[Run
     return store.create_run(kind, config=settings.to_dict(), tasks=tasks), settings  # type: ignore[arg-type]
 
 
-def by_problem(outcomes: list[Outcome]) -> dict[int, Outcome]:
+def by_problem(outcomes: list[TaskOutcome]) -> dict[int, TaskOutcome]:
     return {one.task.problem_id: one for one in outcomes}
 
 

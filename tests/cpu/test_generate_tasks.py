@@ -18,7 +18,7 @@ from pkb.cli.main import app
 from pkb.generate.attempt import Attempt, Judged, as_file
 from pkb.generate.journal import NoJournal
 from pkb.generate.judging import Judge, JudgeFailed
-from pkb.generate.models import Reply
+from pkb.generate.models import ModelReply
 from pkb.generate.prices import Price
 from pkb.generate.registry import oneshot
 from pkb.generate.settings import Settings
@@ -154,7 +154,7 @@ def test_budgets_end_an_attempt() -> None:
         )
         for _ in range(2):
             assert attempt.why_stop() == ""
-            attempt.heard([ChatMessageAssistant(content="hm")], Reply(None, "stop", "", 2.0, 900, 100, 0.002))
+            attempt.heard([ChatMessageAssistant(content="hm")], ModelReply(None, "stop", "", 2.0, 900, 100, 0.002))
         assert words in attempt.why_stop()
     with pytest.raises(UserError, match="prices"):
         Settings(model="x/y", budget_usd=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pkb.cli.probe_hardware import above_ideal, reachable, to_hardware, write
-from pkb.judge.oracle_only.probe import Probe, Row, combine, size_for
+from pkb.judge.oracle_only.probe import Measurement, Probe, combine, size_for
 from pkb.kit import nvcc, nvrtc
 from pkb.platforms.base import PlatformFacts
 from pkb.roofline.hardware import load
@@ -173,9 +173,9 @@ def test_messages_fit_the_buffers_and_are_whole_vectors(device: str, quick: bool
 
 
 def gpu_probe(platform: str, *, multicast: bool = False, scale: float = 1.0) -> Probe:
-    def row(kind: str, name: str, who: str, ranks: int, rate: float | None, time_us: float = 1.0) -> Row:
+    def row(kind: str, name: str, who: str, ranks: int, rate: float | None, time_us: float = 1.0) -> Measurement:
         rate = rate * scale if rate else rate
-        return Row(
+        return Measurement(
             kind=kind, name=name, who=who, ranks=ranks, size=4096, blocks=None, time_us=time_us, low_us=time_us,
             high_us=time_us, rate=rate,
         )  # fmt: skip

@@ -18,7 +18,7 @@ from sweeping import CHEAP, LIKE, PROBLEMS, REAL, Silent, pkb, running_below_us,
 from pkb.cluster.local import LocalHands, shares_of_cores
 from pkb.cluster.orders import AskEvent, AskOrder, Order, WrittenAnswer
 from pkb.cluster.planning import plan_candidates, plan_models
-from pkb.cluster.settings import Settings
+from pkb.cluster.settings import SweepSettings
 from pkb.cluster.sweep import TRIES, Sweep, needs_build
 from pkb.cluster.tally import tally
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Any:
 
 def sweep(store: Store, run: Run, hands: Any, **options: Any) -> Silent:
     watcher = Silent()
-    settings = Settings.of(store.run(run.id).config)
+    settings = SweepSettings.of(store.run(run.id).config)
     Sweep(store, run, hands=hands, settings=settings, watcher=watcher, **options).work()
     return watcher
 

@@ -67,13 +67,13 @@ def fake_module(*, closed: bool = False) -> Any:
 
 
 @pytest.fixture
-def activity(monkeypatch: pytest.MonkeyPatch) -> symmetric_watch.Activity:
-    fresh = symmetric_watch.Activity()
+def activity(monkeypatch: pytest.MonkeyPatch) -> symmetric_watch.SymmetricActivity:
+    fresh = symmetric_watch.SymmetricActivity()
     monkeypatch.setattr(symmetric_watch, "ACTIVITY", fresh)
     return fresh
 
 
-def test_calls_are_counted_told_and_passed_on(activity: symmetric_watch.Activity) -> None:
+def test_calls_are_counted_told_and_passed_on(activity: symmetric_watch.SymmetricActivity) -> None:
     module = fake_module()
     own = module.rendezvous(torch.zeros(4), "0")  # the harness's, from before
     assert symmetric_watch.watch(module) == []
@@ -100,7 +100,7 @@ def test_calls_are_counted_told_and_passed_on(activity: symmetric_watch.Activity
     assert module.rendezvous(module.empty(0, dtype=torch.float32), "0") is None
 
 
-def test_poison_finds_what_is_alive_and_keeps_nothing_alive(activity: symmetric_watch.Activity) -> None:
+def test_poison_finds_what_is_alive_and_keeps_nothing_alive(activity: symmetric_watch.SymmetricActivity) -> None:
     module = fake_module()
     symmetric_watch.watch(module)
     floats, flags = module.empty(4, dtype=torch.float16), module.empty(4, dtype=torch.int32)
@@ -119,7 +119,9 @@ def test_poison_finds_what_is_alive_and_keeps_nothing_alive(activity: symmetric_
     assert symmetric_watch.poison() == 0
 
 
-def test_a_class_that_cannot_be_changed_is_watched_through_its_module(activity: symmetric_watch.Activity) -> None:
+def test_a_class_that_cannot_be_changed_is_watched_through_its_module(
+    activity: symmetric_watch.SymmetricActivity,
+) -> None:
     module = fake_module(closed=True)
     refused = symmetric_watch.watch(module)
     assert {"barrier", "rendezvous", "empty_strided_p2p"} <= set(refused)

@@ -26,7 +26,7 @@ from pkb.types.protocol.commands import (
     ORACLE_COMMANDS,
     Command,
     Compare,
-    Draw,
+    DrawArguments,
     FetchOutput,
     FindTruth,
     GiveArguments,
@@ -36,7 +36,7 @@ from pkb.types.protocol.commands import (
     Open,
     ProbeMatrix,
     ProbeOpen,
-    Run,
+    RunBatch,
 )
 from pkb.types.protocol.replies import (
     Activity,
@@ -91,11 +91,11 @@ def honest(command: Command[Reply], *, good: bool = True) -> Reply:
             return Opened({"gpu": "none"})
         case Load():
             return Loaded({"files": "on"})
-        case Run():
+        case RunBatch():
             return _batch(command)
         case FetchOutput():
             return OutputReply(command.slot, TREE) if good else BadOutput(command.slot, "a set")
-        case Draw():
+        case DrawArguments():
             return ArgumentsReply(command.slot, TREE)
         case FindTruth():
             return TruthSizes(64, 128)
@@ -125,7 +125,7 @@ def honest(command: Command[Reply], *, good: bool = True) -> Reply:
     return Done()
 
 
-def _batch(run: Run) -> BatchReport:
+def _batch(run: RunBatch) -> BatchReport:
     calls, stamped = len(run.schedule.slots), run.schedule.stamped
     rows = [
         (number, "kernel", 1000 * (200 * call + 20 * number), 15_000, 7, None)
@@ -136,7 +136,7 @@ def _batch(run: Run) -> BatchReport:
         calls=tuple((1000 * n, 1000 * n + 500, 1000 * n + 600) for n in range(stamped)),
         digests=(("d0",),) * (stamped * run.schedule.digests),
         host_us=(1.5,) * stamped,
-        common_zero=True,
+        common_origin=True,
         observed=Observed(0, 2, {}, 0, False),
         changed=(False,) * (calls * run.inspect),
         aliases=((),) * (calls * run.inspect),

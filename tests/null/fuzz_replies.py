@@ -31,7 +31,10 @@ from pkb.judge.exchange import Exchange
 from pkb.judge.profile.calls import profile_calls
 from pkb.judge.profile.roles import Expected
 from pkb.judge.stages.correctness import check_calls
-from pkb.judge.timing import measure
+from pkb.judge.timing.rounds import timed_batch
+from pkb.judge.timing.sides import Workload
+from pkb.judge.timing.statistics import Claim, median
+from pkb.judge.timing.verify import verify_timed
 from pkb.platforms.cpu import CpuPlatform
 from pkb.types.protocol.commands import (
     DrawSpec,
@@ -83,12 +86,12 @@ def queued(exchange: Exchange) -> None:
 
 
 def timed(exchange: Exchange) -> None:
-    slots = exchange.deliver(SPEC, 3, keep=True)
+    work = Workload(exchange, SPEC, 3, 0.5, random.Random(1))
+    slots = work.deliver()
     schedule = Schedule(slots, aligned=True, digests=True, cover_us=50.0)
-    side = measure.Side()
-    reports = measure._timed(partial(exchange.run_candidate, schedule), side, len(slots), judged=True)
-    measure._verify(exchange, slots, reports, 0.5, random.Random(1))
-    side.claim()
+    reports, times = timed_batch(partial(exchange.run_candidate, schedule), judged=True)
+    verify_timed(work, slots, reports)
+    Claim(median([times.calls_us]), median([times.host_us]), [])
 
 
 def profiled(exchange: Exchange) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pkb.candidates.paths import PathUse
+from pkb.candidates.paths import PathUse, cuda
 from pkb.candidates.source import parse
 from pkb.cli.panel import profile_words
 from pkb.judge.hints import hints_for
@@ -226,6 +226,7 @@ def test_own_kernels_come_before_names_of_libraries() -> None:
     assert role_of("sum_rows", "kernel", Expected({"sum_rows": ()})).role is Role.COMPUTE
 
 
+@pytest.mark.skipif(not cuda.available(), reason="tree-sitter is not installed: pip install 'pkb[analysis]'")
 def test_a_kernel_whose_code_multiplies_matrices_is_fused() -> None:
     text = (
         "import pkb.kit as kit\n"
@@ -251,7 +252,7 @@ def test_a_kernel_whose_code_multiplies_matrices_is_fused() -> None:
 def claim(**changes: Any) -> bytes:
     """A rank's report of a batch with the profiler on, as it travels."""
     activity = {"is": "Activity", "names": ["a", "b"], "records": [[0, "kernel", 0, 5, 7, None]], "left_out": 0}
-    report = BatchReport((), (), (), common_zero=True, activity=Activity())
+    report = BatchReport((), (), (), common_origin=True, activity=Activity())
     return json.dumps(json.loads(encode(report)) | {"activity": activity | changes}).encode()
 
 

@@ -6,30 +6,22 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import pkb
 from pkb.cli.candidate_file import infer_problem
-from pkb.cli.lint import render_rows, summarize
 from pkb.cli.machine_facts import isolation_facts
 from pkb.cli.main import app
 from pkb.judge.settling import why_not
 from pkb.platforms.base import PlatformFacts
 from pkb.platforms.registry import detect
-from pkb.problems.compare import Close, Exact, NormGate, rule_words
 from pkb.problems.registry import default_registry
 from pkb.types.case import Case
-from pkb.types.check import CheckReport
 from pkb.types.errors import UserError
-from pkb.types.lint import LintRow
-from pkb.types.units import bytes_words, flops_words, time_words
-from pkb.types.verdict import Failure, FailureKind, Verdict
 
 RUNNER = CliRunner()
 CANDIDATE = "def solution(A_local, B_local):\n    return A_local @ B_local\n"
@@ -53,87 +45,6 @@ def test_help_and_version_do_not_import_torch() -> None:
         done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert (pkb.__version__ if arguments == ["--version"] else "Usage: pkb") in done.stdout
-
-
-def test_problems_table_and_filters() -> None:
-    everything = RUNNER.invoke(app, ["problems"])
-    assert everything.exit_code == 0
-    (row,) = [line for line in everything.stdout.splitlines() if " gemm_allreduce " in line]
-    problem = default_registry().get(13)
-    assert row.split()[:5] == ["13", "gemm_allreduce", "tp", "mlp", "all-reduce"]
-    assert problem.source in row
-    assert problem.summary in row  # a pipe gets one line a problem
-    listed = json.loads(RUNNER.invoke(app, ["problems", "--json"]).stdout)
-    assert [entry["id"] for entry in listed] == [p.id for p in default_registry().all()]
-
-
-@pytest.mark.parametrize(
-    ("options", "keeps"),
-    [
-        (["--parallelism", "tp"], lambda row: "tp" in row["parallelism"]),
-        (["--layer", "mlp"], lambda row: row["layer"] == "mlp"),
-        (["--stage", "inference"], lambda row: "inference" in row["stage"]),
-        (["--pattern", "all-reduce"], lambda row: "all-reduce" in row["pattern"]),
-        (["--source", "megatron"], lambda row: "megatron" in row["source"].lower()),
-        (["--layer", "mlp", "--parallelism", "ep"], lambda row: row["layer"] == "mlp" and "ep" in row["parallelism"]),
-    ],
-)  # fmt: skip
-def test_filters_keep_exactly_what_they_name(options: list[str], keeps: Callable[[dict[str, Any]], bool]) -> None:
-    everything = json.loads(RUNNER.invoke(app, ["problems", "--json"]).stdout)
-    kept = json.loads(RUNNER.invoke(app, ["problems", "--json", *options]).stdout)
-    assert kept == [row for row in everything if keeps(row)]
-    assert len(kept) < len(everything)
-
-
-def test_groups_hold_every_problem_once() -> None:
-    for key in ("parallelism", "layer", "pattern", "source"):
-        text = RUNNER.invoke(app, ["problems", "--group-by", key]).stdout
-        ids = [
-            int(line.split()[0]) for line in text.splitlines() if line.strip()[:1].isdigit() and " of " not in line[:12]
-        ]
-        assert sorted(ids) == [p.id for p in default_registry().all()], key
-    assert "\ntp (" in RUNNER.invoke(app, ["problems", "--group-by", "parallelism"]).stdout
-
-
-def test_show_by_id_name_and_stem_is_the_same() -> None:
-    texts = {RUNNER.invoke(app, ["show", key]).stdout for key in ("13", "gemm_allreduce", "13_gemm_allreduce")}
-    assert len(texts) == 1
-    text = texts.pop()
-    for fact in (
-        "Row-parallel linear layer", "Megatron-LM RowParallelLinear", "dist.all_reduce(C, op=dist.ReduceOp.SUM)",
-        "solution(A_local", "bfloat16 [1024, 512]", "relative Frobenius error", "0.01 (bf16)", "all-reduce",
-        "1, 2, 3, 4, 8", "size real",
-    ):  # fmt: skip
-        assert fact in text, fact
-
-
-def test_show_json_has_the_figures_of_the_problem() -> None:
-    document = json.loads(RUNNER.invoke(app, ["show", "13", "--json", "--ranks", "2", "--dtype", "fp32"]).stdout)
-    case = document["cases"]["paper"]
-    problem = default_registry().get(13)
-    cost = problem.cost(problem.sizes["paper"], 2, 4)
-    assert case["arguments"] == {"A_local": "float32 [1024, 512]", "B_local": "float32 [512, 1024]"}
-    assert case["argument_bytes"] == 2 * 1024 * 512 * 4
-    assert (case["flops"], case["link_sent_bytes"], case["phases"]) == (cost.flops, cost.link_sent_bytes, cost.phases)
-    impossible = json.loads(RUNNER.invoke(app, ["show", "13", "--json", "--ranks", "5"]).stdout)
-    assert "does not run with 5 ranks" in impossible["cases"]["paper"]["why_not"]
-
-
-def test_every_problem_can_be_shown() -> None:
-    for problem in default_registry().all():
-        document = json.loads(RUNNER.invoke(app, ["show", str(problem.id), "--json"]).stdout)
-        assert set(document["cases"]) == set(problem.sizes)
-        assert RUNNER.invoke(app, ["show", problem.name]).exit_code == 0
-
-
-def test_show_reads_a_folder_of_problems(tmp_path: Path) -> None:
-    source = Path(pkb.__file__).parent / "problems" / "p13_gemm_allreduce.py"
-    text = source.read_text().replace("id=13", "id=913").replace('name="gemm_allreduce"', 'name="mine"')
-    (tmp_path / "p913_mine.py").write_text(text)
-    assert RUNNER.invoke(app, ["show", "913", "--problems", str(tmp_path)]).exit_code == 0
-    assert RUNNER.invoke(app, ["show", "913"]).exit_code == 2
-    merged = json.loads(RUNNER.invoke(app, ["problems", "--json", "--problems", str(tmp_path)]).stdout)
-    assert {13, 913} <= {row["id"] for row in merged}
 
 
 def _refused(arguments: list[str]) -> str:
@@ -311,103 +222,6 @@ def test_our_own_bugs_keep_their_traceback() -> None:
     assert done.returncode == 1
     assert "Traceback" in done.stderr
     assert "RuntimeError: ours" in done.stderr
-
-
-def _text(renderable: object, width: int = 120) -> str:
-    from rich.console import Console
-
-    console = Console(width=width, highlight=False, markup=False)
-    with console.capture() as captured:
-        console.print(renderable)
-    return captured.get()
-
-
-def _row(**changes: object) -> LintRow:
-    fields: dict[str, object] = dict(
-        problem_id=13, name="gemm_allreduce", size="tiny", ranks=4, dtype="bf16", null_candidate="zeros", passed=False,
-        margin=100.0, honest_ratio=0.31,
-    )  # fmt: skip
-    return LintRow(**(fields | changes))  # type: ignore[arg-type]
-
-
-def test_lint_table_shows_the_nearest_null_candidate() -> None:
-    rows = [_row(), _row(null_candidate="own shard", margin=42.5), _row(dtype="fp32", margin=float("inf"))]
-    lines = _text(render_rows(rows)).splitlines()
-    (line,) = [line for line in lines if "bf16" in line]
-    assert all(word in line for word in ("13_gemm_allreduce", "own shard (of 2)", "42.5", "0.31", "clean"))
-    assert "inf" in next(line for line in lines if "fp32" in line)
-    assert "no null candidate passes: 3 tried, the nearest has 42.5" in _text(summarize(rows))
-    assert json.loads(json.dumps([row.to_dict() for row in rows], allow_nan=False))[2]["margin"] == "inf"
-
-
-def test_lint_names_the_null_candidate_that_passes() -> None:
-    rows = [_row(), _row(null_candidate="own shard", passed=True, margin=0.5)]
-    assert "PASSES" in _text(render_rows(rows))
-    assert "own shard passes with size tiny, 4 ranks, bf16 (margin 0.5)" in _text(summarize(rows))
-    assert "nothing was checked" in _text(summarize([]))
-
-
-def test_check_report_rendering() -> None:
-    from pkb.cli.check import render_check
-
-    good = CheckReport(
-        ok=True, verdict=None, detail="", paths=("SM load/store",), backend="cuda", built=[("kernel", "cuda", 1.25)],
-        skipped=["no nvcc here"], warnings=["no barrier seen"],
-    )  # fmt: skip
-    text = _text(render_check(good))
-    for fact in (
-        "ok",
-        "has not been run",
-        "SM load/store",
-        "backend  cuda",
-        "kernel (cuda) in 1.2 s",
-        "no nvcc",
-        "no barrier",
-    ):
-        assert fact in text
-    assert good.exit_status == 0
-    bad = CheckReport(
-        ok=False,
-        verdict=Verdict.COMPILE_ERROR,
-        detail="nvcc failed",
-        failure=Failure(FailureKind.COMPILER, "x.cu(1): error: y"),
-    )
-    assert "compile_error" in _text(render_check(bad))
-    assert "x.cu(1): error: y" in _text(render_check(bad))
-    assert bad.exit_status == 1
-    assert bad.to_dict()["failure"]["kind"] == "compiler"
-    with pytest.raises(ValueError, match="either ok"):
-        CheckReport(ok=True, verdict=Verdict.CRASH, detail="")
-
-
-def test_rules_in_words() -> None:
-    import torch
-
-    assert rule_words(Exact()).startswith("every value equal; the sign of a zero")
-    assert "0.5 (fp32)" in rule_words(NormGate(tau={torch.float32: 0.5}))
-    assert "rtol is 0.25 (bf16); atol is 0.125 (bf16)" in rule_words(
-        Close({torch.bfloat16: 0.25}, {torch.bfloat16: 0.125})
-    )
-
-    def odd_rule(truth: object, output: object, context: object) -> float:
-        """The sets are equal.
-
-        More."""
-        return 0.0
-
-    assert rule_words(odd_rule) == "The sets are equal."
-
-
-def test_units() -> None:
-    assert [bytes_words(n) for n in (0, 1023, 1536, 64 << 20, 3 << 40)] == [
-        "0 B",
-        "1023 B",
-        "1.50 KiB",
-        "64.0 MiB",
-        "3.00 TiB",
-    ]
-    assert [flops_words(n) for n in (12, 1.5e9, 2e15)] == ["12 FLOP", "1.5 GFLOP", "2e+03 TFLOP"]
-    assert [time_words(t) for t in (0.5, 812.5, 91234, 2.5e7)] == ["0.5 us", "812.5 us", "91.23 ms", "25 s"]
 
 
 def test_doctor_says_what_works() -> None:

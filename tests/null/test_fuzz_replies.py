@@ -19,10 +19,11 @@ SEED = 20_240
 
 @pytest.fixture(scope="module")
 def run() -> dict[str, Any]:
-    """In a process of its own, whose memory is then that of the judge alone."""
+    """In a process of its own, whose memory is then that of the judge alone. The package may be on our path only."""
+    path = os.pathsep.join([str(HERE), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, str(HERE / "fuzz_replies.py"), str(SEED), str(CASES)],
-        env=os.environ | {"PYTHONPATH": str(HERE)}, capture_output=True, text=True, timeout=500, check=False,
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout)

@@ -20,10 +20,10 @@ from pkb.types.protocol.commands import (
     CANDIDATE_COMMANDS,
     ORACLE_COMMANDS,
     Command,
-    Draw,
+    DrawArguments,
     DrawSpec,
     FetchOutput,
-    Run,
+    RunBatch,
     Schedule,
 )
 from pkb.types.protocol.limits import MAX_DEPTH, MAX_NAME, clean, is_library
@@ -264,19 +264,19 @@ def test_trees_are_bounded_in_parts_levels_and_elements(monkeypatch: pytest.Monk
 
 
 def report(**changes: Any) -> BatchReport:
-    empty = BatchReport(((0, 1, 1),) * 2, (("d",),) * 2, (1.0,) * 2, common_zero=True)
+    empty = BatchReport(((0, 1, 1),) * 2, (("d",),) * 2, (1.0,) * 2, common_origin=True)
     return replace(empty, **changes)
 
 
 def test_a_report_answers_what_was_asked() -> None:
-    run = Run(Schedule((4, 5), aligned=True, digests=True))
+    run = RunBatch(Schedule((4, 5), aligned=True, digests=True))
     assert run.why_not(report()) == ""
     for changes in (
         {"calls": ()}, {"calls": ((0, 1, 1),)}, {"digests": ()}, {"host_us": (1.0,) * 3}, {"changed": (False,)},
         {"aliases": ((),)}, {"activity": Activity()},
     ):  # fmt: skip
         assert run.why_not(report(**changes)), changes
-    queued = Run(Schedule((4, 5), digests=True), inspect=True, records=True)
+    queued = RunBatch(Schedule((4, 5), digests=True), inspect=True, records=True)
     good = BatchReport((), (), (), True, changed=(False,) * 2, aliases=((),) * 2, activity=Activity())
     assert queued.why_not(good) == ""
     assert queued.why_not(replace(good, activity=None)) == "records of the device missing"
@@ -287,7 +287,7 @@ def test_an_answer_is_that_of_the_call_asked_for() -> None:
     assert FetchOutput(3).why_not(OutputReply(3, tree)) == ""
     assert FetchOutput(3).why_not(OutputReply(4, tree))
     assert FetchOutput(3).why_not(replies.BadOutput(2, ""))
-    draw = Draw(DrawSpec("1", "tiny", "bf16"), 7, keep=False)
+    draw = DrawArguments(DrawSpec("1", "tiny", "bf16"), 7, keep=False)
     assert draw.why_not(ArgumentsReply(7, tree)) == ""
     assert draw.why_not(ArgumentsReply(6, tree))
 
@@ -297,11 +297,15 @@ def test_the_size_of_a_report_grows_with_what_is_asked() -> None:
         return run.reply_limits()[BatchReport]
 
     slots = tuple(range(25))
-    empty, queued = most(Run(Schedule(()))), most(Run(Schedule(slots)))
+    empty, queued = most(RunBatch(Schedule(()))), most(RunBatch(Schedule(slots)))
     assert empty < queued < 32 << 10
-    assert queued < most(Run(Schedule(slots), inspect=True)) < most(Run(Schedule(slots, aligned=True, digests=True)))
-    assert most(Run(Schedule(tuple(range(4000)), digests=True), records=True)) == BatchReport.most_bytes
-    assert Run(Schedule(slots)).reply_limits()[ErrorReport] == ErrorReport.most_bytes
+    assert (
+        queued
+        < most(RunBatch(Schedule(slots), inspect=True))
+        < most(RunBatch(Schedule(slots, aligned=True, digests=True)))
+    )
+    assert most(RunBatch(Schedule(tuple(range(4000)), digests=True), records=True)) == BatchReport.most_bytes
+    assert RunBatch(Schedule(slots)).reply_limits()[ErrorReport] == ErrorReport.most_bytes
 
 
 def test_the_largest_honest_reports_fit() -> None:
@@ -311,14 +315,14 @@ def test_the_largest_honest_reports_fit() -> None:
     known = facts({f"{number:03}" + "n" * 500: "v" * 500 for number in range(64)})
     assert len(encode(replies.Ready(known, {}))) <= replies.Ready.most_bytes
     calls = 25
-    timed = Run(Schedule(tuple(range(calls)), aligned=True, digests=True))
+    timed = RunBatch(Schedule(tuple(range(calls)), aligned=True, digests=True))
     full = BatchReport(
-        ((2**53,) * 3,) * calls, (("f" * 46,) * 1200,) * calls, (12345.678901234,) * calls, common_zero=True
+        ((2**53,) * 3,) * calls, (("f" * 46,) * 1200,) * calls, (12345.678901234,) * calls, common_origin=True
     )
     assert len(encode(full)) <= timed.reply_limits()[BatchReport]
     rows = tuple((n % 2000, "memcpy", 10**9 + n, 10**7, 1000, 1 << 30) for n in range(6000))
     activity = Activity(tuple(f"{n:04}" + "k" * 196 for n in range(2000)), rows)  # type: ignore[arg-type]
-    profiled = Run(Schedule((0, 1, 2), aligned=True), records=True)
+    profiled = RunBatch(Schedule((0, 1, 2), aligned=True), records=True)
     assert len(encode(BatchReport((), (), (), True, activity=activity))) <= profiled.reply_limits()[BatchReport]
     assert len(encode(Comparison(0.5, None, ("f" * 46,) * 10_000))) <= Comparison.most_bytes
 

@@ -1,5 +1,5 @@
-"""What is measured once more: rounds in which the reference had no common zero, and who seems to hide time on the judge's
-clock, who is rejected only if that does not clear it."""
+"""What is measured once more: rounds in which the reference had no common time origin, and suspect candidates, which are
+rejected only if that does not clear them."""
 
 import itertools
 import sys
@@ -12,7 +12,7 @@ import pytest
 
 from pkb.judge.decision import Decided
 from pkb.judge.exchange import Exchange, Outcome, Reports
-from pkb.judge.timing import measure as timing
+from pkb.judge.timing import clock
 from pkb.judge.timing.measure import measure
 from pkb.types.plan import plan
 from pkb.types.protocol.commands import DrawSpec, Schedule
@@ -26,19 +26,19 @@ REFERENCE_US, CANDIDATE_US, EMPTY_US = 5000.0, 1000.0, 3000.0
 class Sides:
     """One rank on each side, on a clock of its own: what calls take is known."""
 
-    def __init__(self, disturbances_us: Iterator[float], zeros: Iterator[bool]) -> None:
+    def __init__(self, disturbances_us: Iterator[float], origins: Iterator[bool]) -> None:
         self.now_us, self.slots, self.disturbances_us = 0.0, itertools.count(), disturbances_us
-        self.queued, self.zeros = 0, zeros
+        self.queued, self.origins = 0, origins
         self.order = ""  # R and C as they were timed
 
     def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False) -> tuple[int, ...]:
         return tuple(itertools.islice(self.slots, count))
 
     def run_oracle(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
-        if not schedule.cover_us or next(self.zeros):
+        if not schedule.cover_us or next(self.origins):
             return {0: self._run(schedule, REFERENCE_US)}
         late = self._run(schedule, REFERENCE_US, longer_by_us=1e6)  # more than has passed
-        return {0: replace(late, common_zero=False)}
+        return {0: replace(late, common_origin=False)}
 
     def run_candidate(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
         if len(schedule.slots) == CALLS and not schedule.aligned:
@@ -52,8 +52,8 @@ class Sides:
         self.order += ("C" if us == CANDIDATE_US else "R") if schedule.cover_us else ""
         us += longer_by_us
         marks = [(1000 * n, int(1000 * (n + us)), int(1000 * (n + us))) for n in range(calls)]
-        # What a candidate says of its own zero must not matter.
-        return BatchReport(tuple(marks), ((),) * calls, (5.0,) * calls, common_zero=us != CANDIDATE_US)
+        # What a candidate says of its own origin must not matter.
+        return BatchReport(tuple(marks), ((),) * calls, (5.0,) * calls, common_origin=us != CANDIDATE_US)
 
     def check(self, slots: tuple[int, ...], *, words: str) -> Outcome:
         return Outcome()
@@ -64,10 +64,10 @@ class Sides:
 
 
 def timed(
-    monkeypatch: pytest.MonkeyPatch, disturbances_us: Iterator[float], zeros: Iterator[bool] | None = None
+    monkeypatch: pytest.MonkeyPatch, disturbances_us: Iterator[float], origins: Iterator[bool] | None = None
 ) -> tuple[Timing, Sides]:
-    sides = Sides(disturbances_us, zeros or itertools.repeat(True))
-    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter_ns=lambda: int(1e3 * sides.now_us)))
+    sides = Sides(disturbances_us, origins or itertools.repeat(True))
+    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter_ns=lambda: int(1e3 * sides.now_us)))
     result, _ = measure(
         cast(Exchange, sides), DrawSpec("1", "tiny", "bf16"), plan=plan("standard"), calls=CALLS, rounds=ROUNDS, on_gpu=True,
         floor_us=None, note="", first_call_us=None, progress=lambda text: None,
@@ -75,7 +75,7 @@ def timed(
     return result, sides
 
 
-def test_an_undisturbed_candidate_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_uncontended_candidate_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     result, sides = timed(monkeypatch, itertools.repeat(0.0))
     assert sides.queued == ROUNDS == len(result.candidate_walls_us)
     assert sides.order == "RCCR" * (ROUNDS // 2)
@@ -96,9 +96,9 @@ def test_who_takes_too_long_again_is_rejected(monkeypatch: pytest.MonkeyPatch) -
     assert decided.value.verdict is Verdict.REJECTED
 
 
-def test_rounds_without_a_common_zero_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    zeros = itertools.chain([True, False, False], itertools.repeat(True))
-    result, sides = timed(monkeypatch, itertools.repeat(0.0), zeros)
+def test_rounds_without_a_common_origin_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    origins = itertools.chain([True, False, False], itertools.repeat(True))
+    result, sides = timed(monkeypatch, itertools.repeat(0.0), origins)
     assert (result.rounds, sides.queued) == (ROUNDS, ROUNDS + 2)
     assert sides.order == "RC" + "CR" * 2 + "CR" + "RCCR" * (ROUNDS // 2 - 1), "those that count alternate"
     assert {us for one in result.reference_samples_us for us in one} == {REFERENCE_US}
@@ -107,24 +107,24 @@ def test_rounds_without_a_common_zero_are_made_again(monkeypatch: pytest.MonkeyP
 
 def test_half_of_the_rounds_will_do_and_fewer_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for good, believed in ((ROUNDS // 2, True), (ROUNDS // 2 - 1, False)):
-        zeros = itertools.chain([True] * good, itertools.repeat(False, 2 * ROUNDS))
-        result, _ = timed(monkeypatch, itertools.repeat(0.0), zeros)
+        origins = itertools.chain([True] * good, itertools.repeat(False, 2 * ROUNDS))
+        result, _ = timed(monkeypatch, itertools.repeat(0.0), origins)
         assert result.rounds == (good if believed else 2 * ROUNDS)
         assert result.decision == ("faster" if believed else "unproven")
         assert ("began together in 3 of 16 rounds" in result.note) is not believed
         assert len(result.candidate_samples_us) == len(result.reference_samples_us) == result.rounds
 
 
-@pytest.mark.parametrize("common_zero", [True, False])
-def test_times_that_cannot_be_are_believed_of_nobody_but_who_had_no_zero(
-    monkeypatch: pytest.MonkeyPatch, common_zero: bool
+@pytest.mark.parametrize("common_origin", [True, False])
+def test_times_that_cannot_be_are_believed_of_nobody_but_who_had_no_common_origin(
+    monkeypatch: pytest.MonkeyPatch, common_origin: bool
 ) -> None:
     class Longer(Sides):
         def run_candidate(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
-            return {0: replace(self._run(schedule, CANDIDATE_US, longer_by_us=1e6), common_zero=common_zero)}
+            return {0: replace(self._run(schedule, CANDIDATE_US, longer_by_us=1e6), common_origin=common_origin)}
 
     monkeypatch.setattr(sys.modules[__name__], "Sides", Longer)
-    if common_zero:
+    if common_origin:
         with pytest.raises(Decided, match="report more time than has passed"):
             timed(monkeypatch, itertools.repeat(0.0))
         return

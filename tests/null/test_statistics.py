@@ -15,7 +15,7 @@ from pkb.judge.timing.statistics import (
     median,
     quantile,
     speedup,
-    undisturbed,
+    uncontended,
 )
 from pkb.types.timing import Decision
 
@@ -114,7 +114,7 @@ def test_median_and_quantiles_are_over_all_calls() -> None:
     assert quantile([[3.0]], 0.9) == 3.0
 
 
-# -- the judge's clock ------------------------------------------------------------------------------------------------
+# -- the host wall clock -----------------------------------------------------------------------------------------------
 
 
 EMPTY = [10.0] * 3 * ROUNDS
@@ -159,8 +159,8 @@ def test_faked_times_are_contradicted(claimed_us: float, true_us: float) -> None
     """Also of a candidate that is somewhat faster than the reference and claims to be much faster."""
     check = clock(claimed_us=claimed_us, true_us=true_us)
     assert check.contradicts
-    assert check.confirms == (true_us < 1000), "ahead or not is read off the judge's clock, whatever was claimed"
-    assert "on the judge's clock" in check.words
+    assert check.confirms == (true_us < 1000), "ahead or not is read off the host wall clock, whatever was claimed"
+    assert "on the host wall clock" in check.words
 
 
 def test_a_claim_that_the_clock_cannot_refute_earns_nothing() -> None:
@@ -259,4 +259,4 @@ def test_host_and_device_that_share_a_clock_must_agree() -> None:
 
 @pytest.mark.parametrize(("rounds", "decides"), [(1, 1), (2, 1), (4, 2), (5, 3), (8, 3), (16, 5), (24, 7)])
 def test_neither_lucky_nor_disturbed_rounds_decide(rounds: int, decides: int) -> None:
-    assert undisturbed([float(n) for n in range(rounds, 0, -1)]) == decides
+    assert uncontended([float(n) for n in range(rounds, 0, -1)]) == decides

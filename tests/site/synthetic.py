@@ -153,7 +153,7 @@ def _evidence(dice: random.Random, task: TaskSpec, verdict: Verdict, skill: floa
                 "output_tail": "last words\n",
             }
         case Verdict.REJECTED:
-            found = {"stage": Stage.TIMING, "failure": Failure(FailureKind.CLOCK, "the judge's clock saw 900 us")}
+            found = {"stage": Stage.TIMING, "failure": Failure(FailureKind.CLOCK, "the host wall clock saw 900 us")}
             return found | ({"timing": timing(dice, 50.0)} if timed else {})
     return {"stage": Stage.START}
 
@@ -176,7 +176,7 @@ def timing(dice: random.Random, skill: float, *, calls: int = 25, rounds: int = 
         calls=calls * rounds, rounds=rounds,
         reference_p10_us=reference * 0.95, reference_p90_us=reference * 1.1, candidate_p10_us=median * 0.95,
         candidate_p90_us=median * 1.1, floor_us=median / 8, reference_wall_us=reference, candidate_wall_us=median,
-        clock_agreement="the judge's clock saw 1.02 times the reported time", first_call_us=9000.0,
+        clock_agreement="the host wall clock saw 1.02 times the reported time", first_call_us=9000.0,
         reference_samples_us=samples(reference), candidate_samples_us=samples(median),
         roofline=Roofline("h100x8", "datasheet", "link", median * 0.4, median * 0.5, median * 0.7, 2.3,
                           0.4 / speedup, 0.4),

@@ -23,7 +23,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     first: str
     second: str
     k: int
@@ -66,7 +66,7 @@ class Comparison:
         return f"{solved}, {other} ({split}; p = {self.p_value:.2g}, {tries}): {word}; {speed}"
 
 
-def compare(first: Sequence[Sample], second: Sequence[Sample], *, k: int = 1) -> Comparison:
+def compare(first: Sequence[Sample], second: Sequence[Sample], *, k: int = 1) -> RunComparison:
     """The best of the first k judged samples of each problem on each side. A problem that one side lacks, or that was not
     judged there, is not compared.
     """
@@ -82,7 +82,7 @@ def compare(first: Sequence[Sample], second: Sequence[Sample], *, k: int = 1) ->
         counts[one is not None, two is not None] += 1
         answer, why = _answer(one, two)
         rows.append(Row(problem, answer, why, one, two))
-    return Comparison(
+    return RunComparison(
         first=_name(first),
         second=_name(second),
         k=k,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pkb.analysis.compare import Comparison
+from pkb.analysis.compare import RunComparison
 from pkb.analysis.groups import Group
 from pkb.analysis.modes import FailureMode
 from pkb.analysis.samples import Sample
@@ -62,7 +62,7 @@ def group_document(group: Group) -> dict[str, Any]:
     }
 
 
-def comparison_document(comparison: Comparison) -> dict[str, Any]:
+def comparison_document(comparison: RunComparison) -> dict[str, Any]:
     return {
         "first": comparison.first,
         "second": comparison.second,

@@ -19,7 +19,7 @@ VERDICTS = frozenset(map(str, Verdict))
 _STEM = re.compile(r"0*(\d+)_\w+\.py")
 
 
-class Malformed(ValueError):
+class MalformedEntry(ValueError):
     """Why an entry is no verdict."""
 
 
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 def read_entry(document: object, *, collection: str, origin: str = "", label: str = "") -> Entry:
     """`label` wins over the entry's own name of its collection, and that over `collection`."""
     if not isinstance(document, Mapping):
-        raise Malformed(f"a {type(document).__name__}, where a verdict is an object")
+        raise MalformedEntry(f"a {type(document).__name__}, where a verdict is an object")
     if "evaluation" not in document:
         evaluation = checked_evaluation(document)
         return Entry(Sample(label or collection, problem_id(evaluation), -1, evaluation, origin=origin), None)
@@ -43,9 +43,9 @@ def read_entry(document: object, *, collection: str, origin: str = "", label: st
     judged_for = None if verdict is None else problem_id(verdict)
     problem = judged_for if said.get("problem") is None else said["problem"]
     if type(problem) is not int:
-        raise Malformed(f"`problem` is {problem!r}, where a sample has the problem's id")
+        raise MalformedEntry(f"`problem` is {problem!r}, where a sample has the problem's id")
     if judged_for not in (None, problem):
-        raise Malformed(f"a sample of problem {problem} with a verdict on problem {judged_for}")
+        raise MalformedEntry(f"a sample of problem {problem} with a verdict on problem {judged_for}")
     index = _whole(said, "sample")
     sample = Sample(
         collection=label or str(said.get("collection") or collection),
@@ -65,12 +65,12 @@ def read_entry(document: object, *, collection: str, origin: str = "", label: st
 def checked_evaluation(document: object) -> Mapping[str, Any]:
     """The verdict, as this version writes it, if it can be scored."""
     if not isinstance(document, Mapping) or "verdict" not in document:
-        raise Malformed("no verdict: it has no field `verdict`")
+        raise MalformedEntry("no verdict: it has no field `verdict`")
     if not isinstance(document["verdict"], str) or document["verdict"] not in VERDICTS:
-        raise Malformed(f"unknown verdict {document['verdict']!r}")
+        raise MalformedEntry(f"unknown verdict {document['verdict']!r}")
     schema = document.get("schema", SCHEMA_VERSION)
     if type(schema) is not int or schema > SCHEMA_VERSION:
-        raise Malformed(f"schema {schema!r}: this pkb reads up to {SCHEMA_VERSION}")
+        raise MalformedEntry(f"schema {schema!r}: this pkb reads up to {SCHEMA_VERSION}")
     problem_id(document)
     if document.get("timing") is not None:
         _check_timing(document["timing"])
@@ -85,7 +85,7 @@ def problem_id(evaluation: Mapping[str, Any]) -> int:
     candidate = evaluation.get("candidate")
     named = _STEM.fullmatch(str(candidate.get("file", ""))) if isinstance(candidate, Mapping) else None
     if named is None:
-        raise Malformed("neither `problem.id` nor the candidate's file name says which problem it is")
+        raise MalformedEntry("neither `problem.id` nor the candidate's file name says which problem it is")
     return int(named[1])
 
 
@@ -97,7 +97,7 @@ def _plain_sample(document: Mapping[str, Any]) -> Mapping[str, Any]:
     run, answer = (part if isinstance(part := document.get(name), Mapping) else {} for name in ("run", "answer"))
     counted = [count for name in ("tokens_in", "tokens_out") if (count := answer.get(name)) is not None]
     if not all(type(count) is int for count in counted):
-        raise Malformed(f"`answer` counts its tokens as {counted!r}")
+        raise MalformedEntry(f"`answer` counts its tokens as {counted!r}")
     return {
         "collection": task.get("collection"),
         "problem": task.get("problem_id"),
@@ -113,19 +113,19 @@ def _plain_sample(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _check_timing(timing: object) -> None:
     if not isinstance(timing, Mapping):
-        raise Malformed("`timing` is no object")
+        raise MalformedEntry("`timing` is no object")
     for name in TIMES:
         if not _is_positive(timing.get(name)):
-            raise Malformed(f"`timing.{name}` is {timing.get(name)!r}, where a time or ratio is positive")
+            raise MalformedEntry(f"`timing.{name}` is {timing.get(name)!r}, where a time or ratio is positive")
     if timing["speedup_low"] > timing["speedup_high"]:
-        raise Malformed("`timing.speedup_low` is above `timing.speedup_high`")
+        raise MalformedEntry("`timing.speedup_low` is above `timing.speedup_high`")
     if timing.get("decision") not in DECISIONS:
-        raise Malformed(f"`timing.decision` is {timing.get('decision')!r}, not one of {', '.join(DECISIONS)}")
+        raise MalformedEntry(f"`timing.decision` is {timing.get('decision')!r}, not one of {', '.join(DECISIONS)}")
     roofline = timing.get("roofline")
     for name in ("candidate_utilisation", "reference_utilisation"):
         value = roofline.get(name) if isinstance(roofline, Mapping) else None
         if value is not None and value != 0 and not _is_positive(value):
-            raise Malformed(f"`timing.roofline.{name}` is {value!r}, where a share is meant")
+            raise MalformedEntry(f"`timing.roofline.{name}` is {value!r}, where a share is meant")
 
 
 def _is_positive(value: object) -> bool:
@@ -135,7 +135,7 @@ def _is_positive(value: object) -> bool:
 def _whole(said: Mapping[str, Any], name: str) -> int | None:
     value = said.get(name)
     if value is not None and (type(value) is not int or value < 0):
-        raise Malformed(f"`{name}` is {value!r}, where a whole number is meant")
+        raise MalformedEntry(f"`{name}` is {value!r}, where a whole number is meant")
     return value
 
 
@@ -144,5 +144,5 @@ def _amount(said: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or (value != 0 and not _is_positive(value)):
-        raise Malformed(f"`{name}` is {value!r}, where an amount is meant")
+        raise MalformedEntry(f"`{name}` is {value!r}, where an amount is meant")
     return float(value)

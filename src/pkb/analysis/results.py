@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pkb.analysis.entries import Entry, Malformed, read_entry
+from pkb.analysis.entries import Entry, MalformedEntry, read_entry
 from pkb.analysis.samples import Sample
 from pkb.types.errors import UserError
 
@@ -60,7 +60,7 @@ def read_results(paths: Sequence[Path], *, labels: Sequence[str] = ()) -> Result
             for where, document in _documents(file, bad):
                 try:
                     entries.append(read_entry(document, collection=_name(path), origin=where, label=label))
-                except Malformed as error:
+                except MalformedEntry as error:
                     bad.append(BadEntry(where, str(error)))
     samples, earlier = _one_a_try(entries, bad)
     return Results(tuple(_numbered(samples)), tuple(bad), earlier)

@@ -23,7 +23,7 @@ class Speed(NamedTuple):
         """Is it more than p times as fast as the reference?
 
         `proven` wants the whole interval above p; otherwise the middle is enough, as in published figures. A gain that
-        the judge's own clock does not confirm (`unproven`) beats no p of 1 or more in either reading.
+        the host wall clock does not confirm (`unproven`) beats no p of 1 or more in either reading.
         """
         if p >= 1 and (self.decision == "unproven" or (proven and self.decision != "faster")):
             return False

@@ -80,7 +80,7 @@ class Score:
     untimed: int
     """Correct samples without a time: they count as not faster."""
     unproven: int
-    """Correct samples whose gain the judge's clock does not confirm."""
+    """Correct samples whose gain the host wall clock does not confirm."""
     speedup: Figure | None
     """Geometric mean over problems of the best correct sample's speedup; unproven ones left out."""
     custom_speedup: Figure | None

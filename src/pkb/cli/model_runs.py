@@ -11,7 +11,7 @@ from pkb.cli.runs_option import open_store
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
-    from pkb.generate.session import Outcome
+    from pkb.generate.session import TaskOutcome
     from pkb.generate.settings import Settings
     from pkb.problems.base import Problem
     from pkb.store import Run, Store
@@ -108,7 +108,7 @@ def _work(
     raise typer.Exit(1 if any(one.task.state == "failed" for one in found) else 0)
 
 
-def line(outcome: "Outcome") -> str:
+def line(outcome: "TaskOutcome") -> str:
     """`13_gemm_allreduce s0  correct  1.23x (1.10 to 1.36) faster  custom  1 answer`."""
     task, row = outcome.task, outcome.evaluation
     words = [f"{task.problem} s{task.sample}"]
@@ -127,7 +127,7 @@ def line(outcome: "Outcome") -> str:
     return "  ".join(words)
 
 
-def _write(store: "Store", found: list["Outcome"], folder: Path) -> None:
+def _write(store: "Store", found: list["TaskOutcome"], folder: Path) -> None:
     """The candidates that the verdicts are about; `pkb eval` and `pkb runs import` understand the names."""
     try:
         for one in found:

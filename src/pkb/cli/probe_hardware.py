@@ -11,7 +11,7 @@ from pkb.types.errors import UserError
 from pkb.types.hardware import Ceilings, Hardware
 
 if TYPE_CHECKING:
-    from pkb.judge.oracle_only.probe import Probe, Row
+    from pkb.judge.oracle_only.probe import Measurement, Probe
     from pkb.platforms.base import PlatformFacts
 
 DTYPES = ("bf16", "fp16", "fp32", "fp64", "fp8")
@@ -29,7 +29,7 @@ def device_rate(probe: "Probe", kind: str, *names: str, who: str | None = None) 
     )
 
 
-def _rows(probe: "Probe", kind: str, names: tuple[str, ...], who: str | None) -> Iterator["Row"]:
+def _rows(probe: "Probe", kind: str, names: tuple[str, ...], who: str | None) -> Iterator["Measurement"]:
     return (r for r in probe.rows if r.kind == kind and (not names or r.name in names) and who in (None, r.who))
 
 

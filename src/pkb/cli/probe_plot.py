@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
-    from pkb.judge.oracle_only.probe import Probe, Row
+    from pkb.judge.oracle_only.probe import Measurement, Probe
     from pkb.types.hardware import Hardware
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; markers tell them apart in black and white.
@@ -53,26 +53,26 @@ def plot(probe: "Probe", hardware: "Hardware", path: Path) -> None:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _names(rows: list["Row"]) -> list[str]:
+def _names(rows: list["Measurement"]) -> list[str]:
     return list(dict.fromkeys(row.name for row in rows))
 
 
-def _by_size(rows: list["Row"], name: str) -> list[tuple[int, "Row"]]:
+def _by_size(rows: list["Measurement"], name: str) -> list[tuple[int, "Measurement"]]:
     """The fastest at each size: the largest size was taken with several numbers of blocks."""
-    best: dict[int, Row] = {}
+    best: dict[int, Measurement] = {}
     for row in (row for row in rows if row.name == name):
         if row.size not in best or row.time_us < best[row.size].time_us:
             best[row.size] = row
     return sorted(best.items())
 
 
-def _by_blocks(rows: list["Row"], name: str) -> list[tuple[int, "Row"]]:
+def _by_blocks(rows: list["Measurement"], name: str) -> list[tuple[int, "Measurement"]]:
     mine = [row for row in rows if row.name == name and row.blocks is not None]
     largest = max((row.size for row in mine), default=0)
     return sorted(((row.blocks or 0, row) for row in mine if row.size == largest), key=lambda pair: pair[0])
 
 
-def _draw(axes: Any, curves: dict[str, list[tuple[int, "Row"]]], hardware: "Hardware") -> None:
+def _draw(axes: Any, curves: dict[str, list[tuple[int, "Measurement"]]], hardware: "Hardware") -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     for name, points in curves.items():

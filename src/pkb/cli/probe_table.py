@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from pkb.judge.oracle_only.probe import Probe, Row
+    from pkb.judge.oracle_only.probe import Measurement, Probe
     from pkb.types.hardware import Hardware
 
 MEMORY_WORDS = {
@@ -133,6 +133,6 @@ def rate_words(rate: float, unit: str) -> str:
     return f"{rate:.{2 if rate < 9.995 else 1 if rate < 99.95 else 0}f} {prefix}{unit}"
 
 
-def _spread(row: "Row") -> str:
+def _spread(row: "Measurement") -> str:
     """How far the slowest and the fastest repeat lie apart."""
     return f"{100 * (row.high_us - row.low_us) / row.time_us:.0f} %"

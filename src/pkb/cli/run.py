@@ -61,12 +61,12 @@ def run(
 ) -> None:  # fmt: skip
     """Evaluate many candidates. Exit status 0: every task has a verdict; 2: some have none."""
     from pkb.cli.output import write_json
-    from pkb.cli.run_sweep import Asked, Work, begin, carry_on
+    from pkb.cli.run_sweep import Asked, SweepWorkers, begin, carry_on
 
     # By name: typer may bring a click of its own, whose enum is not click's.
     sources = {key: ctx.get_parameter_source(key) for key in ctx.params}
     given = {key for key, source in sources.items() if source is not None and source.name != "DEFAULT"}
-    work = Work(workers=workers, builders=builders, askers=askers, cluster=cluster, limit=limit)
+    work = SweepWorkers(workers=workers, builders=builders, askers=askers, cluster=cluster, limit=limit)
     if resume is not None:
         if planned := sorted(given - {"resume", "retry_errors", "limit", "workers", "builders", "askers", "cluster",
                                       "store", "json_out"}):  # fmt: skip

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class SweepWorkers:
     """Who does it: may differ from start to start of the same run."""
 
     workers: int = 1
@@ -79,17 +79,17 @@ class Asked:
             raise UserError(f"--eval-limit {self.eval_limit_s:g} is no limit", "give a number above 0")
 
 
-def begin(asked: Asked, *, store: Path | None, work: Work, ask: "Ask | None" = None) -> "Tally":
+def begin(asked: Asked, *, store: Path | None, work: SweepWorkers, ask: "Ask | None" = None) -> "Tally":
     """A new run, planned, stored and worked off."""
     from pkb.cli.runs_option import open_store
     from pkb.cluster.orders import folder_text
-    from pkb.cluster.settings import Settings
+    from pkb.cluster.settings import SweepSettings
 
     with _machines(work.cluster) as machines:
         plan, hardware = _plan(asked, machines)
         for note in (*(f"{file}: refused: {why}" for file, why in plan.refused), *plan.notes):
             print(note, file=sys.stderr)
-        settings = Settings(
+        settings = SweepSettings(
             timing=asked.timing, problems_folder=folder_text(asked.problems_folder), temperature=asked.temperature,
             max_tokens=asked.max_tokens, evaluation_limit_s=asked.eval_limit_s, hardware=hardware,
             prices=_prices(asked),
@@ -108,7 +108,7 @@ def begin(asked: Asked, *, store: Path | None, work: Work, ask: "Ask | None" = N
 
 
 def carry_on(
-    reference: str, *, store: Path | None, work: Work, retry_errors: bool = False, ask: "Ask | None" = None
+    reference: str, *, store: Path | None, work: SweepWorkers, retry_errors: bool = False, ask: "Ask | None" = None
 ) -> "Tally":
     """What is left of a stored run: a sweep that was stopped, or files that were imported."""
     from pkb.cli.runs_option import open_reader, open_store
@@ -237,10 +237,16 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 def _work_off(
-    writer: "Store", run: "Run", *, work: Work, machines: "Machines | None", store: Path | None, ask: "Ask | None"
+    writer: "Store",
+    run: "Run",
+    *,
+    work: SweepWorkers,
+    machines: "Machines | None",
+    store: Path | None,
+    ask: "Ask | None",
 ) -> "Tally":
     from pkb.cli.run_progress import watch
-    from pkb.cluster.settings import Settings
+    from pkb.cluster.settings import SweepSettings
     from pkb.cluster.sweep import Sweep
     from pkb.cluster.tally import tally
 
@@ -250,7 +256,7 @@ def _work_off(
     hands = _hands(writer.tasks(run.id), work=work, machines=machines, ask=ask)
     with _signals(), watch(total=before.tasks, done=done, counts=Counter(before.verdicts)) as watcher:
         sweep = Sweep(
-            writer, run, hands=hands, settings=Settings.of(run.config), watcher=watcher, limit=work.limit
+            writer, run, hands=hands, settings=SweepSettings.of(run.config), watcher=watcher, limit=work.limit
         )  # fmt: skip
         interrupted = False
         try:
@@ -267,7 +273,7 @@ def _work_off(
     return tally(writer, run)
 
 
-def _hands(tasks: "list[Task]", *, work: Work, machines: "Machines | None", ask: "Ask | None") -> "Hands":
+def _hands(tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | None", ask: "Ask | None") -> "Hands":
     platforms = {task.case.platform for task in tasks if task.state != "done"} or {AUTO}
     ranks = max((task.case.ranks for task in tasks), default=1)
     if machines is None:

@@ -12,7 +12,7 @@ from pkb.cli.runs_option import StoreFolder
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
-    from pkb.analysis.compare import Comparison
+    from pkb.analysis.compare import RunComparison
     from pkb.analysis.results import Results
     from pkb.analysis.samples import Sample
     from pkb.problems.base import Problem
@@ -91,7 +91,7 @@ def _exported(name: str, store: Path | None, scratch: Path) -> Path:
 def _report(
     found: "Results",
     problems: "dict[int, Problem]",
-    comparison: "Comparison | None",
+    comparison: "RunComparison | None",
     *,
     axis: str,
     wanted: list[int],
@@ -166,7 +166,7 @@ def _problems_of(found: "Results", folder: Path | None) -> "dict[int, Problem]":
     return {number: registry.get(number) for number in {s.problem for s in found.samples} if number in known}
 
 
-def _compared(found: "Results", k: int) -> "Comparison":
+def _compared(found: "Results", k: int) -> "RunComparison":
     from pkb.analysis.compare import compare
 
     collections = list(found.collections().values())

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pkb.analysis.compare import Comparison
+from pkb.analysis.compare import RunComparison
 from pkb.analysis.groups import Group
 from pkb.analysis.modes import PUBLISHED, FailureMode
 from pkb.analysis.published import Published
@@ -151,7 +151,7 @@ def _caveats(score: Score) -> list[Text]:
     if score.untimed:
         said.append(f"{score.untimed} correct samples were not timed and count as not faster")
     if score.unproven:
-        said.append(f"{score.unproven} gains are unproven (the judge's clock does not confirm them) and count nowhere")
+        said.append(f"{score.unproven} gains are unproven (not confirmed by the host wall clock) and count nowhere")
     short = {k: share.short for k, share in score.pass_at.items() if share.short}
     said += [
         f"{count} problems have fewer than {k} judged samples; all they have were used" for k, count in short.items()
@@ -186,7 +186,7 @@ def _share_cell(share: Share | None) -> str:
     return "-" if share is None else f"{share.count:.1f} {100 * share.value:3.0f} %"
 
 
-def comparison_part(comparison: Comparison) -> RenderableType:
+def comparison_part(comparison: RunComparison) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("problem", justify="right")
     table.add_column("answer")

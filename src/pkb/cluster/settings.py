@@ -8,7 +8,7 @@ from pkb.judge.service.messages import EVALUATION_LIMIT_S
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class SweepSettings:
     timing: bool = True
     problems_folder: str | None = None
     hardware: str = "h100x8"
@@ -26,7 +26,7 @@ class Settings:
         return asdict(self)
 
     @staticmethod
-    def of(config: Mapping[str, Any]) -> "Settings":
+    def of(config: Mapping[str, Any]) -> "SweepSettings":
         """From a run's configuration; what is not there (a run that was imported) has its default."""
         stored = config.get("settings") or {}
-        return Settings(**{name: stored[name] for name in Settings.__dataclass_fields__ if name in stored})
+        return SweepSettings(**{name: stored[name] for name in SweepSettings.__dataclass_fields__ if name in stored})

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from pkb.candidates.prebuild import find_calls
 from pkb.cluster.orders import AskEvent, AskOrder, Hands, Order, WrittenAnswer
-from pkb.cluster.settings import Settings
+from pkb.cluster.settings import SweepSettings
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
 from pkb.store import CandidateFile, Run, Store, Task, Worker
 from pkb.store.secret_check import remove_secrets
@@ -55,7 +55,14 @@ class _Held:
 
 class Sweep:
     def __init__(
-        self, store: Store, run: Run, *, hands: Hands, settings: Settings, watcher: Watcher, limit: int | None = None
+        self,
+        store: Store,
+        run: Run,
+        *,
+        hands: Hands,
+        settings: SweepSettings,
+        watcher: Watcher,
+        limit: int | None = None,
     ) -> None:
         self.store, self.run, self.hands, self.settings, self.watcher = store, run, hands, settings, watcher
         self.me = Worker.here()

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from pkb.generate.answer import extract
 from pkb.generate.feedback import feedback
-from pkb.generate.models import Reply
+from pkb.generate.models import ModelReply
 from pkb.generate.tools import SUBMIT
 from pkb.generate.work import Item, Work
 from pkb.types.document import VerdictDocument
@@ -69,7 +69,7 @@ class Attempt:
         self._said = len(messages)
         return messages
 
-    def heard(self, messages: list[ChatMessage], reply: Reply) -> None:
+    def heard(self, messages: list[ChatMessage], reply: ModelReply) -> None:
         """The last of the messages is a new answer: written down with what came before it."""
         answer = messages[-1]
         assert isinstance(answer, ChatMessageAssistant)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from pkb.generate.models import Reply
+from pkb.generate.models import ModelReply
 from pkb.generate.settings import filename
 from pkb.store import CandidateFile, Step, Store, Task, TaskSpec, Worker
 from pkb.store.secret_check import remove_secrets
@@ -24,7 +24,7 @@ class Journal(Protocol):
     """What stops the whole run: a refused key, a model that is not there."""
 
     def answered(
-        self, task: TaskSpec, step: int, reply: Reply, *, transcript: Any, code: str | None, problem: str
+        self, task: TaskSpec, step: int, reply: ModelReply, *, transcript: Any, code: str | None, problem: str
     ) -> None:
         """What the model said, with the candidate in it or why there is none."""
 
@@ -48,7 +48,7 @@ class NoJournal:
     fatal: UserError | None = None
 
     def answered(
-        self, task: TaskSpec, step: int, reply: Reply, *, transcript: Any, code: str | None, problem: str
+        self, task: TaskSpec, step: int, reply: ModelReply, *, transcript: Any, code: str | None, problem: str
     ) -> None:
         pass
 
@@ -106,7 +106,7 @@ class StoreJournal:
             self.store.release(task, self.worker)
 
     def answered(
-        self, task: TaskSpec, step: int, reply: Reply, *, transcript: Any, code: str | None, problem: str
+        self, task: TaskSpec, step: int, reply: ModelReply, *, transcript: Any, code: str | None, problem: str
     ) -> None:
         self.store.record_step(
             self.run_id, task.key, step=step, transcript=transcript,

@@ -55,7 +55,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ModelReply:
     """What came back from one request: an output of inspect's, or why there is none."""
 
     output: "ModelOutput | None"
@@ -82,7 +82,7 @@ def ask(
     import anyio
     from inspect_ai.model import ChatMessageSystem, ChatMessageUser
 
-    async def talk() -> Reply:
+    async def talk() -> ModelReply:
         opened = open_model(model, temperature=temperature, max_tokens=max_tokens, retries=retries)
         async with opened:  # closes the connections: the next call has another event loop
             return await converse(
@@ -119,7 +119,7 @@ async def converse(
     time_limit_s: float,
     tools: "Sequence[Tool]" = (),
     price: Price | None = None,
-) -> Reply:
+) -> ModelReply:
     """Sends the messages and waits, never longer than the limit. A UserError (a refused key) concerns every later call too."""
     import anyio
 
@@ -129,28 +129,28 @@ async def converse(
             output = await model.generate(list(messages), tools=list(tools))
     except TimeoutError:
         seconds = time.monotonic() - started
-        return Reply(None, TIMEOUT, f"no answer within {time_limit_s:g} s", seconds)
+        return ModelReply(None, TIMEOUT, f"no answer within {time_limit_s:g} s", seconds)
     except UserError:
         raise
     except Exception as error:  # the edge to providers, each with exceptions of its own; what it was is recorded
         what = explain_failure(str(model), error)
         if isinstance(what, UserMistake):
             raise UserError(what.message, what.fix) from error
-        return Reply(None, ERROR, what, time.monotonic() - started)
+        return ModelReply(None, ERROR, what, time.monotonic() - started)
     seconds = time.monotonic() - started
     reason = str(output.stop_reason) if output.choices else "unknown"
     usage = output.usage
     if usage is None:
-        return Reply(output, reason, "", seconds)
+        return ModelReply(output, reason, "", seconds)
     cached = usage.input_tokens_cache_read or 0
     tokens_in = usage.input_tokens + cached + (usage.input_tokens_cache_write or 0)
     cost = None
     if price is not None:
         cost = price.cost_usd(tokens_in=tokens_in, tokens_out=usage.output_tokens, cached=cached)
-    return Reply(output, reason, "", seconds, tokens_in, usage.output_tokens, cost)
+    return ModelReply(output, reason, "", seconds, tokens_in, usage.output_tokens, cost)
 
 
-def answer_from(reply: Reply, *, model: str, prompt: Prompt) -> Answer:
+def answer_from(reply: ModelReply, *, model: str, prompt: Prompt) -> Answer:
     """The reply to a prompt, with the candidate taken out of its text."""
     text = reply.output.completion if reply.output is not None else ""
     code: str | None = None

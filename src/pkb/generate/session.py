@@ -16,7 +16,7 @@ LOGS = "logs"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """A task of the run with what has come of it."""
 
     task: Task
@@ -43,7 +43,7 @@ def open_run(store: Store, reference: str, *, kind: str) -> tuple[Run, Settings]
 
 def work_on(
     store: Store, run: Run, settings: Settings, *, evaluate: bool = True, progress: Progress = lambda what: None
-) -> list[Outcome]:
+) -> list[TaskOutcome]:
     """Everything that is not done yet. Ctrl-C leaves the run `interrupted`, with each task done or waiting."""
     need_inspect()
     from pkb.generate.tasks import Kind, build
@@ -98,7 +98,7 @@ def _evaluate(task: Any, model: Any, *, journal: StoreJournal, evaluate: bool, s
         raise RuntimeError(f"inspect ended with an error: {log.error.message}")
 
 
-def outcomes(store: Store, run: Run) -> list[Outcome]:
+def outcomes(store: Store, run: Run) -> list[TaskOutcome]:
     last: dict[str, EvaluationRow] = {}
     for each in store.evaluations([run.id]):
         if each.task_key not in last or each.step >= last[each.task_key].step:
@@ -109,5 +109,5 @@ def outcomes(store: Store, run: Run) -> list[Outcome]:
         row = last.get(task.key)
         said = steps[-1].error if steps else ""
         problem = task.error or ("" if row is not None else said or f"the task is {task.state}")
-        found.append(Outcome(task, row, len(steps), problem))
+        found.append(TaskOutcome(task, row, len(steps), problem))
     return found

@@ -15,7 +15,7 @@ from pkb.types.channel import discard
 from pkb.types.difference import Mismatch, Pattern
 from pkb.types.protocol.commands import (
     Compare,
-    Draw,
+    DrawArguments,
     DrawSpec,
     Drop,
     FetchOutput,
@@ -24,7 +24,7 @@ from pkb.types.protocol.commands import (
     GiveArguments,
     Open,
     Release,
-    Run,
+    RunBatch,
     Schedule,
     Wake,
 )
@@ -72,7 +72,7 @@ class Exchange:
     def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False) -> tuple[int, ...]:
         """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too."""
         slots = tuple(itertools.islice(self._slots, count))
-        draws = [Draw(spec, slot, keep) for slot in slots]
+        draws = [DrawArguments(spec, slot, keep) for slot in slots]
         for draw in draws[:1]:
             self.oracle.tell_all(draw)
         for draw, following in itertools.zip_longest(draws, draws[1:]):
@@ -108,7 +108,9 @@ class Exchange:
     ) -> Reports:
         """One batch on the candidate's ranks; `late` has schedules for some of them that differ in how late they come."""
         limit = self.limit_s + extra_s
-        common = Run(replace(schedule, barrier_timeout_s=limit + 30), inspect=inspect, profile=profile, records=records)
+        common = RunBatch(
+            replace(schedule, barrier_timeout_s=limit + 30), inspect=inspect, profile=profile, records=records
+        )
         for rank in self.candidate.ranks:
             own = (late or {}).get(rank)
             self.candidate.tell(
@@ -117,7 +119,7 @@ class Exchange:
         return self.candidate.hear(common, timeout_s=limit)
 
     def run_oracle(self, schedule: Schedule, *, records: bool = False, extra_s: float = 0.0) -> Reports:
-        run = Run(replace(schedule, barrier_timeout_s=ORACLE_LIMIT_S), records=records)
+        run = RunBatch(replace(schedule, barrier_timeout_s=ORACLE_LIMIT_S), records=records)
         return self.oracle.ask(run, timeout_s=ORACLE_LIMIT_S + extra_s)
 
     @cached_property
@@ -142,7 +144,7 @@ class Exchange:
         return outcome
 
     def wake(self) -> None:
-        """Make sure that inside what is measured next on the judge's clock no rank has to wake up, and no limit is due.
+        """Make sure that inside what is measured next on the host wall clock no rank has to wake up, and no limit is due.
         The oracle's ranks are last: however long a candidate takes over it, they do not fall asleep meanwhile."""
         sides = (self.candidate, self.oracle)
         for crew in sides:

@@ -9,23 +9,23 @@ from pkb.kit.cpp import build_cpp
 from pkb.kit.cuda import Kernel, Module, compile
 from pkb.kit.driver import DriverError
 from pkb.kit.errors import BuildTimeout, CompileError, CompilerMissing
-from pkb.kit.exchange import Exchange, Peers, exchange
+from pkb.kit.exchange import ExchangeRegion, Peers, exchange
 from pkb.kit.pads import Pads, barrier_pads, buffers, channels, multicast, pointer_table
 from pkb.kit.pipeline import Pipeline, pipeline, turns
-from pkb.kit.staging import Stage, staging
+from pkb.kit.staging import StagingBuffer, staging
 
 __all__ = [
     "BuildTimeout",
     "CompileError",
     "CompilerMissing",
     "DriverError",
-    "Exchange",
+    "ExchangeRegion",
     "Kernel",
     "Module",
     "Pads",
     "Peers",
     "Pipeline",
-    "Stage",
+    "StagingBuffer",
     "aligned",
     "barrier_pads",
     "buffers",

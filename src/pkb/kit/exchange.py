@@ -6,11 +6,11 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from pkb.kit.pads import buffers
-from pkb.kit.staging import Stage, staging
+from pkb.kit.staging import StagingBuffer, staging
 
 _HEAD = 1024
 """Bytes of a stage that are finish_grid's own."""
-_CALLS: dict[int, tuple[Stage, Iterator[int]]] = {}
+_CALLS: dict[int, tuple[StagingBuffer, Iterator[int]]] = {}
 """By the id of a stage, which no other gets while it is held here: the stage and the numbers of its next calls."""
 
 
@@ -25,7 +25,7 @@ class Peers(ctypes.Structure):
     )
 
 
-class Exchange(NamedTuple):
+class ExchangeRegion(NamedTuple):
     """What one call needs: `kernel[blocks, threads](now.peers, ..., now.region)` calls
     `kernel(const __grid_constant__ pkb::Peers p, ..., pkb::u64 region)`.
     """
@@ -37,7 +37,7 @@ class Exchange(NamedTuple):
     """This rank's stage, a flat tensor of bytes."""
 
 
-def exchange(name: str, *, region_bytes: int, regions: int = 2, device: Any, group: Any = None) -> Exchange:
+def exchange(name: str, *, region_bytes: int, regions: int = 2, device: Any, group: Any = None) -> ExchangeRegion:
     """The next call on the stage of this name and size. All ranks must ask for the same, in the same order.
 
     Regions, each of a multiple of 16 bytes, are used in turn. With two, one exchange in a call is enough: a rank that
@@ -48,4 +48,4 @@ def exchange(name: str, *, region_bytes: int, regions: int = 2, device: Any, gro
     epoch = next(_CALLS.setdefault(id(stage), (stage, count(1)))[1])
     handle = stage.handle
     peers = Peers(buffers(handle).value, int(handle.rank), int(handle.world_size), epoch % 2**32)
-    return Exchange(peers, _HEAD + epoch % regions * region_bytes, stage.buffer)
+    return ExchangeRegion(peers, _HEAD + epoch % regions * region_bytes, stage.buffer)

@@ -2,17 +2,17 @@
 
 from typing import Any, NamedTuple
 
-_STAGES: dict[tuple[Any, ...], "Stage"] = {}
+_STAGES: dict[tuple[Any, ...], "StagingBuffer"] = {}
 
 
-class Stage(NamedTuple):
+class StagingBuffer(NamedTuple):
     buffer: Any
     """This rank's part, a flat tensor of bytes."""
     handle: Any
     """Of `torch.distributed._symmetric_memory`: peers' pointers and signal pads."""
 
 
-def staging(nbytes: int, device: Any, *, name: str = "", group: Any = None) -> Stage:
+def staging(nbytes: int, device: Any, *, name: str = "", group: Any = None) -> StagingBuffer:
     """A zeroed symmetric buffer of at least so many bytes, the same one for the same size, name and group.
 
     All ranks of the group must ask for the same sizes in the same order. What is in it stays from call to call.
@@ -30,7 +30,7 @@ def staging(nbytes: int, device: Any, *, name: str = "", group: Any = None) -> S
         _finish(device)
         buffer = symmetric.empty(size, dtype=torch.uint8, device=device)
         buffer.zero_()
-        _STAGES[key] = Stage(buffer, symmetric.rendezvous(buffer, group))
+        _STAGES[key] = StagingBuffer(buffer, symmetric.rendezvous(buffer, group))
         _STAGES[key].handle.barrier(channel=0)  # nobody may signal into a buffer that is still to be zeroed
         _finish(device)
     return _STAGES[key]

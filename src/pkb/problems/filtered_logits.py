@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     top_p: float
 
 
-class Plan(NamedTuple):
+class FilteredRows(NamedTuple):
     values: torch.Tensor
     """(tokens, k + EXTRA) float64, descending."""
     positions: torch.Tensor
@@ -56,7 +56,7 @@ def is_clear(values: torch.Tensor, kth: torch.Tensor, dropped: float) -> torch.T
     return (distance > CLEARANCE * dropped) & (smallest_kept > largest_dropped)
 
 
-def plan_rows(draw: Draw, *, tokens: int, vocab: int, top_k: int, top_p: float) -> Plan:
+def plan_rows(draw: Draw, *, tokens: int, vocab: int, top_k: int, top_p: float) -> FilteredRows:
     k, exact = min(top_k, vocab), torch.float64
     m = k + EXTRA
     # Logits rise in steps of 0 to 3 grid lines, steep rows and flat ones, at different heights: no fixed threshold
@@ -90,7 +90,7 @@ def plan_rows(draw: Draw, *, tokens: int, vocab: int, top_k: int, top_p: float) 
     elsewhere = (start + m * stride + elsewhere.long()) % vocab
     leads = draw.uniform("leads", (tokens, 1), 0, 1, key="all", dtype=exact) < 0.75
     target = torch.where(leads, positions.gather(1, choice), elsewhere)
-    return Plan(values, positions, values[:, -1] - GRID / 2, target[:, 0])
+    return FilteredRows(values, positions, values[:, -1] - GRID / 2, target[:, 0])
 
 
 def draw_rows(draw: Draw, *, tokens: int, width: int, top_k: int, top_p: float) -> Rows:

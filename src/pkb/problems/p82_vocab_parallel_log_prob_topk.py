@@ -42,7 +42,7 @@ CLEARANCE = 0.04
 CALLS_WITH_TOP_P = 0.75
 
 
-class Plan(NamedTuple):
+class TopRows(NamedTuple):
     """What all ranks must agree on, for T tokens: the largest logits of each row and where they stand."""
 
     values: torch.Tensor
@@ -65,7 +65,7 @@ def cut_distance(values: torch.Tensor, kept_by_k: torch.Tensor, dropped: float) 
     return (cumulative - dropped).abs().amin(-1), divided
 
 
-def plan_rows(draw: Draw, tokens: int, vocab: int) -> Plan:
+def plan_rows(draw: Draw, tokens: int, vocab: int) -> TopRows:
     """Draws several sets of leading logits for each token and takes the first whose cut is clear."""
     k = min(draw.size["top_k"], vocab)
     m, dropped = k + EXTRA, 1 - draw.size["top_p_percent"] / 100
@@ -100,7 +100,7 @@ def plan_rows(draw: Draw, tokens: int, vocab: int) -> Plan:
     elsewhere = (start + m * stride + elsewhere.long()) % vocab
     leads = draw.uniform("leads", (tokens, 1), 0, 1, key="all", dtype=exact) < 0.75
     target = torch.where(leads & ~divided.gather(1, choice), positions.gather(1, choice), elsewhere)
-    return Plan(values, positions, values[:, -1] - GRID / 2, target[:, 0])
+    return TopRows(values, positions, values[:, -1] - GRID / 2, target[:, 0])
 
 
 def inputs(draw: Draw) -> dict[str, Any]:

@@ -18,7 +18,7 @@ MODULE = re.compile(r"p(\d+)_(\w+)\.py")
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegisteredProblem:
     """A problem known by its file's name; its module is imported when it is asked for."""
 
     id: int
@@ -29,9 +29,9 @@ class Entry:
 class Registry:
     """Problems by id and by name."""
 
-    def __init__(self, problems: Iterable[Problem] = (), *, entries: Iterable[Entry] = ()) -> None:
-        loaded = (Entry(p.id, p.name, partial(_itself, p)) for p in problems)
-        self._by_id: dict[int, Entry] = {}
+    def __init__(self, problems: Iterable[Problem] = (), *, entries: Iterable[RegisteredProblem] = ()) -> None:
+        loaded = (RegisteredProblem(p.id, p.name, partial(_itself, p)) for p in problems)
+        self._by_id: dict[int, RegisteredProblem] = {}
         for entry in sorted([*entries, *loaded], key=lambda entry: entry.id):
             if entry.id in self._by_id:
                 raise UserError(f"two problems have the id {entry.id}", "ids must be unique")
@@ -97,7 +97,8 @@ def _import(stem: str) -> Problem:
 def default_registry() -> Registry:
     """The problems that come with the package: listed by file name, imported one by one when needed."""
     found = (MODULE.fullmatch(path.name) for path in sorted(Path(__file__).parent.iterdir()))
-    return Registry(entries=[Entry(int(m[1]), m[2], partial(_import, m[0].removesuffix(".py"))) for m in found if m])
+    entries = [RegisteredProblem(int(m[1]), m[2], partial(_import, m[0].removesuffix(".py"))) for m in found if m]
+    return Registry(entries=entries)
 
 
 def load_folder(folder: Path) -> list[Problem]:

@@ -29,7 +29,7 @@ from pkb.types.protocol.commands import (
     Load,
     Open,
     Poison,
-    Run,
+    RunBatch,
     Wake,
 )
 from pkb.types.protocol.limits import clean
@@ -69,7 +69,7 @@ class CandidateRank(Rank):
             case GiveArguments():
                 values = unpack(command.tree, fds[0], device=self.device.torch_device, group=self.group)
                 self.arguments[command.slot] = values
-            case Run():
+            case RunBatch():
                 return self._run(command)
             case FetchOutput():
                 return self._output(command.slot)
@@ -115,7 +115,7 @@ class CandidateRank(Rank):
             raise MissingSolution
         return Loaded(facts(self.isolation))
 
-    def _run(self, command: Run) -> BatchReport:
+    def _run(self, command: RunBatch) -> BatchReport:
         slots = command.schedule.slots if command.inspect else ()
         before = [digest(self._unchanged(slot)) for slot in slots]
         with self.observer.watching(profile=command.profile) as seen:

@@ -21,8 +21,8 @@ _QUERY = getattr(_EVENT, "query", None)
 _SYNCHRONIZE, _CURRENT_STREAM = torch.cuda.synchronize, torch.cuda.current_stream
 
 
-ZERO_COVER_US = 300.0
-"""How long a host may take to queue the zero of a batch."""
+ORIGIN_COVER_US = 300.0
+"""How long a host may take to queue the time origin of a batch."""
 
 
 class RankBarrier:
@@ -125,7 +125,7 @@ class CudaDevice:
         self._cycles_per_us = max(1.0, getattr(properties, "clock_rate", 1_980_000) / 1000)
         self._handle: Any = None
         self._cudart = _load_cudart()
-        self._covered, self._zero = torch.cuda.Event(), torch.cuda.Event(enable_timing=True)
+        self._covered, self._origin = torch.cuda.Event(), torch.cuda.Event(enable_timing=True)
         self._events: list[torch.cuda.Event] = []
         self._used = 0
 
@@ -148,16 +148,16 @@ class CudaDevice:
             self._handle.barrier(channel=0)
 
     def begin(self) -> bool:
-        """The zero of this batch's stamps, the same moment on all ranks if this returns True on all of them.
+        """The time origin of this batch: the same moment on all ranks if this returns True on all of them.
 
-        A host that is held up between the barrier and the mark behind it makes its zero late, and with it every call of the
+        A host that is held up between the barrier and the mark behind it makes its origin late, and with it every call of the
         batch long. So the device is kept busy until both are queued; False if it was not busy long enough.
         """
         self._used = 0
-        self.spin(ZERO_COVER_US)
+        self.spin(ORIGIN_COVER_US)
         _RECORD(self._covered, _CURRENT_STREAM())  # type: ignore[misc]
         self.align()
-        _RECORD(self._zero, _CURRENT_STREAM())  # type: ignore[misc]
+        _RECORD(self._origin, _CURRENT_STREAM())  # type: ignore[misc]
         return not _QUERY(self._covered)  # type: ignore[misc]
 
     def stamp(self) -> int:
@@ -168,7 +168,7 @@ class CudaDevice:
         return self._used - 1
 
     def read_ns(self, stamp: int) -> int:
-        return int(1e6 * _ELAPSED(self._zero, self._events[stamp]))  # type: ignore[misc]
+        return int(1e6 * _ELAPSED(self._origin, self._events[stamp]))  # type: ignore[misc]
 
     def spin(self, microseconds: float) -> None:
         torch.cuda._sleep(int(microseconds * self._cycles_per_us))

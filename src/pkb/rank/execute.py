@@ -16,7 +16,7 @@ from pkb.rank.trees import digest, tensors_in
 from pkb.types.protocol.commands import Schedule
 from pkb.types.protocol.status import OnStep
 
-ZERO_ATTEMPTS = 8
+ORIGIN_ATTEMPTS = 8
 Arguments = dict[str, object]
 """Of one call, by name."""
 
@@ -39,8 +39,8 @@ class Batch:
     def __init__(self) -> None:
         self.outputs: dict[int, Any] = {}
         self.records: list[CallRecord] = []
-        self.common_zero = True
-        """Whether the stamps of all ranks count from the same moment."""
+        self.common_origin = True
+        """The timestamps of all ranks count from the same moment."""
 
 
 def run_batch(
@@ -62,7 +62,7 @@ def run_batch(
     if not schedule.aligned:  # a common start of the batch; the calls then run as fast as each rank can
         barrier.wait(timeout_s=schedule.barrier_timeout_s)
     else:
-        batch.common_zero = _begin_together(device, barrier, schedule.barrier_timeout_s)
+        batch.common_origin = _begin_together(device, barrier, schedule.barrier_timeout_s)
     for position, slot in enumerate(schedule.slots):
         values = arguments[slot]
         if schedule.late_host_us and schedule.late_host_us[position]:
@@ -106,9 +106,9 @@ def run_batch(
 
 
 def _begin_together(device: Device, barrier: RankBarrier, timeout_s: float) -> bool:
-    """A zero of the stamps that is the same moment on all ranks; again if a host was held up while it was set. False if that
-    was so every time."""
-    for _ in range(ZERO_ATTEMPTS):
+    """A common time origin of all ranks; set again if a host was held up meanwhile.
+    False if that was so every time."""
+    for _ in range(ORIGIN_ATTEMPTS):
         barrier.wait(timeout_s=timeout_s)
         exact = device.begin()
         device.synchronize()

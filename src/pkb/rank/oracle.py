@@ -15,8 +15,7 @@ import torch
 
 from pkb.problems.base import DTYPES, Problem
 from pkb.problems.compare import Context
-from pkb.problems.draw import Draw as DrawArguments
-from pkb.problems.draw import GroupRef
+from pkb.problems.draw import Draw, GroupRef
 from pkb.problems.registry import default_registry, load_folder
 from pkb.rank.comparison.null_candidates import lint_case
 from pkb.rank.comparison.truth import compare_trees, outcome, read_output, widen
@@ -27,7 +26,7 @@ from pkb.types.protocol.commands import (
     ORACLE_COMMANDS,
     Command,
     Compare,
-    Draw,
+    DrawArguments,
     DrawOnly,
     DrawSpec,
     Drop,
@@ -37,7 +36,7 @@ from pkb.types.protocol.commands import (
     MeasureMemory,
     Open,
     Release,
-    Run,
+    RunBatch,
     Wake,
 )
 from pkb.types.protocol.replies import (
@@ -112,14 +111,14 @@ class OracleRank(Rank):
             case Open():
                 self.make_groups(command.name, command.layout)
                 return Opened(facts(self.device.facts()))
-            case Draw():
+            case DrawArguments():
                 self._send_arguments(command.slot, self._draw(command.slot, command.spec, keep=command.keep))
                 return None
             case DrawOnly():
                 self._draw(command.slot, command.spec, keep=True)
             case FindTruth():
                 return self._find_truths(command.slots)
-            case Run():
+            case RunBatch():
                 return self._run(command)
             case Compare():
                 return self._compare(command, fds[0])
@@ -145,7 +144,7 @@ class OracleRank(Rank):
                 return commands.answer(self, command)
         return Done()
 
-    def _run(self, command: Run) -> BatchReport:
+    def _run(self, command: RunBatch) -> BatchReport:
         slots = command.schedule.slots
         if not slots:  # an empty batch: what telling the ranks and hearing from them costs
             return self.run(None, command)
@@ -187,7 +186,7 @@ class OracleRank(Rank):
         """This rank's arguments of the call of that number, groups still standing as references."""
         problem = self._problem(spec)
         self.groups = self.layouts[problem.layout]
-        draw = DrawArguments(
+        draw = Draw(
             secret=self.secret, call=call, rank=self.config.rank, world_size=self.config.world_size,
             size=problem.sizes[spec.size], dtype=DTYPES[spec.dtype], device=self.device.torch_device,
             layout=problem.layout,

@@ -25,7 +25,7 @@ from pkb.rank.raised import cause_of
 from pkb.rank.trees import BadTree, pack
 from pkb.types.channel import Channel
 from pkb.types.protocol.codec import encode
-from pkb.types.protocol.commands import COMMAND_BYTES, Command, Run
+from pkb.types.protocol.commands import COMMAND_BYTES, Command, RunBatch
 from pkb.types.protocol.limits import MAX_NAME, MAX_TEXT, MAX_TRACE, clean
 from pkb.types.protocol.replies import BatchReport, ErrorReport, OutputReply, Reply
 from pkb.types.protocol.settings import SideSettings
@@ -132,7 +132,7 @@ class Rank:
     def group(self, axis: str) -> Any:
         return self.groups[axis]
 
-    def run(self, function: Any, command: Run) -> BatchReport:
+    def run(self, function: Any, command: RunBatch) -> BatchReport:
         """Run one batch of calls and answer with its times."""
         schedule = command.schedule
         with device_events(wanted=command.records) as events:
@@ -151,7 +151,7 @@ class Rank:
             calls=tuple((record.start_ns, record.end_ns, record.settled_ns) for record in records),
             digests=tuple(record.digest for record in records) if schedule.digests else (),
             host_us=tuple(record.host_us for record in records),
-            common_zero=self.batch.common_zero,
+            common_origin=self.batch.common_origin,
             activity=pack_records(events) if command.records else None,
         )
 

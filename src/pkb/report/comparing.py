@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pkb.analysis.compare import Comparison, compare
+from pkb.analysis.compare import RunComparison, compare
 from pkb.analysis.samples import Sample
 from pkb.report.contenders import Contender
 
@@ -33,7 +33,7 @@ def pairs(everybody: Sequence[Contender]) -> Iterator[Pair]:
             yield Pair(first, second, {str(k): _document(compare(first.samples, second.samples, k=k)) for k in ks})
 
 
-def _document(comparison: Comparison) -> dict[str, Any]:
+def _document(comparison: RunComparison) -> dict[str, Any]:
     return {
         "summary": comparison.summary,
         "both": comparison.both,

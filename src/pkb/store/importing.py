@@ -26,7 +26,7 @@ _NUMBERED = re.compile(r"p?0*(\d+)_(.+)")
 
 
 @dataclass(frozen=True)
-class Named:
+class FileNameParts:
     """What a file's name says."""
 
     problem_id: int
@@ -58,7 +58,7 @@ class ImportReport:
 
 def read_name(
     stem: str, *, problems: Mapping[str, int], backends: Iterable[str] = BACKENDS, default: str = ""
-) -> Named:
+) -> FileNameParts:
     """Problem and backend from a file's name without `.py`; `problems` gives ids by name.
 
     The whole rest is tried as a name before its last word is taken for a backend: `12_allgather_gemm` is problem 12 without
@@ -77,7 +77,7 @@ def read_name(
             raise UserError(f"{backend!r} is no backend we know", f"give --backend {backend} if it is one")
     elif not default:
         raise UserError("the name gives no backend", "give --backend WORD for such files")
-    return Named(problems[name], name, backend or default, number)
+    return FileNameParts(problems[name], name, backend or default, number)
 
 
 def _known(name: str, problems: Mapping[str, int]) -> str | None:

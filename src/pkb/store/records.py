@@ -14,7 +14,6 @@ RunState = Literal["open", "complete", "interrupted"]
 TaskState = Literal["waiting", "claimed", "done", "failed"]
 RUN_KINDS: tuple[RunKind, ...] = ("sweep", "generate", "agent", "import")
 RUN_STATES: tuple[RunState, ...] = ("open", "complete", "interrupted")
-TASK_STATES: tuple[TaskState, ...] = ("waiting", "claimed", "done", "failed")
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,6 @@ class Case:
     plan: str = "standard"
     """The name of one of `types/plan.py`."""
 
-    @property
-    def is_resolved(self) -> bool:
-        return AUTO not in (self.platform, self.size, self.dtype)
-
     def resolve(self, *, problem: str, platform: str, size: str, dtype: str) -> "Case":
         """The problem by its stem, the platform that `auto` means here, and this size and dtype where none was asked for."""
         return replace(

@@ -56,10 +56,10 @@ class Timing:
     """No kernel on this hardware can be faster; None where the platform has no known peaks."""
     reference_wall_us: float
     candidate_wall_us: float
-    """Per call, of calls queued back to back, on the judge's own clock: host and device together. Undisturbed rounds, less
+    """Per call, of calls queued back to back, on the host wall clock: host and device together. Uncontended rounds, less
     what an empty batch costs (docs/measuring.md)."""
     clock_agreement: str
-    """What the judge's clock says to the times that the ranks reported."""
+    """What the host wall clock says to the times that the ranks reported."""
     first_call_us: float | None
     reference_samples_us: tuple[tuple[float, ...], ...] = ()
     candidate_samples_us: tuple[tuple[float, ...], ...] = ()

@@ -1,5 +1,5 @@
 """T5: replaces time.monotonic_ns by a clock that hardly moves, found under a name no reader of the text sees.
-Stopped by the judge's own clock: a round takes as long on the wall as it ever did, so the claimed saving is
+Stopped by the host wall clock: a round takes as long on the wall as it ever did, so the claimed saving is
 not borne out.
 """
 # problem: 1

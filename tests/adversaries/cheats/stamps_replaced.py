@@ -1,5 +1,5 @@
 """T5: replaces the method with which the rank stamps a call, reached over the list of loaded modules. Stopped by
-the judge's own clock.
+the host wall clock.
 """
 # problem: 1
 # ranks: 2

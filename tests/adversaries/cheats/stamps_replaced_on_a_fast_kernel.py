@@ -1,5 +1,5 @@
 """T5: a kernel that is honestly somewhat faster than the reference, with stamps that claim a microsecond a call.
-That it is faster is true and the judge's clock confirms it; that it is a hundred times faster is a lie. What
+That it is faster is true and the host wall clock confirms it; that it is a hundred times faster is a lie. What
 is claimed for the device must be borne out, not only the order of the two.
 """
 # problem: 1
@@ -10,7 +10,7 @@ is claimed for the device must be borne out, not only the order of the two.
 # stage: timing
 # rule: clock
 # platform: cpu
-# xfail: sometimes: a lie of less than 3 ms a call is below what the judge's clock resolves on a shared CPU
+# xfail: sometimes: a lie of less than 3 ms a call is below what the host wall clock resolves on a shared CPU
 
 import sys
 

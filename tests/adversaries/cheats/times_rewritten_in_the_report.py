@@ -1,4 +1,4 @@
-"""T6: leaves the clock alone and rewrites the finished report of a batch. Stopped by the judge's own clock; the
+"""T6: leaves the clock alone and rewrites the finished report of a batch. Stopped by the host wall clock; the
 statistics themselves are made in the judge.
 """
 # problem: 1

@@ -1,4 +1,4 @@
-"""T5: replaces the rank's stamping of the GPU's timer. Stopped by the judge's own clock."""
+"""T5: replaces the rank's stamping of the GPU's timer. Stopped by the host wall clock."""
 # problem: 1
 # ranks: 2
 # size: paper

@@ -23,7 +23,7 @@ from pkb.candidates.paths.flow import CudaUnit, Flow
 from pkb.candidates.paths.known import PEER_SOURCES
 from pkb.candidates.paths.preprocess import pieces, text_of
 from pkb.candidates.paths.syntax import CudaFunction, arguments_of, callee, functions
-from pkb.candidates.paths.use import Context, CudaUse, Kind
+from pkb.candidates.paths.use import CallContext, CudaUse, Kind
 
 MAX_BYTES = 256 << 10
 """All texts of a candidate together; beyond, the child would only run into its time limit."""
@@ -124,7 +124,7 @@ class _Analysis:
         self._flow = Flow(unit)
         self._named = {name for text in question.names for name in self._matching(text)}
         self._handed = [
-            (name, Context(tuple(kinds), resolved=True))
+            (name, CallContext(tuple(kinds), resolved=True))
             for text, kinds in question.handed
             for name in self._matching(text)
         ]
@@ -146,7 +146,7 @@ class _Analysis:
             found |= self._flow.run(name, context)
         for name in sorted(self._roots(), key=lambda name: (self._is(name, "kernel"), name)):
             if name not in self._flow.contexts:  # else followed from a call: its name in a string says nothing new
-                found |= self._flow.run(name, Context())
+                found |= self._flow.run(name, CallContext())
         uses = sorted(found, key=lambda use: (use.owner, use.at))
         for owner in self._assembler:
             uses += self._of_assembler(owner, 0, len(self._question.texts[owner]))
@@ -169,7 +169,7 @@ class _Analysis:
         answer: dict[str, list[CudaUse]] = {}
         for name in self._unit.functions:
             if self._is(name, "kernel"):
-                contexts = [*self._flow.contexts.get(name, [Context()])]
+                contexts = [*self._flow.contexts.get(name, [CallContext()])]
                 found = {use for context in contexts for use in self._flow.run(name, context)}
                 answer[name] = sorted(found, key=lambda use: use.at)
         for owner in self._assembler:

@@ -13,7 +13,7 @@ from pkb.candidates.paths.known import MENTIONS, PASS_THROUGH, POINTER_GETTERS, 
 from pkb.candidates.paths.preprocess import Node, text_of, walk
 from pkb.candidates.paths.ptx import instructions, meanings
 from pkb.candidates.paths.syntax import CudaFunction, arguments_of, callee
-from pkb.candidates.paths.use import Context, CudaUse, Kind, Meaning
+from pkb.candidates.paths.use import CallContext, CudaUse, Kind, Meaning
 
 _STRENGTH: dict[Kind | None, int] = {"peer": 4, "multicast": 3, "table": 2, "local": 1, None: 0}
 _OWN = re.compile(r"(?:.*(?:\.|->))?(?:(?:my_?|self_?|local_?|cur_?)?rank_?|dev_idx|my_?pe|me|myself)")
@@ -45,11 +45,11 @@ class CudaUnit:
 class Flow:
     def __init__(self, unit: CudaUnit) -> None:
         self._unit = unit
-        self._done: dict[tuple[int, Context], frozenset[CudaUse]] = {}
-        self.contexts: dict[str, set[Context]] = {}
+        self._done: dict[tuple[int, CallContext], frozenset[CudaUse]] = {}
+        self.contexts: dict[str, set[CallContext]] = {}
         """How each function was called, for whoever asks about one kernel."""
 
-    def run(self, name: str, given: Context, depth: int = 0) -> frozenset[CudaUse]:
+    def run(self, name: str, given: CallContext, depth: int = 0) -> frozenset[CudaUse]:
         """What all functions of this name move when they are called so."""
         found: frozenset[CudaUse] = frozenset()
         for function in self._unit.functions.get(name, ()):
@@ -62,7 +62,7 @@ class Flow:
             found |= self._done[key]
         return found
 
-    def _with_types(self, function: CudaFunction, given: Context, *, root: bool) -> Context:
+    def _with_types(self, function: CudaFunction, given: CallContext, *, root: bool) -> CallContext:
         """What parameters are by their types, where the caller does not say."""
         by_type = (function.kind == "kernel" or root) and self._unit.open_tables
         kinds: list[Kind | None] = []
@@ -72,9 +72,9 @@ class Flow:
                 named = not given.resolved and "*" in written and _PEER_NAME.fullmatch(name)
                 kind = "table" if _TABLE_TYPE.search(written) else "peer" if named else None
             kinds.append(kind)
-        return Context(tuple(kinds), given.resolved, given.on_device or function.kind != "host")
+        return CallContext(tuple(kinds), given.resolved, given.on_device or function.kind != "host")
 
-    def _analyse(self, function: CudaFunction, context: Context, depth: int) -> Iterator[CudaUse]:
+    def _analyse(self, function: CudaFunction, context: CallContext, depth: int) -> Iterator[CudaUse]:
         pointers = _Pointers(self._unit, function, context)
         followed = {function.name}
         for node, at in function.nodes:
@@ -99,22 +99,22 @@ class Flow:
         for name in sorted(function.mentions.keys() - followed):
             if name in MENTIONS:
                 yield CudaUse(*MENTIONS[name], function.owner, function.mentions[name])
-            yield from self.run(name, Context(on_device=context.on_device), depth + 1)  # handed on: called somehow
+            yield from self.run(name, CallContext(on_device=context.on_device), depth + 1)  # handed on: called somehow
 
-    def _called(self, name: str, written: list[str], handed: Context) -> Iterator[tuple[str, Context]]:
+    def _called(self, name: str, written: list[str], handed: CallContext) -> Iterator[tuple[str, CallContext]]:
         """Which of the candidate's functions a call calls or launches."""
         if name in self._unit.functions:
             yield name, handed
         for index, text in enumerate(written if "Launch" in name else ()):
             for word in self._unit.functions.keys() & set(re.findall(r"\w+", text)):
                 kinds = handed.kinds[index + 1 :] if "Ex" in name else ()
-                yield word, Context(kinds, handed.resolved and bool(kinds))
+                yield word, CallContext(kinds, handed.resolved and bool(kinds))
 
 
 class _Pointers:
     """What the expressions in one function point to."""
 
-    def __init__(self, unit: CudaUnit, function: CudaFunction, context: Context) -> None:
+    def __init__(self, unit: CudaUnit, function: CudaFunction, context: CallContext) -> None:
         self._unit = unit
         self._env: dict[str, Kind] = dict(unit.fields) if unit.open_tables else {}
         self._cache: dict[int, Kind | None] = {}

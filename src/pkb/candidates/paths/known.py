@@ -4,7 +4,7 @@ ParallelKittens, libcu++, and the kit's pkb.cuh."""
 import re
 from typing import Literal, NamedTuple
 
-from pkb.candidates.paths.use import Context, Kind, Meaning, PathName
+from pkb.candidates.paths.use import CallContext, Kind, Meaning, PathName
 
 POINTER_GETTERS: dict[str, Kind] = {
     **dict.fromkeys(("ncclGetLsaPointer", "ncclGetPeerPointer", "ncclGetLsaDeviceAddress", "nvshmem_ptr"), "peer"),
@@ -96,7 +96,7 @@ KIT_NAMES = {
 
 
 def call_meanings(
-    name: str, qualifier: str, arguments: list[str], called: Context, headers: frozenset[str]
+    name: str, qualifier: str, arguments: list[str], called: CallContext, headers: frozenset[str]
 ) -> list[Meaning]:
     """What a call of a function that the candidate does not define itself moves, given what its arguments point to."""
     rows = [

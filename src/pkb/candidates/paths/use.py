@@ -30,7 +30,7 @@ class CudaUse(NamedTuple):
     """The offset in it."""
 
 
-class Context(NamedTuple):
+class CallContext(NamedTuple):
     """How a CUDA function is called."""
 
     kinds: tuple[Kind | None, ...] = ()

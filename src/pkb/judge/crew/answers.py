@@ -14,7 +14,7 @@ R = TypeVar("R", bound=Reply)
 RECEIVE_LIMIT_S = 5.0
 
 
-class Answer(NamedTuple, Generic[R]):
+class RankAnswer(NamedTuple, Generic[R]):
     reply: R
     fds: list[int]
     """As many as the reply is sent with, files in memory all of them; whoever asked closes them."""
@@ -23,7 +23,7 @@ class Answer(NamedTuple, Generic[R]):
 @dataclass
 class Answers(Generic[R]):
     command: Command[R]
-    good: dict[int, Answer[R]] = field(default_factory=dict)
+    good: dict[int, RankAnswer[R]] = field(default_factory=dict)
     raised: dict[int, ErrorReport] = field(default_factory=dict)
     garbage: dict[int, str] = field(default_factory=dict)
     gone: list[int] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Answers(Generic[R]):
         elif isinstance(reply, ErrorReport):
             self.raised[rank] = reply
         else:
-            self.good[rank] = Answer(cast(R, reply), fds)
+            self.good[rank] = RankAnswer(cast(R, reply), fds)
         return pid
 
     def _why_not(self, rank: int, reply: Reply, fds: list[int]) -> str:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from pkb.judge.crew.answers import Answer, Answers
+from pkb.judge.crew.answers import Answers, RankAnswer
 from pkb.judge.crew.failure import CrewFailure, CrewFailureKind, CrewSpec, exit_words
 from pkb.judge.crew.limits import Limits, broken_limit
 from pkb.judge.crew.printed import Printed
@@ -229,7 +229,7 @@ class Crew:
         answers = self.collect(command, timeout_s=timeout_s)
         return {rank: answer.reply for rank, answer in sorted(answers.items())}
 
-    def collect(self, command: Command[R], *, timeout_s: float) -> dict[int, Answer[R]]:
+    def collect(self, command: Command[R], *, timeout_s: float) -> dict[int, RankAnswer[R]]:
         """One answer to this command from every rank, or the reason why not."""
         answers = Answers(command)
         give_up = time.monotonic() + timeout_s

@@ -69,7 +69,7 @@ def size_for(device: str, *, quick: bool) -> Size:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Measurement:
     """One measurement."""
 
     kind: str
@@ -103,10 +103,10 @@ class Probe:
     note: str
     """What the platform's times do not say."""
     facts: ProbeFacts
-    rows: list[Row]
+    rows: list[Measurement]
     left_out: dict[str, str] = field(default_factory=dict)
 
-    def best(self, kind: str, name: str | None = None, *, who: str | None = None) -> Row | None:
+    def best(self, kind: str, name: str | None = None, *, who: str | None = None) -> Measurement | None:
         """The row with the highest rate, or the shortest time for latencies."""
         rows = [r for r in self.rows if r.kind == kind and name in (None, r.name) and who in (None, r.who)]
         return max(rows, key=lambda row: row.rate if row.rate is not None else -row.time_us, default=None)
@@ -148,7 +148,7 @@ class _Run:
         opening = ProbeOpen(size.effort, size.half_bytes, DTYPES)
         opened = self._ask(opening, what=f"starting {self._ranks} ranks", limit_s=OPEN_LIMIT_S)[0]
         facts = opened.facts
-        rows: list[Row] = []
+        rows: list[Measurement] = []
         for part in self._parts(opened):
             who = getattr(part.command, "who", "")
             rows += combine(part.kind, who, self._ask(part.command, what=part.what))
@@ -209,7 +209,7 @@ class _Run:
             raise UserError(text, "a wrong or missing result here is a defect of the machine or of pkb") from failure
 
 
-def combine(kind: str, who: str, answers: dict[int, ProbeRows]) -> list[Row]:
+def combine(kind: str, who: str, answers: dict[int, ProbeRows]) -> list[Measurement]:
     """Rows of all ranks, which did the same things in the same order, as one."""
     rows = []
     for same in zip(*(answers[rank].rows for rank in sorted(answers)), strict=True):
@@ -218,7 +218,7 @@ def combine(kind: str, who: str, answers: dict[int, ProbeRows]) -> list[Row]:
         times = [max(repeat) for repeat in zip(*(row.us for row in working), strict=True)]
         first, middle = same[0], median(times)
         rows.append(
-            Row(
+            Measurement(
                 kind=kind, name=first.name, who=first.who or who, ranks=len(working), size=first.size,
                 blocks=first.blocks, time_us=middle, low_us=min(times), high_us=max(times),
                 rate=1e6 * first.work / middle if first.work else None,

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.oracle_only.world import OracleWorld, failure_words
-from pkb.judge.timing.measure import common_zero, cover_for
+from pkb.judge.timing.rounds import common_origin, cover_for
 from pkb.platforms.base import Platform
 from pkb.problems.base import Problem
-from pkb.types.protocol.commands import Command, DrawOnly, DrawSpec, Drop, FindTruth, MeasureMemory, Run, Schedule
+from pkb.types.protocol.commands import Command, DrawOnly, DrawSpec, Drop, FindTruth, MeasureMemory, RunBatch, Schedule
 from pkb.types.protocol.replies import BatchReport, Reply
 
 R = TypeVar("R", bound=Reply)
@@ -86,7 +86,7 @@ def _run_case(
         return world.ask(problem.layout, command, timeout_s=CASE_LIMIT_S)
 
     def run(slots: tuple[int, ...], *, cover_us: float = 0.0) -> dict[int, BatchReport]:
-        return ask(Run(Schedule(slots, aligned=True, cover_us=cover_us)))
+        return ask(RunBatch(Schedule(slots, aligned=True, cover_us=cover_us)))
 
     def peaks() -> list[int]:
         return [answer.peak_bytes for answer in ask(MeasureMemory(reset=False)).values()]
@@ -109,7 +109,7 @@ def _run_case(
         ask(Drop())
     except CrewFailure as failure:
         return replace(row, error=failure_words(failure))
-    if not common_zero(reports):
+    if not common_origin(reports):
         return replace(row, error="the ranks did not begin together: the machine is too busy to take times")
     if truth:
         try:

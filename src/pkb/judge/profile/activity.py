@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from pkb.judge.profile.roles import Expected, Named, base_name, is_barrier, is_peer_copy, role_of
+from pkb.judge.profile.roles import Expected, KernelRole, base_name, is_barrier, is_peer_copy, role_of
 from pkb.types.profile import KernelUse, ObservedPath, RankProfile, Role, SideProfile
 
 TIMELINE_RECORDS = 200
@@ -128,7 +128,7 @@ def analyse(by_rank: dict[int, list[list[Record]]], expected: Expected, *, left_
     )
 
 
-def _rank_profile(rank: int, parts: list[list[Record]], roles: dict[str, Named]) -> RankProfile:
+def _rank_profile(rank: int, parts: list[list[Record]], roles: dict[str, KernelRole]) -> RankProfile:
     records = [record for part in parts for record in part]
     of_role: dict[Role, list[Interval]] = defaultdict(list)
     for record in records:
@@ -158,7 +158,9 @@ def _rank_profile(rank: int, parts: list[list[Record]], roles: dict[str, Named])
     )
 
 
-def _overlap(ranks: tuple[RankProfile, ...], roles: dict[str, Named], expected: Expected) -> tuple[float | None, str]:
+def _overlap(
+    ranks: tuple[RankProfile, ...], roles: dict[str, KernelRole], expected: Expected
+) -> tuple[float | None, str]:
     """Hidden communication over communication, both added up over the ranks; or why there is no such number."""
     communication = sum(rank.communication_us for rank in ranks)
     if any(named.role is Role.FUSED for named in roles.values()):
@@ -181,7 +183,7 @@ def _total_bytes(copies: list[Record], shares: int) -> float | None:
     return round(sum(record.bytes or 0 for record in copies) / shares, 1)
 
 
-def _top(records: list[Record], roles: dict[str, Named], shares: int) -> tuple[KernelUse, ...]:
+def _top(records: list[Record], roles: dict[str, KernelRole], shares: int) -> tuple[KernelUse, ...]:
     by_name: dict[tuple[str, str], list[int]] = defaultdict(list)
     for record in records:
         by_name[record.name, record.kind].append(record.duration_ns)
@@ -198,7 +200,9 @@ def _top(records: list[Record], roles: dict[str, Named], shares: int) -> tuple[K
     )
 
 
-def _paths(records: list[Record], roles: dict[str, Named], expected: Expected, shares: int) -> tuple[ObservedPath, ...]:
+def _paths(
+    records: list[Record], roles: dict[str, KernelRole], expected: Expected, shares: int
+) -> tuple[ObservedPath, ...]:
     """Each way once, shown by the record that used it most often."""
     counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for record in records:

@@ -28,7 +28,7 @@ NOTE = (
 )
 
 
-class Observed(NamedTuple):
+class ProfiledCalls(NamedTuple):
     profile: Profile | None
     communication: Communication
     """What the profiled calls showed; only `library` adds to what is known."""
@@ -40,7 +40,7 @@ class Observed(NamedTuple):
 
 def profile_calls(
     exchange: Exchange, spec: DrawSpec, *, expected: Expected, progress: Callable[[str], None]
-) -> Observed:
+) -> ProfiledCalls:
     """Fresh data, as in every stage. The outputs are dropped unread: nothing here could make them right or wrong."""
     progress("profile")
     try:
@@ -54,16 +54,18 @@ def profile_calls(
             raise from_failure(failure, Stage.PROFILE, exchange.candidate.platform.facts()) from failure
         who = "candidate's" if failure.role == "candidate" else "oracle's"
         why = f"the {who} ranks failed under the profiler: {str(failure)[:300]}"
-        return Observed(None, Communication.NONE, f"not profiled: {why}", broken=True)
+        return ProfiledCalls(None, Communication.NONE, f"not profiled: {why}", broken=True)
     library = communication(candidate) is Communication.LIBRARY
     library = library or any(is_library(name) for name in _names(candidate))
     theirs, why_not_theirs = _side(candidate, expected)
     ours, why_not_ours = _side(reference, Expected())
     seen = Communication.LIBRARY if library else Communication.NONE
     if theirs is None and ours is None:
-        return Observed(None, seen, f"not profiled: {why_not_theirs}")
+        return ProfiledCalls(None, seen, f"not profiled: {why_not_theirs}")
     missing = [f"no {side}: {why}" for side, why in (("candidate", why_not_theirs), ("reference", why_not_ours)) if why]
-    return Observed(Profile(theirs, ours, "; ".join([NOTE, *missing])), seen, f"profiled: {CALLS} calls of each side")
+    return ProfiledCalls(
+        Profile(theirs, ours, "; ".join([NOTE, *missing])), seen, f"profiled: {CALLS} calls of each side"
+    )
 
 
 def _side(reports: Reports, expected: Expected) -> tuple[SideProfile | None, str]:

@@ -29,7 +29,7 @@ _COMPUTES = re.compile(
 )
 
 
-class Named(NamedTuple):
+class KernelRole(NamedTuple):
     """What one name stands for."""
 
     role: Role
@@ -77,25 +77,25 @@ def _computing(source: Source, kernels: Mapping[str, tuple[str, ...]]) -> frozen
     return frozenset(found)
 
 
-def role_of(name: str, kind: str, expected: Expected) -> Named:
+def role_of(name: str, kind: str, expected: Expected) -> KernelRole:
     if kind == "memcpy":
         if is_peer_copy(name):
-            return Named(Role.COMMUNICATION, ("copy_engine",))
+            return KernelRole(Role.COMMUNICATION, ("copy_engine",))
         # Where ranks share a GPU a peer's memory is the device's own, and the record is that of a local copy.
         guessed = "DtoD" in name and "copy_engine" in expected.paths
-        return Named(Role.COMMUNICATION, ("copy_engine",)) if guessed else Named(Role.COMPUTE)
+        return KernelRole(Role.COMMUNICATION, ("copy_engine",)) if guessed else KernelRole(Role.COMPUTE)
     if kind != "kernel":
-        return Named(Role.COMPUTE)
+        return KernelRole(Role.COMPUTE)
     own = match_kernel(name, expected.kernels)
     if own is not None:
         ways = tuple(path for path in expected.kernels[own] if path != "none")
         if not ways:
-            return Named(Role.COMPUTE)
-        return Named(Role.FUSED if own in expected.computing else Role.COMMUNICATION, ways)
+            return KernelRole(Role.COMPUTE)
+        return KernelRole(Role.FUSED if own in expected.computing else Role.COMMUNICATION, ways)
     base = base_name(name)
     if _LIBRARY.search(name) or _TORCH_REDUCTION.match(base):
-        return Named(Role.COMMUNICATION, ("library",))
-    return Named(Role.COMMUNICATION) if base in _TORCH_SIGNAL else Named(Role.COMPUTE)
+        return KernelRole(Role.COMMUNICATION, ("library",))
+    return KernelRole(Role.COMMUNICATION) if base in _TORCH_SIGNAL else KernelRole(Role.COMPUTE)
 
 
 def is_peer_copy(name: str) -> bool:

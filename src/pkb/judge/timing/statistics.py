@@ -10,7 +10,7 @@ RESAMPLES = 1000
 CONFIDENCE = 0.95
 
 GPU_NOISE_US, CPU_NOISE_US = 100.0, 3000.0
-"""Per queued call, what the judge's clock may see beyond the reported times: ranks on a CPU share its cores with each other."""
+"""Per queued call, what the host wall clock may see beyond the reported times: ranks on a CPU share its cores."""
 
 Rounds = list[list[float]]
 
@@ -57,7 +57,7 @@ def speedup(reference: Rounds, candidate: Rounds, seed: int = 0) -> Ratio:
     return Ratio(median(reference) / median(candidate), low, high)
 
 
-def undisturbed(times: list[float]) -> float:
+def uncontended(times: list[float]) -> float:
     """What a batch takes when nothing comes between: noise only adds, to a clock that sees the whole machine. The lower
     quartile, but no lower than the third of all, so that no lucky round or two decide; of few rounds the lower median."""
     return sorted(times)[min(max(2, len(times) // 4), (len(times) - 1) // 2)]
@@ -65,7 +65,7 @@ def undisturbed(times: list[float]) -> float:
 
 class ClockCheck(NamedTuple):
     confirms: bool
-    """The judge's own clock sees the candidate ahead of the reference."""
+    """The host wall clock sees the candidate ahead of the reference."""
     too_long: bool
     """Neither the claimed time on the device nor the claimed time on the host accounts for the time that has passed."""
     split: bool
@@ -81,7 +81,7 @@ class ClockCheck(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """One side's times per call, in microseconds: what its ranks report, and what passed on the judge's clock."""
+    """One side's times per call, in microseconds: what its ranks report, and what passed on the host wall clock."""
 
     device_us: float
     host_us: float
@@ -95,7 +95,7 @@ class Claim(NamedTuple):
 
 
 def check_clock(reference: Claim, candidate: Claim, empty_us: list[float], *, one_clock: bool = False) -> ClockCheck:
-    """Hold the reported times against the judge's own clock.
+    """Hold the reported times against the host wall clock.
 
     Nothing that runs in the candidate's process can be trusted with a clock, so a candidate counts as faster only if calls
     queued back to back also take less of the judge's time. And what the ranks report must account for the time that passes,
@@ -103,11 +103,11 @@ def check_clock(reference: Claim, candidate: Claim, empty_us: list[float], *, on
     leave unexplained, is generous. `one_clock`: host and device are the same, as on a CPU, so that the candidate's two
     reported times must agree as well.
     """
-    empty = undisturbed(empty_us)
-    theirs, ours = (max(0.0, undisturbed(side.wall_us) - empty) for side in (reference, candidate))
+    empty = uncontended(empty_us)
+    theirs, ours = (max(0.0, uncontended(side.wall_us) - empty) for side in (reference, candidate))
     allowance = max(CPU_NOISE_US if one_clock else GPU_NOISE_US, 2 * (theirs - reference.reported_us))
     too_long = ours > 2 * candidate.reported_us + allowance
-    words = f"queued calls on the judge's clock: {theirs:.0f} us for the reference, {ours:.0f} us for the candidate"
+    words = f"queued calls on the host wall clock: {theirs:.0f} us for the reference, {ours:.0f} us for the candidate"
     split = one_clock and candidate.device_us < 0.5 * candidate.host_us
     if split:
         words += f"; {candidate.host_us:.0f} us inside a call that is said to take {candidate.device_us:.0f} us"
@@ -120,5 +120,5 @@ def ahead(reference: list[float], candidate: list[float], seed: int = 0) -> bool
     wins = 0
     for _ in range(RESAMPLES):
         chosen = source.choices(range(len(reference)), k=len(reference))
-        wins += undisturbed([reference[i] for i in chosen]) > undisturbed([candidate[i] for i in chosen])
+        wins += uncontended([reference[i] for i in chosen]) > uncontended([candidate[i] for i in chosen])
     return wins > RESAMPLES * (1 + CONFIDENCE) / 2

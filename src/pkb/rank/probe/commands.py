@@ -15,7 +15,7 @@ from pkb import kit
 from pkb.rank.probe.latency import Latency
 from pkb.rank.probe.links import CPU_WAYS, WAYS, Links, blocks_for
 from pkb.rank.probe.local import Memory, product, why_no_product
-from pkb.rank.probe.sample import Sample, Sampler, agree
+from pkb.rank.probe.sample import ProbeTimes, Sampler, agree
 from pkb.rank.server import Rank
 from pkb.rank.symmetric import memory as symmetric
 from pkb.types.protocol.commands import (
@@ -170,7 +170,7 @@ class Session:
 
 
 def _row(
-    sample: Sample, *, name: str, size: int = 0, work: int = 0, who: str = "", blocks: int | None = None
+    sample: ProbeTimes, *, name: str, size: int = 0, work: int = 0, who: str = "", blocks: int | None = None
 ) -> ProbeRow:
     return ProbeRow(name, size, work, tuple(sample.us), who, blocks)
 

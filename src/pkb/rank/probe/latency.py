@@ -7,7 +7,7 @@ import torch
 
 from pkb import kit
 from pkb.rank.probe.local import idle
-from pkb.rank.probe.sample import Sample, Sampler
+from pkb.rank.probe.sample import ProbeTimes, Sampler
 
 WAIT_LIMIT_NS = 5_000_000_000
 ROUNDS = 500
@@ -25,7 +25,7 @@ class Latency:
         self._boxes = kit.staging(1024, self._device, name="probe signals")
         self._base = {"ping": 0, "barriers": 0}
 
-    def launch(self, *, runs: bool) -> Sample:
+    def launch(self, *, runs: bool) -> ProbeTimes:
         """Empty kernels one after another on the device, which the host has queued before; on a CPU the smallest operator."""
         if self._kernels is None:
             one = torch.zeros(1)
@@ -33,7 +33,7 @@ class Latency:
         empty = self._kernels.kernel("empty")[1, 32]
         return self._sampler.take(lambda number: empty(), runs=runs)
 
-    def launch_host(self, *, runs: bool) -> Sample:
+    def launch_host(self, *, runs: bool) -> ProbeTimes:
         """What the host pays to queue one, from Python."""
         empty = self._kernels.kernel("empty")[1, 32]
         times = []
@@ -46,19 +46,19 @@ class Latency:
             times.append(1e6 * (time.perf_counter() - began) / HOST_LAUNCHES)
         self._sampler.device.synchronize()
         self._sampler.meet()
-        return Sample(times[1:] if runs else [], len(times) * HOST_LAUNCHES)  # the first batch loads the kernel
+        return ProbeTimes(times[1:] if runs else [], len(times) * HOST_LAUNCHES)  # the first batch loads the kernel
 
-    def barrier(self) -> Sample:
+    def barrier(self) -> ProbeTimes:
         """Of all ranks, as torch's handle makes it: on a GPU a kernel of its own."""
         handle = self._boxes.handle
         timeout_ms = 0 if self._device.type == "cuda" else WAIT_LIMIT_NS // 1_000_000
         return self._sampler.take(lambda number: handle.barrier(CHANNEL, timeout_ms), runs=True)
 
-    def barrier_in_kernel(self) -> Sample:
+    def barrier_in_kernel(self) -> ProbeTimes:
         """Of all ranks, inside one kernel: what a fused kernel pays for each of its phases."""
         return self._exchange("barriers", [kit.i32(self._world_size)], threads=32, runs=True)
 
-    def round_trip(self) -> Sample:
+    def round_trip(self) -> ProbeTimes:
         """Rank 0 signals rank 1, which answers: two dependent steps between ranks."""
         runs = self._rank < 2
         if self._kernels is not None:
@@ -76,7 +76,7 @@ class Latency:
 
         return self._sampler.take(there_and_back if runs else idle, runs=runs)
 
-    def _exchange(self, kernel: str, arguments: list[Any], *, threads: int, runs: bool) -> Sample:
+    def _exchange(self, kernel: str, arguments: list[Any], *, threads: int, runs: bool) -> ProbeTimes:
         """Many exchanges in one kernel, timed by the kernel's own clock from the second on."""
         launch = self._kernels.kernel(kernel)[1, threads]
         out = torch.zeros(2, dtype=torch.int64, device=self._device)
@@ -99,4 +99,4 @@ class Latency:
                 )
             times.append(taken_ns / ROUNDS / 1e3)
         self._sampler.meet()
-        return Sample(times[1:], len(times) * ROUNDS)
+        return ProbeTimes(times[1:], len(times) * ROUNDS)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pkb import kit
-from pkb.rank.probe.sample import Sample, Sampler
+from pkb.rank.probe.sample import ProbeTimes, Sampler
 
 POISON = 0x7FC0BEEF
 """A NaN in float32, so that it shows in sums as well."""
@@ -89,7 +89,7 @@ class Links:
         index = torch.arange(self.half_bytes // 4, dtype=torch.int32, device=self.device)
         return index.remainder_(4093).add_(rank).float()
 
-    def measure(self, name: str, *, pattern: str, nbytes: int, blocks: int | None) -> Sample:
+    def measure(self, name: str, *, pattern: str, nbytes: int, blocks: int | None) -> ProbeTimes:
         """One way at one size, checked. Collective."""
         way = (WAYS if self.device.type == "cuda" else CPU_WAYS)[name]
         if way.multicast:
@@ -100,7 +100,7 @@ class Links:
         move = self._mover(way, nbytes=nbytes, blocks=blocks, to_rank=to_rank, from_rank=from_rank)
         return self.run(name, move, nbytes=nbytes, runs=runs, receives=pattern == "ring" or self.rank == 0)
 
-    def run(self, name: str, move: Move, *, nbytes: int, runs: bool, receives: bool) -> Sample:
+    def run(self, name: str, move: Move, *, nbytes: int, runs: bool, receives: bool) -> ProbeTimes:
         """Time a way and look at what arrived. A rank that should receive nothing is looked at as well."""
         self.target.fill_(POISON)
         pieces = self.half_bytes // nbytes
@@ -109,7 +109,7 @@ class Links:
         self._check([Span(0, covered, self.arriving)], what=f"{name}, messages of {nbytes} bytes")
         return sample
 
-    def _measure_multicast(self, name: str, *, pattern: str, nbytes: int, blocks: int | None) -> Sample:
+    def _measure_multicast(self, name: str, *, pattern: str, nbytes: int, blocks: int | None) -> ProbeTimes:
         """Load: a rank sums all ranks' sources into its own target. Store: a rank writes its source into all targets, and
         with all ranks at it, each has its own part of them."""
         everybody, stores = pattern == "ring", name == "multimem_store"

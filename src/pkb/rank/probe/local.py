@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from pkb import kit
-from pkb.rank.probe.sample import Sample, Sampler
+from pkb.rank.probe.sample import ProbeTimes, Sampler
 
 MATRIX = {
     "bf16": torch.bfloat16,
@@ -50,7 +50,7 @@ class Product:
             raise RuntimeError(f"rank {rank}: a {self.dtype} product of side {self.side} is off by {error:.2g}")
 
 
-def product(sampler: Sampler, *, dtype: str, side: int, runs: bool, rank: int) -> Sample:
+def product(sampler: Sampler, *, dtype: str, side: int, runs: bool, rank: int) -> ProbeTimes:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
     try:
@@ -87,7 +87,7 @@ class Memory:
         self._sampler, self._rank, self._kernels, self._blocks = sampler, rank, kernels, blocks
         self._device = sampler.device.torch_device
 
-    def copy(self, nbytes: int, *, by_kernel: bool, runs: bool) -> Sample:
+    def copy(self, nbytes: int, *, by_kernel: bool, runs: bool) -> ProbeTimes:
         """Moves 2 nbytes: read once, written once."""
         if not runs:
             return self._sampler.take(idle, runs=False)
@@ -101,7 +101,7 @@ class Memory:
             raise RuntimeError(f"rank {self._rank}: a copy of {nbytes} bytes in its own memory arrived wrong")
         return sample
 
-    def read(self, nbytes: int, *, passes: int, runs: bool) -> Sample:
+    def read(self, nbytes: int, *, passes: int, runs: bool) -> ProbeTimes:
         """Reads nbytes, several times over in one call where they are to stay in a cache."""
         if not runs:
             return self._sampler.take(idle, runs=False)

@@ -19,7 +19,7 @@ LONGEST_COVER_US = 8000.0
 
 
 @dataclass(frozen=True)
-class Sample:
+class ProbeTimes:
     us: list[float]
     """Microseconds per call, one number a batch; empty on a rank that only stood by."""
     calls: int
@@ -30,7 +30,7 @@ class Sampler:
     def __init__(self, device: Device, *, effort: Effort, meet: Callable[[], object]) -> None:
         self.device, self.effort, self.meet = device, effort, meet
 
-    def take(self, call: Callable[[int], object], *, runs: bool) -> Sample:
+    def take(self, call: Callable[[int], object], *, runs: bool) -> ProbeTimes:
         """Times `call(0)`, `call(1)`, ...: a number that never comes back, so that each call can use memory of its own.
 
         Collective. When it returns, the work of all ranks is done and visible.
@@ -45,7 +45,7 @@ class Sampler:
             times.append(self._batch(call, range(done, done + count), runs=runs) / count / 1e3)
             done += count
         self.meet()
-        return Sample(times if runs else [], done)
+        return ProbeTimes(times if runs else [], done)
 
     def _batch(self, call: Callable[[int], object], numbers: range, *, runs: bool) -> int:
         """Nanoseconds of the batch on this rank, from the common start on."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Activity:
+class SymmetricActivity:
     """Counters of one rank. Mutable on purpose: it is written on every call, and read when a stage ends."""
 
     allocations: int = 0
@@ -23,8 +23,6 @@ class Activity:
     library_reductions: int = 0
     """Calls of torch's own reductions on symmetric memory (torch.ops.symm_mem.*), which are library code, not a
     kernel."""
-    last_call: str | None = None
-    """The latest call that can wait for a peer, such as "barrier(channel=0) waiting for rank 3"."""
     on_wait: Callable[[str | None], None] | None = None
     """Called with a text when a wait does not end at once, and with None when it has ended. It must be cheap."""
 
@@ -51,5 +49,5 @@ class Activity:
         }
 
 
-ACTIVITY = Activity()
+ACTIVITY = SymmetricActivity()
 """The one of this process."""

@@ -106,7 +106,6 @@ class Handle:
         visible."""
         self._check_channel(channel)
         ACTIVITY.barriers += 1
-        ACTIVITY.last_call = f"barrier(channel={channel})"
         self._meet(channel, timeout_ms)
 
     def _meet(self, channel: int = 0, timeout_ms: int = 0) -> None:
@@ -120,7 +119,6 @@ class Handle:
         self._check_rank(dst_rank, "put_signal")
         self._check_channel(channel)
         ACTIVITY.signals += 1
-        ACTIVITY.last_call = f"put_signal(channel={channel}) to rank {dst_rank}"
         self._put(dst_rank, channel, timeout_ms, "put_signal")
 
     def wait_signal(self, src_rank: int, channel: int = 0, timeout_ms: int = 0) -> None:
@@ -128,7 +126,6 @@ class Handle:
         self._check_rank(src_rank, "wait_signal")
         self._check_channel(channel)
         ACTIVITY.signals += 1
-        ACTIVITY.last_call = f"wait_signal(channel={channel}) from rank {src_rank}"
         self._take(src_rank, channel, timeout_ms, "wait_signal")
 
     def _put(self, peer: int, channel: int, timeout_ms: int, name: str) -> None:
@@ -171,7 +168,7 @@ class Handle:
         return self
 
     @staticmethod
-    def has_multicast_support(device_type: Any = None, device_index: int = 0) -> bool:
+    def has_multicast_support(device_type: Any, device_index: int, /) -> bool:
         return False
 
     @staticmethod

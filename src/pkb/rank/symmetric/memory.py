@@ -18,12 +18,12 @@ import torch
 import torch.distributed._symmetric_memory as torch_symmetric
 
 from pkb.rank.symmetric import ops as symmetric_ops
-from pkb.rank.symmetric.activity import ACTIVITY, Activity
+from pkb.rank.symmetric.activity import ACTIVITY, SymmetricActivity
 from pkb.rank.symmetric.handle import Handle
 from pkb.rank.symmetric.region import Region, allocate, owned, region_of
 from pkb.rank.symmetric.rendezvous import meet, resolve_group
 
-__all__ = ["ACTIVITY", "Activity", "install", "pads_left_nonzero", "poison"]
+__all__ = ["ACTIVITY", "SymmetricActivity", "install", "pads_left_nonzero", "poison"]
 
 NOT_SYMMETRIC = "Pointer not within any SymmetricMemory allocation, is the tensor allocated from SymmetricMemory?"
 

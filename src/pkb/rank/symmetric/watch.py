@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from pkb.rank.symmetric.activity import ACTIVITY, Activity
+from pkb.rank.symmetric.activity import ACTIVITY, SymmetricActivity
 
-__all__ = ["ACTIVITY", "Activity", "pads_left_nonzero", "poison", "watch"]
+__all__ = ["ACTIVITY", "SymmetricActivity", "pads_left_nonzero", "poison", "watch"]
 
 PEER_POINTERS = ("buffer_ptrs", "buffer_ptrs_dev", "signal_pad_ptrs", "signal_pad_ptrs_dev", "multicast_ptr")
 

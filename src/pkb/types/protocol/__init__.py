@@ -11,7 +11,7 @@ One command, one reply, over `pkb.types.channel`. A reply of a candidate's rank 
 then decides what it is worth.
 
 How a timed window that is opened and closed from outside the candidate fits in: `GiveArguments` already carries a descriptor
-beside a description, so memory that is filled only later can be handed over in the same way; `Run` would say which word of
+beside a description, so memory that is filled only later can be handed over in the same way; `RunBatch` would say which word of
 it releases the calls (`window: Window | None`), and a further command `Commit(key)` with its reply `Commitment(digests)`
 would ask for keyed digests once the clock has been stopped. Neither changes what is here.
 """

@@ -130,7 +130,7 @@ class Open(Command[Opened]):
 
 
 @dataclass(frozen=True)
-class Run(Command[BatchReport]):
+class RunBatch(Command[BatchReport]):
     schedule: Schedule
     inspect: bool = False
     """Look for arguments that were changed, and results that share their memory."""
@@ -212,7 +212,7 @@ class Poison(Command[Done]):
 
 
 @dataclass(frozen=True)
-class Draw(Command[ArgumentsReply]):
+class DrawArguments(Command[ArgumentsReply]):
     spec: DrawSpec
     slot: Slot
     keep: bool
@@ -319,9 +319,9 @@ class ProbeLatency(Command[ProbeRows]):
 
 
 CANDIDATE_COMMANDS: tuple[type[Command[Reply]], ...] = (
-    Open, Load, GiveArguments, Run, FetchOutput, Poison, Wake, Drop,
+    Open, Load, GiveArguments, RunBatch, FetchOutput, Poison, Wake, Drop,
 )  # fmt: skip
 ORACLE_COMMANDS: tuple[type[Command[Reply]], ...] = (
-    Open, Draw, DrawOnly, FindTruth, Run, Compare, Release, Forget, Wake, Drop, MeasureMemory, Lint, ProbeOpen, ProbeMatrix,
-    ProbeMemory, ProbeLink, ProbeLatency,
+    Open, DrawArguments, DrawOnly, FindTruth, RunBatch, Compare, Release, Forget, Wake, Drop, MeasureMemory, Lint,
+    ProbeOpen, ProbeMatrix, ProbeMemory, ProbeLink, ProbeLatency,
 )  # fmt: skip

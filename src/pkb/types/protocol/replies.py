@@ -178,14 +178,14 @@ class Activity:
 class BatchReport(Reply):
     """One batch of calls; what is not asked for is left empty."""
 
-    most_bytes = 3 * MIB  # `Run.reply_bytes` says how many of them, by what it asks for
+    most_bytes = 3 * MIB  # `RunBatch.reply_bytes` says how many of them, by what it asks for
 
     calls: Annotated[tuple[Stamps, ...], AtMost(MAX_CALLS)]
     digests: Annotated[tuple[Digests, ...], AtMost(MAX_CALLS)]
     host_us: Annotated[tuple[Microseconds, ...], AtMost(MAX_CALLS)]
     """How long each call kept the host."""
-    common_zero: bool
-    """Whether the stamps of all ranks count from the same moment."""
+    common_origin: bool
+    """The timestamps of all ranks count from the same moment."""
     observed: Observed | None = None
     changed: Annotated[tuple[bool, ...], AtMost(MAX_CALLS)] = ()
     """By call: whether an argument that must stay as it is has other contents now."""

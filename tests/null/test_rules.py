@@ -1,143 +1,17 @@
-"""Reading a candidate without running it: file, rules, backend, paths. Long because most of it is tables of snippets."""
+"""The static rules: what each must find, and what it must leave alone."""
 
 import re
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from candidate_text import source
 
 from pkb.candidates import rules
-from pkb.candidates.backend import backend, needs
-from pkb.candidates.names import strip_comments
-from pkb.candidates.paths import cuda, static_paths
+from pkb.candidates.paths import cuda
 from pkb.candidates.rules import inspect_source, rule_modules, run_rules
-from pkb.candidates.source import MAX_BYTES, Source, has_solution, parse, read
-from pkb.types.errors import UserError
 
 DOCS = Path(__file__).parents[2] / "docs" / "rules.md"
-
-
-def source(text: str) -> Source:
-    result = parse(dedent(text).encode(), path=Path("candidate.py"))
-    assert result.syntax_error is None, result.syntax_error
-    return result
-
-
-# --- the file -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (None, "does not exist"),
-        (b"", "empty"),
-        (b" \n\t\n", "empty"),
-        (b"x = '\xff'\n", "not UTF-8"),
-        (b"# coding: utf-7\nx = 1\n", "declares the encoding"),
-        (b"# coding: nonsense\nx = 1\n", "encoding"),
-        (b"#" * (MAX_BYTES + 1), "larger than 512 KiB"),
-    ],
-)
-def test_a_file_that_is_no_source_is_wrong_usage(tmp_path: Path, content: bytes | None, says: str) -> None:
-    path = tmp_path / "candidate.py"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(UserError, match=says):
-        read(path)
-
-
-def test_a_directory_and_a_zero_byte_path_are_wrong_usage(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="directory"):
-        read(tmp_path)
-    with pytest.raises(UserError):
-        read(Path("a\0b"))
-
-
-def test_a_file_of_just_the_limit_is_read_and_hashed_as_it_lies_on_disk(tmp_path: Path) -> None:
-    path = tmp_path / "candidate.py"
-    path.write_bytes(b"\xef\xbb\xbfx = 1\r\n" + b"#" * (MAX_BYTES - 10))
-    assert read(path).syntax_error is None
-    path.write_bytes(b"abc\n")
-    assert read(path).sha256 == "edeaaff3f1774ad2888673770c6d64097e391bc362d7d6fb34982ddf0efd18cb"
-
-
-def test_a_syntax_error_is_located() -> None:
-    result = parse(b"import torch\n\ndef solution(x:\n    return x\n", path=Path("c.py"))
-    assert result.tree is None
-    assert result.syntax_error is not None
-    assert result.syntax_line == 3
-    assert result.syntax_error.kind == "SyntaxError"
-    assert "never closed" in result.syntax_error.message
-    assert result.syntax_error.trace == "line 3: def solution(x:"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [b"x = 1\0\n", b"(" * 100_000, b"x = " + b"-" * 50_000 + b"1\n", b"x = " + b"a." * 5000 + b"a\n"],
-    ids=["zero byte", "parentheses", "signs", "attributes"],
-)
-def test_hostile_text_is_a_syntax_problem_and_no_exception(text: bytes) -> None:
-    result = parse(text, path=Path("c.py"))
-    assert result.tree is None
-    assert result.syntax_error is not None
-    assert inspect_source(result).findings == ()
-
-
-def test_nesting_that_is_read_does_not_exhaust_our_own_stack() -> None:
-    nested = "getattr(" * 80 + "torch" + ", 'a')" * 80
-    text = f"import torch\nx = {nested}\ny = {' + '.join(['s'] * 200)}\nz = {'(' * 90 + 'x' + ')' * 90}\n"
-    assert inspect_source(source(text)).rejections == ()
-
-
-@pytest.mark.timeout(60)
-def test_a_large_hostile_file_is_inspected_in_seconds() -> None:
-    chain = "\n".join(f"a{i} = a{i + 1}" for i in range(20_000))
-    code = "cudaMemcpyAsync(" * 10_000 + "ld.x:" * 20_000 + "\n" * 20_000 + ";"
-    text = f"a20000 = h.get_buffer(1)\n{chain}\ncode = '''{code}'''\n"
-    inspect_source(source(text))  # the time limit is the assertion: quadratic walks take many minutes
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "def solution(x): return x",
-        "async def solution(x): return x",
-        "solution = lambda x: x",
-        "a, solution = 1, print",
-        "solution: object = print",
-        "from m import f as solution",
-        "import solution",
-        "if True:\n    def solution(x): ...",
-        "try:\n    import triton\nexcept ImportError:\n    def solution(x): ...",
-        "if a:\n    pass\nelse:\n    with b:\n        solution = 1",
-    ],
-)
-def test_a_solution_at_top_level_is_found(text: str) -> None:
-    tree = source(text).tree
-    assert tree is not None
-    assert has_solution(tree)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "def f():\n    def solution(x): ...",
-        "class A:\n    def solution(self): ...",
-        "solution(3)",
-        "x.solution = 3",
-        "solution: int",
-        "from solution import f",
-        "'solution'",
-    ],
-)
-def test_other_solutions_do_not_count(text: str) -> None:
-    tree = source(text).tree
-    assert tree is not None
-    assert has_solution(tree) is False
-
-
-# --- rules ----------------------------------------------------------------------------------------------------------
-
 FOUND: dict[str, list[str]] = {
     "harness_access": [
         "import pkb.judge",
@@ -403,7 +277,7 @@ def test_an_honest_upstream_candidate_is_clean() -> None:
         torch.backends.cuda.matmul.allow_tf32 = False
         CUDA_SRC = r"""
         #include <torch/extension.h>
-        __global__ void reduce(const long long* ptrs, float* out, int n) { /* multimem.st is for later */ }
+        __global__ void reduce(const long long* ptrs, float* out, int n) { out[n] = 0; /* multimem.st is for later */ }
         PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}
         """
         _cache = {}
@@ -433,133 +307,9 @@ def test_an_honest_upstream_candidate_is_clean() -> None:
     seen = inspect_source(source(text))
     assert seen.findings == ()
     assert (seen.backend, seen.needs) == ("cuda", frozenset({"cuda"}))
+    # Python waits for its peers in `handle.barrier`; without a parser nobody knows what the kernel does.
     expected = {"sm_load_store"} if cuda.available() else {"sm_load_store", "unknown"}
     assert {use.path for use in seen.paths} == expected
-
-
-# --- backend --------------------------------------------------------------------------------------------------------
-
-GUARD = "import torch\nfast = torch.cuda.is_available()\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "needed"),
-    [
-        ("from utils.cuda_helpers import compile_cuda_extension as c\nc('n', S)", "cuda", {"cuda"}),
-        ("from pkb import kit\nkit.compile(S)", "cuda", {"cuda"}),
-        ("import pkb.kit as k\nimport triton\nk.compile(S)", "cuda", {"cuda", "triton"}),
-        ("from torch.utils.cpp_extension import load_inline\nload_inline('n', cuda_sources=S)", "cuda", {"cuda"}),
-        ("from torch.utils.cpp_extension import load_inline\nload_inline('n', C, S)", "cuda", {"cuda"}),
-        ("from torch.utils.cpp_extension import load_inline\nload_inline('n', cpp_sources=S)", "cpp", {"cpp"}),
-        ("from torch.utils import cpp_extension as e\ne.load('n', sources=['a.cu'])", "cuda", {"cuda"}),
-        ("from torch.utils import cpp_extension as e\ne.load('n', sources=['a.cpp'])", "cpp", {"cpp"}),
-        ("import cupy as cp\ncp.RawKernel(S, 'f')", "cuda", {"cuda"}),
-        ("S = 'extern \"C\" __global__ void f() {}'", "cuda", {"cuda"}),
-        ("S = '// __global__ is not used\\nint f();'", "torch", set()),
-        ("'''__global__ is only talked about'''", "torch", set()),
-        ("import triton\nimport triton.language as tl", "triton", {"triton"}),
-        ("from triton import language as tl", "triton", {"triton"}),
-        ("import triton.language as tl\ntl.inline_asm_elementwise('x')", "triton", {"triton", "cuda"}),
-        ("try:\n    import triton\nexcept ImportError:\n    triton = None", "triton", set()),
-        ("from pkb.kit import build_cpp\nbuild_cpp(S)", "cpp", {"cpp"}),
-        ("import torch\ndef solution(x): return x + 1", "torch", set()),
-        ("re.compile('a')", "torch", set()),
-        (GUARD + "from pkb import kit\nif fast: kit.compile(S)", "cuda", set()),
-        (GUARD + "from pkb import kit\nkit.compile(S) if fast else kit.build_cpp(S)", "cuda", set()),
-        ("from pkb import kit\ndef solution(x):\n    if x.is_cuda: kit.compile(S)\n    return x", "cuda", set()),
-        ("from pkb import kit\nif x.device.type == 'cuda':\n    kit.compile(S)", "cuda", set()),
-        ("from pkb import kit\ndef solution(x):\n    assert x.is_cuda\n    kit.compile(S)", "cuda", {"cuda"}),
-        ("from pkb import kit\nif not x.is_cuda:\n    raise ValueError\nkit.compile(S)", "cuda", {"cuda"}),
-    ],
-)
-def test_backend_and_needs(text: str, kind: str, needed: set[str]) -> None:
-    assert backend(source(text)) == kind
-    assert needs(source(text)) == needed
-
-
-# --- paths ----------------------------------------------------------------------------------------------------------
-
-WITHOUT_PARSER = "tree-sitter is not installed: pip install 'pkb[analysis]'"
-HANDLE = "peer = handle.get_buffer(1, (4,), dtype)\n"
-DIST = "import torch\nimport torch.distributed as dist\n"
-
-
-def kernel(line: str) -> str:
-    return f'S = r"""\n__global__ void f(float* p) {{\n  {line}\n}}\n"""\n'
-
-
-@pytest.mark.parametrize(
-    ("text", "paths"),
-    [
-        (kernel('asm("multimem.ld_reduce.relaxed.sys.global.add.f32 %0, [%1];");'), {"nvls"}),
-        (kernel("pkb::Multimem<pkb::bf16>::st(p, v);"), {"nvls"}),
-        (kernel('asm("cp.async.bulk.shared::cluster.global [%0], [%1];");'), {"tma"}),
-        (kernel("cudaMemcpyPeerAsync(a, 0, b, 1, n, s);"), {"copy_engine"}),
-        (kernel("cudaMemcpyAsync(a, b, n, cudaMemcpyDeviceToDevice, s);"), {"copy_engine"}),
-        (kernel("cudaMemcpyAsync(table, host,\n n, cudaMemcpyHostToDevice, s);"), {"none"}),
-        (kernel('asm("st.release.sys.global.u32 [%0], %1;");'), {"sm_load_store"}),
-        (kernel('asm("ld.acquire.sys.global.u32 %0, [%1];");'), {"sm_load_store"}),
-        (kernel('asm("ld.global.u32 %0, [%1];"); __threadfence();'), {"none"}),
-        (kernel("__threadfence_system();"), {"sm_load_store"}),
-        (kernel("ncclAllReduce(a, b, n, t, op, c, s);"), {"library"}),
-        (kernel("// multimem.st cp.async.bulk ncclSend( st.release.sys"), {"none"}),
-        (kernel("/* cudaMemcpyPeer(a,\n multimem.st */ p[0] = 1;"), {"none"}),
-        (kernel('printf("http://x"); asm("multimem.st.f32 [%0], %1;");'), {"nvls"}),
-        ("raise RuntimeError('multimem.st is not there')", {"none"}),
-        ("'''uses cp.async.bulk {};'''\nx = 1", {"none"}),
-        (DIST + "dist.all_reduce(x)", {"library"}),
-        (DIST + "dist.P2POp(dist.isend, x, 1)", {"library"}),
-        ("from torch.distributed import all_to_all_single as a\na(x, y)", {"library"}),
-        (DIST + "torch.ops.c10d.allreduce_(x)", {"library"}),
-        (DIST + "torch.ops.symm_mem.one_shot_all_reduce(x, 'sum', g)", {"library"}),
-        (DIST + "torch.ops.symm_mem.multimem_all_reduce_(x, 'sum', g)", {"library", "nvls"}),
-        (DIST + "dist.get_rank(); dist.get_world_size(); dist.ReduceOp.SUM", {"none"}),
-        ("class A:\n    def all_reduce(self): ...\nA().all_reduce()", {"none"}),
-        ("if handle.multicast_ptr: pass", {"none"}),
-        ("f(handle.multicast_ptr)", {"nvls"}),
-        ("f(handle.buffer_ptrs_dev, handle.signal_pad_ptrs)", {"sm_load_store"}),
-        ("from pkb import kit\nk[1, 2](kit.buffers(h), *kit.barrier_pads(h))", {"sm_load_store"}),
-        ("import triton.language as tl\ntl.load(a.to(tl.pointer_type(tl.float32)))", {"sm_load_store"}),
-        ("import triton.language as tl\ntl.load(a + 1)", {"none"}),
-        (HANDLE + "out.copy_(peer)", {"copy_engine"}),
-        (HANDLE + "peer[2:].view(-1).copy_(x, non_blocking=True)", {"copy_engine"}),
-        (HANDLE + "out[3] = peer", {"copy_engine"}),
-        (HANDLE + "out += peer", {"sm_load_store"}),
-        (HANDLE + "out.add_(peer)", {"sm_load_store"}),
-        (HANDLE + "import torch\ntorch.add(x, peer, out=y)", {"sm_load_store"}),
-        (HANDLE + "kernel[(8,)](peer, n)", {"sm_load_store"}),
-        ("a = [h.get_buffer(r, s, d) for r in w]\nfor i, p in enumerate(a):\n    o[i].copy_(p)", {"copy_engine"}),
-        ("peers = []\nfor r in ranks:\n    peers.append(h.get_buffer(r, s, d))\nout.copy_(peers[1])", {"copy_engine"}),
-        ("t = {}\nt[1] = h.get_buffer(1, s, d)\nx = t[1] * 2", {"sm_load_store"}),
-        ("own = h.get_buffer(h.rank, s, d)\nown.copy_(x)", {"none"}),
-        (HANDLE + "n = peer.numel()\nv = peer.view(-1)", {"none"}),
-        ("buffer.copy_(x)\nout.copy_(y)", {"none"}),
-    ],
-)
-def test_paths(text: str, paths: set[str]) -> None:
-    seen = {use.path for use in static_paths(source(text))}
-    if "unknown" in seen and not cuda.available():
-        pytest.skip(WITHOUT_PARSER)
-    assert seen == paths
-
-
-@pytest.mark.skipif(not cuda.available(), reason=WITHOUT_PARSER)
-def test_a_path_carries_its_evidence() -> None:
-    store = kernel('asm("multimem.st.f32 [%0], %1;");  // store')
-    text = f"import torch.distributed as dist\n{store}dist.barrier()\n"
-    uses = static_paths(source(text))
-    assert [(use.path, use.line) for use in uses] == [("nvls", 4), ("library", 7)]
-    assert uses[0].text == 'asm("multimem.st.f32 [%0], %1;");'
-    assert uses[1].text == "dist.barrier()"
-
-
-def test_comments_are_blanked_in_place() -> None:
-    code = 'a; // b "c"\nd /* e\nf */ g "// h" \'"\' // i'
-    assert strip_comments(code) == 'a;         \nd     \n     g "// h" \'"\'     '
-    assert strip_comments("x /* never closed") == "x                "
-
-
-# --- the page -------------------------------------------------------------------------------------------------------
 
 
 def test_the_page_lists_every_rule_with_its_severity() -> None:

@@ -1,0 +1,123 @@
+"""A round: one batch of the reference and one of the candidate, timed by their ranks.
+
+A call's time is its latest end minus its earliest start over all ranks.
+"""
+
+import statistics
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from pkb.judge.decision import Decided
+from pkb.judge.exchange import Reports
+from pkb.judge.stages.correctness import communication
+from pkb.judge.timing.clock import on_wall_clock
+from pkb.judge.timing.sides import Sides, Workload
+from pkb.judge.timing.verify import verify_timed
+from pkb.types.protocol.commands import Schedule
+from pkb.types.protocol.replies import Stamps
+from pkb.types.verdict import Communication, Evidence, Failure, FailureKind, Stage, Verdict
+
+MAX_COVER_US = 5_000.0
+
+
+class CallTimes(NamedTuple):
+    """Of one side in one round, in microseconds by call."""
+
+    calls_us: list[float]
+    settled_us: list[float]
+    """How long the device went on working after the end of the call."""
+    host_us: list[float]
+
+
+class Round(NamedTuple):
+    times: Sides[CallTimes]
+    common_origin: bool
+    """Whether the timestamps of the reference's ranks have a common origin. If not, its times are too long, which would be to
+    the candidate's credit. The candidate's ranks are not asked: a missing origin can only make its times longer, and it could
+    have its slow rounds left out."""
+    communication: Communication
+    """Of the candidate."""
+
+
+def take_round(work: Workload, cover_us: float) -> Round:
+    slots = work.deliver()
+    schedule = Schedule(slots, aligned=True, digests=True, cover_us=cover_us)
+    timed = work.one_after_the_other(
+        partial(timed_batch, partial(work.exchange.run_oracle, schedule, extra_s=30), judged=False),
+        partial(timed_batch, partial(work.exchange.run_candidate, schedule, extra_s=30), judged=True),
+    )
+    (reference, reference_times), (candidate, candidate_times) = timed
+    # Only when both sides are through: a truth takes the memory that the reference has grown used to. The candidate's
+    # fingerprints came with its times, so that it gains nothing by the wait.
+    verify_timed(work, slots, candidate)
+    work.drop()
+    return Round(Sides(reference_times, candidate_times), common_origin(reference), communication(candidate))
+
+
+def timed_batch(run: Callable[[], Reports], *, judged: bool) -> tuple[Reports, CallTimes]:
+    """Run a batch and read its times; times that cannot be are refused. `judged`: it is the candidate's."""
+    reports, wall_us = on_wall_clock(run)
+    for rank, report in reports.items():
+        _require_order(rank, report.calls, judged=judged)
+    times = _call_times(reports)
+    # Without a common origin times are too long, and whoever reports that loses by it.
+    if sum(times.calls_us) > wall_us * 1.05 and common_origin(reports):
+        raise Decided(
+            Verdict.REJECTED if judged else Verdict.HARNESS_ERROR,
+            Stage.TIMING,
+            f"the {'candidate' if judged else 'reference'}'s ranks report more time than has passed",
+            Evidence(
+                failure=Failure(FailureKind.CLOCK, f"{sum(times.calls_us):.0f} us in calls within {wall_us:.0f} us")
+            ),
+        )
+    return reports, times
+
+
+def common_origin(reports: Reports) -> bool:
+    """Whether the ranks say that their timestamps count from the same moment; otherwise they are too late."""
+    return all(report.common_origin for report in reports.values())
+
+
+def _call_times(reports: Reports) -> CallTimes:
+    by_call = list(zip(*(report.calls for report in reports.values()), strict=True))
+    return CallTimes(
+        [(max(end for _, end, _ in call) - min(start for start, _, _ in call)) / 1e3 for call in by_call],
+        [max(settled - end for _, end, settled in call) / 1e3 for call in by_call],
+        [max(host_us) for host_us in zip(*(report.host_us for report in reports.values()), strict=True)],
+    )
+
+
+def _require_order(rank: int, calls: tuple[Stamps, ...], *, judged: bool) -> None:
+    """The claimed start, end and settling of each call: in order, or the report is refused."""
+    if not all(start < end <= settled for start, end, settled in calls):
+        raise Decided(
+            Verdict.REJECTED if judged else Verdict.HARNESS_ERROR,
+            Stage.TIMING,
+            f"rank {rank} of the {'candidate' if judged else 'reference'} reported impossible times",
+            Evidence(
+                failing_ranks=(rank,) if judged else (),
+                failure=Failure(FailureKind.CLOCK, "times out of order", rank),
+            ),
+        )
+
+
+def warm_up(work: Workload, warmup_calls: int) -> float:
+    """Plain calls to warm clocks and caches of both sides, then one round like the timed ones, which leaves the allocator
+    with the memory that a round needs. Returns for how long the device must be kept busy to hide the latency of a launch."""
+    exchange, slots = work.exchange, work.deliver()
+    repeated = Schedule(tuple(slots[i % len(slots)] for i in range(warmup_calls)))
+    exchange.run_oracle(repeated)
+    exchange.run_candidate(repeated, extra_s=60)
+    work.drop()
+    timed = Schedule(work.deliver(), aligned=True, digests=True)
+    both = Sides(exchange.run_oracle(timed), exchange.run_candidate(timed, extra_s=60))
+    host_us = [statistics.median(report.host_us) for reports in both for report in reports.values()]
+    work.drop()
+    return cover_for(max(host_us))
+
+
+def cover_for(host_us: float) -> float:
+    """Launch-latency hiding: for how long a device must be kept busy so that a host that takes so long over a call has queued
+    it by then."""
+    return min(MAX_COVER_US, 1.5 * host_us + 50.0)

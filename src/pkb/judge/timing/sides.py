@@ -1,0 +1,45 @@
+"""What the two sides of a measurement have in common: the calls that they run, and whose turn is first."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from pkb.judge.exchange import Exchange
+from pkb.types.protocol.commands import DrawSpec
+
+T = TypeVar("T")
+
+
+class Sides(NamedTuple, Generic[T]):
+    reference: T
+    candidate: T
+
+
+@dataclass
+class Workload:
+    """Batches of calls, every call on arguments that neither side has seen."""
+
+    exchange: Exchange
+    spec: DrawSpec
+    calls: int
+    """In a batch."""
+    verify_share: float
+    source: random.Random = field(default_factory=random.SystemRandom)
+    """Chooses the outputs that are compared, after the calls are over."""
+    candidate_first: bool = False
+
+    def deliver(self) -> tuple[int, ...]:
+        return self.exchange.deliver(self.spec, self.calls, keep=True)
+
+    def drop(self) -> None:
+        self.exchange.drop(keep_memory=True)  # at production sizes there is no room for two batches
+
+    def one_after_the_other(self, reference: Callable[[], T], candidate: Callable[[], T]) -> Sides[T]:
+        if self.candidate_first:
+            return Sides(candidate=candidate(), reference=reference())
+        return Sides(reference=reference(), candidate=candidate())
+
+    def swap(self) -> None:
+        """ABBA: drift over a pair of rounds falls on both sides alike."""
+        self.candidate_first = not self.candidate_first
