@@ -107,7 +107,7 @@ def sample_row(sample: Sample) -> dict[str, str | float]:
     return {name: "" if (value := values.get(name)) is None else value for name in COLUMNS}
 
 
-def share_document(share: Share | None) -> dict[str, Json] | None:
+def share_document(share: Share | None) -> dict[str, float] | None:
     if share is None:
         return None
     return {
@@ -116,11 +116,11 @@ def share_document(share: Share | None) -> dict[str, Json] | None:
     }  # fmt: skip
 
 
-def _shares(shares: Mapping[Any, Share] | None) -> dict[str, Json] | None:
+def _shares(shares: Mapping[Any, Share] | None) -> dict[str, dict[str, float] | None] | None:
     return None if shares is None else {f"{key:g}": share_document(share) for key, share in shares.items()}
 
 
-def _figure(figure: Figure | None) -> dict[str, Json] | None:
+def _figure(figure: Figure | None) -> dict[str, float] | None:
     if figure is None:
         return None
     return {

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from pkb.store.reader import Reader
 from pkb.store.records import Run, Task
@@ -25,6 +25,7 @@ _REAL = (
     "speedup", "speedup_low", "speedup_high", "reference_us", "candidate_us", "floor_us", "cost_usd", "model_seconds",
 )  # fmt: skip
 _BATCH = 1000
+Row = TypeVar("Row")
 
 
 def jsonl_rows(reader: Reader, runs: Iterable[Run], *, sources: bool = False) -> Iterator[dict[str, Json]]:
@@ -107,8 +108,8 @@ def _flat_rows(reader: Reader, runs: Iterable[Run]) -> Iterator[dict[str, Json]]
             yield of_run | row.to_dict()
 
 
-def _batches(rows: Iterator[dict[str, Json]]) -> Iterator[list[dict[str, Json]]]:
-    batch: list[dict[str, Json]] = []
+def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
     for row in rows:
         batch.append(row)
         if len(batch) == _BATCH:
