@@ -63,7 +63,7 @@ def changed_since(version: dict[str, str]) -> bool:
 
 def utilisation(row: Row, hardware: Hardware) -> float:
     case = {"size": row["size"], "ranks": row["ranks"], "dtype": row["dtype"], "hardware": hardware}
-    bound = bounds_row(get(row["problem"]["id"]), ceilings="reachable", **case)["bound_us"]
+    bound = bounds_row(get(row["problem"]["id"]), ceilings="reachable", **case).bound_us
     return float(bound / row["timing"]["candidate_us"])
 
 

@@ -27,14 +27,14 @@ def with_bounds(row: Row, hardware: Hardware) -> Row:
     case = {"size": row["size"], "ranks": row["ranks"], "dtype": row["dtype"], "hardware": hardware}
     ideal, reachable = (bounds_row(problem, ceilings=which, **case) for which in ("ideal", "reachable"))
     return row | {
-        "bound_us": ideal["bound_us"],
-        "limit_us": ideal["bound_with_floor_us"],
-        "reachable_us": reachable["bound_us"],
-        "binds": ideal["binds"],
-        "flops_per_link_byte": ideal["flops"] / max(ideal["link_sent_bytes"], ideal["link_received_bytes"], 1),
-        "of_datasheet": ideal["bound_us"] / row["time_us"],
-        "of_limit_and_latency": ideal["bound_with_floor_us"] / row["time_us"],
-        "of_reachable": reachable["bound_us"] / row["time_us"],
+        "bound_us": ideal.bound_us,
+        "limit_us": ideal.bound_with_floor_us,
+        "reachable_us": reachable.bound_us,
+        "binds": ideal.binds,
+        "flops_per_link_byte": ideal.flops / max(ideal.link_sent_bytes, ideal.link_received_bytes, 1),
+        "of_datasheet": ideal.bound_us / row["time_us"],
+        "of_limit_and_latency": ideal.bound_with_floor_us / row["time_us"],
+        "of_reachable": reachable.bound_us / row["time_us"],
     }
 
 

@@ -170,7 +170,7 @@ def wrong_is_told_as_the_panel_shows_it(document: dict[str, object]) -> None:
     out = io.StringIO()
     Console(file=out, width=2000).print(render(read_evaluation(document)))
     numbers = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-    text = feedback(document)
+    text = feedback(read_evaluation(document))
     assert set(numbers.findall(text)) - set(numbers.findall(out.getvalue())) == set()
     assert text.count("expected") == 1
 

@@ -62,7 +62,7 @@ def test_panel_and_feedback_say_what_its_times_mean() -> None:
     assert evaluation.timing.note == ToyPlatform.note
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(render(evaluation))
-    for text in (console.export_text(), feedback(json.loads(evaluation.to_json()))):
+    for text in (console.export_text(), feedback(evaluation)):
         assert f"taken on toy: {ToyPlatform.times}" in re.sub(r"\s+", " ", text)
 
 

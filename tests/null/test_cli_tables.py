@@ -74,7 +74,7 @@ def test_check_report_rendering() -> None:
     assert "compile_error" in _text(render_check(bad))
     assert "x.cu(1): error: y" in _text(render_check(bad))
     assert bad.exit_status == 1
-    assert bad.to_dict()["failure"]["kind"] == "compiler"
+    assert json.loads(json.dumps(bad.to_dict()))["failure"]["kind"] == "compiler"
     with pytest.raises(ValueError, match="either ok"):
         CheckReport(ok=True, verdict=Verdict.CRASH, detail="")
 

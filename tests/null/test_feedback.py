@@ -31,7 +31,7 @@ def test_every_number_in_the_feedback_is_in_the_panel(verdict: Verdict) -> None:
         candidate=CandidateRef("x.py", "31337" * 12, "cuda"),
     )
     shown = set(_NUMBER.findall(panel_text(evaluation)))
-    told = set(_NUMBER.findall(feedback(evaluation.to_dict())))
+    told = set(_NUMBER.findall(feedback(evaluation)))
     assert told - shown == set()
 
 
@@ -55,14 +55,14 @@ def test_every_number_in_the_feedback_is_in_the_panel(verdict: Verdict) -> None:
     ],
 )
 def test_what_helps_is_told(verdict: Verdict, parts: list[str]) -> None:
-    text = feedback(example(verdict).to_dict())
+    text = feedback(example(verdict))
     for part in parts:
         assert part in text
 
 
 def test_times_that_are_not_believed_are_not_told() -> None:
     rejected = replace(example(Verdict.REJECTED), timing=example(Verdict.CORRECT).timing)
-    text = feedback(rejected.to_dict())
+    text = feedback(rejected)
     assert "not to be believed" in text
     assert "speedup" not in text
 
@@ -72,6 +72,6 @@ def test_a_candidate_cannot_flood_the_conversation() -> None:
     evaluation = replace(
         example(Verdict.RUNTIME_ERROR), failure=loud, detail="z" * 50_000, output_tail="\x1b[2J" + "w\n" * 9999
     )
-    text = feedback(evaluation.to_dict())
+    text = feedback(evaluation)
     assert len(text) < 8000
     assert "\x1b" not in text

@@ -202,11 +202,11 @@ def test_every_problem_has_a_row() -> None:
         bounds_row(p, size="paper", ranks=4, dtype=p.default_dtype, hardware=H100, ceilings="ideal")
         for p in default_registry().all()
     ]
-    assert [row["id"] for row in rows] == list(range(1, 88))
+    assert [row.id for row in rows] == list(range(1, 88))
     for row in rows:
-        assert 0 < row["bound_us"] <= row["unoverlapped_us"] <= 3 * row["bound_us"]
-        assert row["hbm_us"] > 0
-        assert row["link_us"] > 0 or row["phases"] == 0 or row["switch_us"] is not None, row["name"]
+        assert 0 < row.bound_us <= row.unoverlapped_us <= 3 * row.bound_us
+        assert row.hbm_us > 0
+        assert row.link_us > 0 or row.phases == 0 or row.switch_us is not None, row.name
 
 
 def test_more_ranks_never_move_fewer_bytes_in_all() -> None:

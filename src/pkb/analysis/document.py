@@ -8,6 +8,7 @@ from pkb.analysis.groups import Group
 from pkb.analysis.modes import FailureMode
 from pkb.analysis.samples import Sample
 from pkb.analysis.score import Figure, Score, Share
+from pkb.types.json_value import Json
 
 COLUMNS = (
     "collection", "problem", "name", "sample", "step", "verdict", "failure_mode", "judged", "communication", "decision",
@@ -16,7 +17,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def score_document(score: Score) -> dict[str, Any]:
+def score_document(score: Score) -> dict[str, Json]:
     return {
         "collection": score.collection,
         "samples": score.samples,
@@ -50,7 +51,7 @@ def score_document(score: Score) -> dict[str, Any]:
     }
 
 
-def group_document(group: Group) -> dict[str, Any]:
+def group_document(group: Group) -> dict[str, Json]:
     return {
         "axis": group.axis,
         "group": group.name,
@@ -62,7 +63,7 @@ def group_document(group: Group) -> dict[str, Any]:
     }
 
 
-def comparison_document(comparison: RunComparison) -> dict[str, Any]:
+def comparison_document(comparison: RunComparison) -> dict[str, Json]:
     return {
         "first": comparison.first,
         "second": comparison.second,
@@ -77,12 +78,12 @@ def comparison_document(comparison: RunComparison) -> dict[str, Any]:
     }
 
 
-def sample_row(sample: Sample) -> dict[str, Any]:
+def sample_row(sample: Sample) -> dict[str, str | float]:
     """One sample by `COLUMNS`; empty where there is nothing to say."""
     speed = sample.speed
     said = sample.evaluation or {}
     problem, candidate = said.get("problem"), said.get("candidate")
-    values = {
+    values: dict[str, str | float | None] = {
         "collection": sample.collection,
         "problem": sample.problem,
         "name": problem.get("name") if isinstance(problem, Mapping) else None,
@@ -103,10 +104,10 @@ def sample_row(sample: Sample) -> dict[str, Any]:
         values |= {
             "decision": speed.decision, "speedup": speed.value, "speedup_low": speed.low, "speedup_high": speed.high,
         }  # fmt: skip
-    return {name: "" if values.get(name) is None else values[name] for name in COLUMNS}
+    return {name: "" if (value := values.get(name)) is None else value for name in COLUMNS}
 
 
-def share_document(share: Share | None) -> dict[str, Any] | None:
+def share_document(share: Share | None) -> dict[str, float] | None:
     if share is None:
         return None
     return {
@@ -115,11 +116,11 @@ def share_document(share: Share | None) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _shares(shares: Mapping[Any, Share] | None) -> dict[str, Any] | None:
+def _shares(shares: Mapping[Any, Share] | None) -> dict[str, dict[str, float] | None] | None:
     return None if shares is None else {f"{key:g}": share_document(share) for key, share in shares.items()}
 
 
-def _figure(figure: Figure | None) -> dict[str, Any] | None:
+def _figure(figure: Figure | None) -> dict[str, float] | None:
     if figure is None:
         return None
     return {
@@ -127,5 +128,5 @@ def _figure(figure: Figure | None) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+def rows(samples: Sequence[Sample]) -> list[dict[str, str | float]]:
     return [sample_row(sample) for sample in samples]

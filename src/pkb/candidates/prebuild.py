@@ -5,37 +5,26 @@ error becomes a verdict rather than eight crashed ranks. The candidate's Python 
 walls (`walled_build`). The results lie in `PKB_BUILD_DIR`, where the ranks look first; what could not be foreseen is built by
 the first rank that asks.
 
-One JSON document goes to standard output:
-
-    {"built":   [{"name", "kind", "line", "seconds", "cached", "file", "checked_only"}],
-     "skipped": [{"line", "why"}],
-     "error":   null | {"name", "kind", "line", "first_error", "log"},
-     "rejected": null | {"name", "line", "option"},
-     "walls":   {layer: "on..." | "off: why"} of the last build, empty when all was found,
-     "unavailable": null | "why this machine cannot build it"}
-
-`file` is its name in the folder of builds, `line` the call's line in the candidate; `checked_only` says the object was
-compiled but not linked (a CPU build of torch). Exit status: 0 built or nothing to build, 1 an error or a refused option, 2
-wrong usage.
+One JSON document, a `Prebuilt`, goes to standard output. Exit status: 0 built or nothing to build, 1 an error or a refused
+option, 2 wrong usage.
 """
 
 import ast
 import ctypes
-import json
 import os
 import re
 import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from pkb.candidates.build_records import BuildError, Built, Prebuilt, RefusedOption, Skipped
 from pkb.candidates.constants import Constants, Dynamic
 from pkb.candidates.names import Names
 from pkb.candidates.scopes import PythonScope, every_scope
 from pkb.candidates.walled_build import BuildStopped, build_behind_walls
 from pkb.kit.errors import CompileError, CompilerMissing, OptionRefused
-from pkb.kit.recipes import recipe
+from pkb.kit.recipes import Given, recipe
 
 PR_SET_PDEATHSIG = 1
 
@@ -82,7 +71,7 @@ def find_calls(tree: ast.Module) -> list[BuilderCall]:
     return sorted(calls, key=lambda call: (call.node.lineno, call.node.col_offset))
 
 
-def _arguments(call: BuilderCall, constants: Constants) -> dict[str, Any]:
+def _arguments(call: BuilderCall, constants: Constants) -> Given:
     """The call's arguments by name, all constant, or `Dynamic`."""
     parameters = _PARAMETERS[call.kind]
     if any(isinstance(item, ast.Starred) for item in call.node.args) or any(k.arg is None for k in call.node.keywords):
@@ -109,17 +98,15 @@ def _arguments(call: BuilderCall, constants: Constants) -> dict[str, Any]:
     return found
 
 
-def prebuild(source: str) -> dict[str, Any]:
+def prebuild(source: str) -> Prebuilt:
     """Build all that can be foreseen; the first compile error ends it."""
-    report: dict[str, Any] = {
-        "built": [], "skipped": [], "error": None, "rejected": None, "walls": {}, "unavailable": None
-    }  # fmt: skip
+    report = Prebuilt()
     try:
         tree = ast.parse(source)
         calls = find_calls(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         # Python's own error is the judge's to report when it inspects or loads the file.
-        report["skipped"].append({"line": getattr(error, "lineno", None) or 0, "why": f"cannot be read: {error}"})
+        report.skipped.append(Skipped(getattr(error, "lineno", None) or 0, f"cannot be read: {error}"))
         return report
     constants = Constants()
     for call in calls:
@@ -127,42 +114,41 @@ def prebuild(source: str) -> dict[str, Any]:
         try:
             given = _arguments(call, constants)
         except (Dynamic, RecursionError) as why:
-            report["skipped"].append({"line": line, "why": f"{why}: built when a rank asks for it"})
+            report.skipped.append(Skipped(line, f"{why}: built when a rank asks for it"))
             continue
         name = str(given.get("name") or {"cubin": "kernel", "cpp": "library"}.get(call.kind))
         try:
             order = recipe(call.kind, given)
             name = order.name
             artifact, walls = build_behind_walls(call.kind, given, order)
-            report["walls"] |= walls
+            report.walls |= walls
         except CompilerMissing as missing:
-            report["unavailable"] = str(missing)
+            report.unavailable = str(missing)
             return report
         except OptionRefused as refused:
-            report["rejected"] = {"name": refused.name, "line": line, "option": refused.option}
+            report.rejected = RefusedOption(refused.name, line, refused.option)
             return report
         except BuildStopped as stopped:
             text = str(stopped)
-            report["error"] = {"name": name, "kind": stopped.kind, "line": line, "first_error": text[:500], "log": text}
+            report.error = BuildError(name, stopped.kind, line, first_error=text[:500], log=text)
             return report
         except CompileError as error:
             doubt = _doubt(call, error)
             if doubt:
-                report["skipped"].append({"line": line, "why": f"{doubt}: {error.first_error}"})
+                report.skipped.append(Skipped(line, f"{doubt}: {error.first_error}"))
                 continue
-            first = {"name": name, "kind": call.kind, "line": line, "first_error": error.first_error, "log": error.log}
-            report["error"] = first
+            report.error = BuildError(name, call.kind, line, first_error=error.first_error, log=error.log)
             return report
-        report["built"].append(
-            {
-                "name": name,
-                "kind": call.kind,
-                "line": line,
-                "seconds": round(artifact.seconds, 3),
-                "cached": artifact.cached,
-                "file": artifact.path.name,
-                "checked_only": artifact.path.suffix == ".o",
-            }
+        report.built.append(
+            Built(
+                name=name,
+                kind=call.kind,
+                line=line,
+                seconds=round(artifact.seconds, 3),
+                cached=artifact.cached,
+                file=artifact.path.name,
+                checked_only=artifact.path.suffix == ".o",
+            )
         )
     return report
 
@@ -198,8 +184,8 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 3:
         end_with(int(arguments[2]))
     report = prebuild(Path(arguments[0]).read_text(encoding="utf-8-sig", errors="replace"))
-    print(json.dumps(report))
-    return 1 if report["error"] or report["rejected"] else 0
+    print(report.to_json())
+    return 1 if report.error or report.rejected else 0
 
 
 if __name__ == "__main__":

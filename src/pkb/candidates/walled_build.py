@@ -10,14 +10,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from pkb.kit.cache import Artifact, Recipe, build_dir, find
 from pkb.kit.errors import CompileError
 from pkb.kit.options import compiler_environment
+from pkb.kit.recipes import Given
 from pkb.kit.toolkit import resolve_arch
 
 _KEPT = ("PKB_CUDA_COMPILER", "PKB_CUDA_ARCH")
@@ -43,8 +44,19 @@ class BuildStopped(Exception):
         self.kind = kind
 
 
+class WardenError(NamedTuple):
+    type: str
+    """`compile`, `limit`, or what else went wrong."""
+    text: str
+
+
+class WardenReply(NamedTuple):
+    error: WardenError | None
+    walls: dict[str, str]
+
+
 def build_behind_walls(
-    kind: str, given: Mapping[str, Any], recipe: Recipe, *, limits: BuildLimits | None = None
+    kind: str, given: Given, recipe: Recipe, *, limits: BuildLimits | None = None
 ) -> tuple[Artifact, dict[str, str]]:
     """The artifact, found or built, and the walls that stood: none where nothing was built.
 
@@ -62,17 +74,15 @@ def build_behind_walls(
     try:
         with tempfile.TemporaryDirectory(prefix=f"pkb-build-{os.getpid()}-") as work:
             reply = _run(kind, given, Path(work), result, limits, readable=(), timeout_s=None)
-        error = reply["error"]
+        error = reply.error
         if error is not None:
-            if error["type"] == "compile":
-                raise CompileError(
-                    error["text"], name=recipe.name, own_files=(f"{recipe.name}.cu", f"{recipe.name}.cpp")
-                )
-            raise BuildStopped("build limit" if error["type"] == "limit" else "build", error["text"])
+            if error.type == "compile":
+                raise CompileError(error.text, name=recipe.name, own_files=(f"{recipe.name}.cu", f"{recipe.name}.cpp"))
+            raise BuildStopped("build limit" if error.type == "limit" else "build", error.text)
         _place(os.pread(result, os.fstat(result).st_size, 0), target)
     finally:
         os.close(result)
-    return Artifact(target, cached=False, seconds=time.monotonic() - began), reply["walls"]
+    return Artifact(target, cached=False, seconds=time.monotonic() - began), reply.walls
 
 
 def disassembled(command: Sequence[str], path: Path, *, limit: int, timeout_s: float) -> bytes:
@@ -86,11 +96,11 @@ def disassembled(command: Sequence[str], path: Path, *, limit: int, timeout_s: f
             limits = BuildLimits(artifact_bytes=limit)
             given = {"command": list(command)}
             reply = _run("sass", given, Path(work), result, limits, readable=[path.resolve()], timeout_s=timeout_s)
-        error = reply["error"]
-        if error is not None and error["type"] == "compile":
-            raise CompileError(error["text"], name="sass")
+        error = reply.error
+        if error is not None and error.type == "compile":
+            raise CompileError(error.text, name="sass")
         if error is not None:
-            raise BuildStopped("build", error["text"])
+            raise BuildStopped("build", error.text)
         return os.pread(result, limit, 0)
     finally:
         os.close(result)
@@ -98,14 +108,14 @@ def disassembled(command: Sequence[str], path: Path, *, limit: int, timeout_s: f
 
 def _run(
     kind: str,
-    given: Mapping[str, Any],
+    given: Given,
     work: Path,
     result: int,
     limits: BuildLimits,
     *,
     readable: Sequence[Path],
     timeout_s: float | None,
-) -> dict[str, Any]:
+) -> WardenReply:
     settings = os.memfd_create("pkb-build-settings")
     order = {"kind": kind, "given": dict(given), "work": str(work), "result": result, **vars(limits)}
     order["readable"] = [str(path) for path in readable]
@@ -125,10 +135,11 @@ def _run(
         process.communicate()
         raise
     try:
-        reply: dict[str, Any] = json.loads(output)
+        reply = json.loads(output)
     except ValueError:
         raise BuildStopped("build", f"the build's warden ended with status {process.returncode}") from None
-    return reply
+    error = reply["error"]
+    return WardenReply(WardenError(error["type"], error["text"]) if error else None, reply["walls"])
 
 
 def _place(data: bytes, target: Path) -> None:

@@ -1,7 +1,7 @@
 """`pkb doctor`: what this machine can run, what is missing, and what to do about it."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from pkb.cli.machine_facts import Fact
+    from pkb.platforms.base import PlatformFacts
+    from pkb.types.json_value import Json
 
 
 def doctor(
@@ -62,7 +64,7 @@ def _fix() -> None:
         print(f"fix: NCCL is now in {nccl.download()}; torch keeps its own", file=sys.stderr)
 
 
-def _document(found: dict[str, Any], sections: dict[str, list["Fact"]]) -> dict[str, Any]:
+def _document(found: "dict[str, PlatformFacts]", sections: dict[str, list["Fact"]]) -> "dict[str, Json]":
     from dataclasses import asdict
 
     return {

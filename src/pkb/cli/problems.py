@@ -1,6 +1,6 @@
 """`pkb problems`: the list, filtered and grouped by taxonomy."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from pkb.problems.base import Problem
+    from pkb.types.json_value import Json
 
 GROUPS = ("parallelism", "layer", "pattern", "source")
 # Below this many columns the seven-column table would break every cell, so a problem becomes a small paragraph.
@@ -67,7 +68,7 @@ def problems(
     console.print(f"{len(chosen)} of {len(everything)} problems", style="dim")
 
 
-def as_row(problem: "Problem") -> dict[str, Any]:
+def as_row(problem: "Problem") -> "dict[str, Json]":
     taxonomy = problem.taxonomy
     return {
         "id": problem.id,

@@ -1,6 +1,9 @@
 """`pkb roofline`: how fast each problem could be at best on a machine, and how near to it stored results are. No GPU needed."""
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +13,12 @@ from pkb.cli.problems_option import ProblemsFolder
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from pkb.problems.registry import Registry
+    from pkb.roofline.rows import BoundsRow
     from pkb.types.hardware import Hardware
+    from pkb.types.json_value import Json
 
 DEFAULT_HARDWARE = "h100x8"
 
@@ -70,22 +77,22 @@ def roofline(
         rows = [
             row
             for row in read_rows(files, registry=registry, hardware=load(hardware) if hardware else None)
-            if row["id"] in chosen
+            if row.id in chosen
         ]
-        _emit(rows, results_table, json_out=json_out, out=out)
+        _emit([row.to_dict() for row in rows], partial(results_table, rows), json_out=json_out, out=out)
         return
 
     from pkb.cli.roofline_table import bounds_table
 
     machine = load(hardware or DEFAULT_HARDWARE)
-    rows = _bounds(registry, _keys(words), machine=machine, size=size, ranks=ranks, dtype=dtype,
-                   ceilings=ceilings, link_efficiency=link_efficiency)  # fmt: skip
+    bounds = _bounds(registry, _keys(words), machine=machine, size=size, ranks=ranks, dtype=dtype,
+                     ceilings=ceilings, link_efficiency=link_efficiency)  # fmt: skip
     if plot is not None:
         from pkb.cli.roofline_plot import draw
 
-        draw(plot, rows, hardware=machine, ceilings=ceilings, link_efficiency=link_efficiency)
+        draw(plot, bounds, hardware=machine, ceilings=ceilings, link_efficiency=link_efficiency)
         print(f"drawn: {plot}", file=sys.stderr)
-    _emit(rows, bounds_table, json_out=json_out, out=out)
+    _emit([asdict(row) for row in bounds], partial(bounds_table, bounds), json_out=json_out, out=out)
 
 
 def _keys(words: list[str]) -> str:
@@ -94,7 +101,7 @@ def _keys(words: list[str]) -> str:
 
 def _bounds(
     registry: "Registry", keys: str, *, machine: "Hardware", size: str, ranks: int, dtype: str | None, **more: Any
-) -> list[dict[str, Any]]:
+) -> "list[BoundsRow]":
     from pkb.problems.base import DTYPES, SIZE_NAMES
     from pkb.roofline.rows import bounds_row
 
@@ -119,7 +126,9 @@ def _bounds(
     return rows
 
 
-def _emit(rows: list[dict[str, Any]], table: Any, *, json_out: bool, out: str | None) -> None:
+def _emit(
+    rows: "Sequence[Mapping[str, Json]]", table: "Callable[[int], RenderableType]", *, json_out: bool, out: str | None
+) -> None:
     from pkb.cli.output import PIPED_WIDTH, stdout_console, write_json
 
     if out is not None:
@@ -128,4 +137,4 @@ def _emit(rows: list[dict[str, Any]], table: Any, *, json_out: bool, out: str | 
         write_json("-", rows)
     elif out != "-":
         console = stdout_console(piped_width=PIPED_WIDTH)
-        console.print(table(rows, console.width))
+        console.print(table(console.width))

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pkb.cli.plot_target import check_plot_target
+from pkb.roofline.rows import BoundsRow
 from pkb.types.errors import UserError
 from pkb.types.hardware import Hardware
 
@@ -14,7 +15,7 @@ LEAST_US = 0.01
 """Limits below this are drawn here, as an arrow down: nobody waits for nanoseconds."""
 
 
-def draw(path: Path, rows: list[dict[str, Any]], *, hardware: Hardware, ceilings: str, link_efficiency: float) -> None:
+def draw(path: Path, rows: list[BoundsRow], *, hardware: Hardware, ceilings: str, link_efficiency: float) -> None:
     """Writes the picture. Points sit at what a problem can attain; the thin line below one reaches down to what is left when
     latency is added, so that its length shows how much of a small shape is latency."""
     check_plot_target(path, endings=ENDINGS)
@@ -35,7 +36,7 @@ def draw(path: Path, rows: list[dict[str, Any]], *, hardware: Hardware, ceilings
         first = rows[0]
         derated = f", link at {link_efficiency:.0%}" if link_efficiency != 1 else ""
         figure.suptitle(
-            f"Limits on {hardware.title}: size {first['size']}, {first['ranks']} ranks, {ceilings} ceilings{derated}",
+            f"Limits on {hardware.title}: size {first.size}, {first.ranks} ranks, {ceilings} ceilings{derated}",
             x=0.01, ha="left", fontsize=14, fontweight="bold",
         )  # fmt: skip
         _draw_roof(roof, rows, hardware=hardware, ceilings=ceilings, link_efficiency=link_efficiency)
@@ -48,15 +49,13 @@ def draw(path: Path, rows: list[dict[str, Any]], *, hardware: Hardware, ceilings
             pyplot.close(figure)
 
 
-def _link_bytes(row: dict[str, Any]) -> float:
-    return float(max(row["link_sent_bytes"], row["link_received_bytes"]))
+def _link_bytes(row: BoundsRow) -> float:
+    return float(max(row.link_sent_bytes, row.link_received_bytes))
 
 
-def _draw_roof(
-    axes: Any, rows: list[dict[str, Any]], *, hardware: Hardware, ceilings: str, link_efficiency: float
-) -> None:
+def _draw_roof(axes: Any, rows: list[BoundsRow], *, hardware: Hardware, ceilings: str, link_efficiency: float) -> None:
     limit = hardware.ceilings(ceilings)
-    drawn = [row for row in rows if row["flops"] > 0 and _link_bytes(row) > 0]
+    drawn = [row for row in rows if row.flops > 0 and _link_bytes(row) > 0]
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.grid(which="major", color=FAINT, linewidth=0.5, alpha=0.6)
@@ -65,11 +64,11 @@ def _draw_roof(
     axes.set_title(_above(rows, drawn, hardware), loc="left", fontsize=9, color="#667")
     if not drawn:
         return
-    intensity = [row["flops"] / _link_bytes(row) for row in drawn]
+    intensity = [row.flops / _link_bytes(row) for row in drawn]
     low, high = min(intensity) / 3, max(intensity) * 3
     rate = limit.link_bytes_per_s * link_efficiency
     right = high
-    for number, dtype in enumerate(sorted({row["dtype"] for row in drawn}, key=lambda name: -limit.flops[name])):
+    for number, dtype in enumerate(sorted({row.dtype for row in drawn}, key=lambda name: -limit.flops[name])):
         peak, ridge = limit.flops[dtype], limit.flops[dtype] / rate
         left, right = min(low, ridge), max(right, ridge * 10)
         style = ("-", "--", ":", "-.")[number % 4]
@@ -80,17 +79,17 @@ def _draw_roof(
                   textcoords="offset points", xytext=(12, -2))  # fmt: skip
     points = []
     for row, x in zip(drawn, intensity, strict=True):
-        y, slow = row["flops"] / row["bound_us"] * 1e6, row["flops"] / row["bound_with_floor_us"] * 1e6
-        colour = COLOURS[row["binds"]]
+        y, slow = row.flops / row.bound_us * 1e6, row.flops / row.bound_with_floor_us * 1e6
+        colour = COLOURS[row.binds]
         axes.plot([x, x], [slow, y], color=colour, linewidth=0.9, alpha=0.45, zorder=2)
         axes.scatter([x], [y], s=26, color=colour, edgecolor="white", linewidth=0.6, zorder=3)
-        points.append((x, y, str(row["id"]), colour))
+        points.append((x, y, str(row.id), colour))
     axes.set_xlim(low, right)
     # A scalar that must cross takes microseconds of latency for nanoseconds of work: its line would flatten all others.
     axes.set_ylim(bottom=min(y for _, y, _, _ in points) / 30, top=5 * max(limit.flops.values()))
     _label(axes, points)
     for name, colour in COLOURS.items():
-        count = sum(row["binds"] == name for row in rows)
+        count = sum(row.binds == name for row in rows)
         axes.scatter([], [], s=26, color=colour, label=f"{name} binds ({count})")
     axes.legend(frameon=False, loc="lower right", title="line below a point: with latency", title_fontsize=8)
 
@@ -119,27 +118,27 @@ def _meets(x: float, y: float, half: float, taken: list[tuple[float, float, floa
     return any(abs(x - cx) < half + w and abs(y - cy) < 3.5 + h for cx, cy, w, h in taken)
 
 
-def _above(rows: list[dict[str, Any]], drawn: list[dict[str, Any]], hardware: Hardware) -> str:
-    shown = {row["id"] for row in drawn}
-    missing = [str(row["id"]) for row in rows if row["id"] not in shown]
+def _above(rows: list[BoundsRow], drawn: list[BoundsRow], hardware: Hardware) -> str:
+    shown = {row.id for row in drawn}
+    missing = [str(row.id) for row in rows if row.id not in shown]
     words = ["a point above the link's line uses the switch"] if hardware.multicast else []
     words += [f"no arithmetic or no link traffic, only below: {', '.join(missing)}"] if missing else []
     return "; ".join(words)
 
 
-def _draw_strip(axes: Any, rows: list[dict[str, Any]]) -> None:
+def _draw_strip(axes: Any, rows: list[BoundsRow]) -> None:
     """Every problem, slowest limit last: a bar from the limit to what nothing overlapped would take, a tick for latency."""
-    ordered = sorted(rows, key=lambda row: (row["bound_us"], row["id"]))
+    ordered = sorted(rows, key=lambda row: (row.bound_us, row.id))
     axes.set_yscale("log")
     axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
     for x, row in enumerate(ordered):
-        colour, y = COLOURS[row["binds"]], max(row["bound_us"], LEAST_US)
-        axes.plot([x, x], [y, max(y, row["unoverlapped_us"])], color=colour, linewidth=3, alpha=0.3, zorder=1)
-        marker = "o" if row["bound_us"] >= LEAST_US else "v"
+        colour, y = COLOURS[row.binds], max(row.bound_us, LEAST_US)
+        axes.plot([x, x], [y, max(y, row.unoverlapped_us)], color=colour, linewidth=3, alpha=0.3, zorder=1)
+        marker = "o" if row.bound_us >= LEAST_US else "v"
         axes.scatter([x], [y], s=22, color=colour, edgecolor="white", linewidth=0.5, zorder=3, marker=marker)
-        axes.plot([x - 0.4, x + 0.4], [row["floor_us"]] * 2, color=INK, linewidth=0.9, alpha=0.6, zorder=2)
+        axes.plot([x - 0.4, x + 0.4], [row.floor_us] * 2, color=INK, linewidth=0.9, alpha=0.6, zorder=2)
     axes.set_xlim(-1, len(ordered))
-    axes.set_xticks(range(len(ordered)), [str(row["id"]) for row in ordered], rotation=90, fontsize=7)
+    axes.set_xticks(range(len(ordered)), [str(row.id) for row in ordered], rotation=90, fontsize=7)
     axes.set_xlabel("problem, by its limit")
     axes.set_ylabel("time of a call (us)")
     words = "point: limit with perfect overlap; bar: up to nothing overlapped; black tick: latency alone; arrow: below 0.01 us"

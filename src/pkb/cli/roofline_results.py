@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from rich.text import Text
 
 from pkb.platforms.registry import traits
 from pkb.types.errors import UserError
+from pkb.types.json_value import Json
+from pkb.types.timing import Roofline
 from pkb.types.units import time_words
 
 if TYPE_CHECKING:
@@ -22,7 +25,27 @@ if TYPE_CHECKING:
 FULL_WIDTH = 150
 
 
-def read_rows(files: list[Path], *, registry: "Registry", hardware: "Hardware | None") -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class ResultRow:
+    id: int
+    name: str
+    size: str
+    ranks: int
+    dtype: str
+    platform: str
+    file: str
+    reference_us: float
+    candidate_us: float
+    limit: Roofline
+
+    def to_dict(self) -> dict[str, Json]:
+        """The limit's fields beside the others."""
+        row = asdict(self)
+        limit = row.pop("limit")
+        return row | limit
+
+
+def read_rows(files: list[Path], *, registry: "Registry", hardware: "Hardware | None") -> "list[ResultRow]":
     """A row for each timed verdict of the files; why another has none goes to standard error."""
     rows = []
     for path in files:
@@ -55,10 +78,8 @@ def _documents(path: Path) -> list[Any]:
         raise UserError(f"{path} is no JSON: {error}", "give files that `pkb eval --json FILE` wrote") from error
 
 
-def _row(verdict: Any, *, where: str, registry: "Registry", hardware: "Hardware | None") -> dict[str, Any] | str:
+def _row(verdict: Any, *, where: str, registry: "Registry", hardware: "Hardware | None") -> "ResultRow | str":
     """The row, or why there is none."""
-    from dataclasses import asdict
-
     from pkb.roofline.hardware import for_device
     from pkb.roofline.utilisation import utilisation
 
@@ -75,7 +96,10 @@ def _row(verdict: Any, *, where: str, registry: "Registry", hardware: "Hardware 
         return f"{label}: its times are not to be believed"
     stored = timing.get("roofline")
     if hardware is None and stored is not None:
-        limit = stored
+        try:
+            limit = Roofline(**stored)
+        except TypeError:
+            return "another version of pkb worked out its limit: give --hardware to work it out again"
     else:
         problem = registry.get(name)
         if (why_not := problem.why_not(size, ranks, dtype)) is not None:
@@ -87,14 +111,14 @@ def _row(verdict: Any, *, where: str, registry: "Registry", hardware: "Hardware 
         )  # fmt: skip
         if found is None:
             return f"no limit is known for {device or platform}: give --hardware, or measure it with `pkb probe`"
-        limit = asdict(found)
-    return {
-        "id": verdict["problem"]["id"], "name": name, "size": size, "ranks": ranks, "dtype": dtype, "platform": platform,
-        "file": where, "reference_us": times[0], "candidate_us": times[1],
-    } | limit  # fmt: skip
+        limit = found
+    return ResultRow(
+        id=verdict["problem"]["id"], name=name, size=size, ranks=ranks, dtype=dtype, platform=platform, file=where,
+        reference_us=times[0], candidate_us=times[1], limit=limit,
+    )  # fmt: skip
 
 
-def results_table(rows: list[dict[str, Any]], width: int) -> RenderableType:
+def results_table(rows: list[ResultRow], width: int) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     cells = [_cells(row, full=width >= FULL_WIDTH) for row in rows]
     for title in cells[0]:
@@ -107,21 +131,21 @@ def results_table(rows: list[dict[str, Any]], width: int) -> RenderableType:
     )
 
 
-def _cells(row: dict[str, Any], *, full: bool) -> dict[str, str]:
+def _cells(row: ResultRow, *, full: bool) -> dict[str, str]:
     case = {
-        "case": f"{row['size']}, {row['ranks']} ranks, {row['dtype']}",
-        "hardware": f"{row['hardware']} {row['origin']}",
+        "case": f"{row.size}, {row.ranks} ranks, {row.dtype}",
+        "hardware": f"{row.limit.hardware} {row.limit.origin}",
     }
-    more = {"reachable": time_words(row["reachable_us"]), "latency": time_words(row["latency_us"])}
+    more = {"reachable": time_words(row.limit.reachable_us), "latency": time_words(row.limit.latency_us)}
     return {
-        "id": str(row["id"]),
-        "problem": row["name"],
+        "id": str(row.id),
+        "problem": row.name,
         **(case if full else {}),
-        "binds": row["binds"],
-        "limit": time_words(row["ideal_us"]),
+        "binds": row.limit.binds,
+        "limit": time_words(row.limit.ideal_us),
         **(more if full else {}),
-        "reference": f"{time_words(row['reference_us'])} = {_percent(row['reference_utilisation'])}",
-        "candidate": f"{time_words(row['candidate_us'])} = {_percent(row['candidate_utilisation'])}",
+        "reference": f"{time_words(row.reference_us)} = {_percent(row.limit.reference_utilisation)}",
+        "candidate": f"{time_words(row.candidate_us)} = {_percent(row.limit.candidate_utilisation)}",
     }
 
 

@@ -1,13 +1,13 @@
 """The bounds of problems as a table for people."""
 
 from collections import Counter
-from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pkb.roofline.rows import BoundsRow
 from pkb.types.units import bytes_words, flops_words, time_words
 
 COLOURS = {"compute": "magenta", "hbm": "blue", "link": "green", "latency": "yellow"}
@@ -17,7 +17,7 @@ FULL_WIDTH = 165
 """Below this many columns the table keeps what decides and leaves out what led there."""
 
 
-def bounds_table(rows: list[dict[str, Any]], width: int = FULL_WIDTH) -> RenderableType:
+def bounds_table(rows: list[BoundsRow], width: int = FULL_WIDTH) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     cells = [_cells(row, full=width >= FULL_WIDTH) for row in rows]
     for title in cells[0]:
@@ -25,13 +25,13 @@ def bounds_table(rows: list[dict[str, Any]], width: int = FULL_WIDTH) -> Rendera
     for cell in cells:
         table.add_row(*cell.values())
     first = rows[0]
-    counts = Counter(row["binds"] for row in rows)
-    derated = f", link at {first['link_efficiency']:.0%}" if first["link_efficiency"] != 1 else ""
+    counts = Counter(row.binds for row in rows)
+    derated = f", link at {first.link_efficiency:.0%}" if first.link_efficiency != 1 else ""
     return Group(
         table,
         Text(
-            f"{len(rows)} problems, size {first['size']}, {first['ranks']} ranks, {first['hardware']}, "
-            f"{first['ceilings']} ceilings{derated}. Binding: "
+            f"{len(rows)} problems, size {first.size}, {first.ranks} ranks, {first.hardware}, "
+            f"{first.ceilings} ceilings{derated}. Binding: "
             + ", ".join(f"{name} {counts[name]}" for name in COLOURS if counts[name])
         ),
         Text(
@@ -42,28 +42,28 @@ def bounds_table(rows: list[dict[str, Any]], width: int = FULL_WIDTH) -> Rendera
     )
 
 
-def _cells(row: dict[str, Any], *, full: bool) -> dict[str, str | Text]:
+def _cells(row: BoundsRow, *, full: bool) -> dict[str, str | Text]:
     work = {
-        "dtype": row["dtype"],
-        "FLOPs": flops_words(row["flops"]),
-        "memory": bytes_words(row["hbm_bytes"]),
-        "link": bytes_words(max(row["link_sent_bytes"], row["link_received_bytes"])),
-        "compute": time_words(row["compute_us"]),
-        "hbm": time_words(row["hbm_us"]),
+        "dtype": row.dtype,
+        "FLOPs": flops_words(row.flops),
+        "memory": bytes_words(row.hbm_bytes),
+        "link": bytes_words(max(row.link_sent_bytes, row.link_received_bytes)),
+        "compute": time_words(row.compute_us),
+        "hbm": time_words(row.hbm_us),
         "link time": _link_words(row),
     }
     return {
-        "id": str(row["id"]),
-        "problem": row["name"],
+        "id": str(row.id),
+        "problem": row.name,
         **(work if full else {}),
-        "latency": time_words(row["floor_us"]),
-        "limit": Text(time_words(row["bound_us"]), style="bold"),
-        "binds": Text(row["binds"], style=COLOURS[row["binds"]]),
-        "no overlap": time_words(row["unoverlapped_us"]),
-        "gain": f"{row['overlap_gain']:.2f}x",
+        "latency": time_words(row.floor_us),
+        "limit": Text(time_words(row.bound_us), style="bold"),
+        "binds": Text(row.binds, style=COLOURS[row.binds]),
+        "no overlap": time_words(row.unoverlapped_us),
+        "gain": f"{row.overlap_gain:.2f}x",
     }
 
 
-def _link_words(row: dict[str, Any]) -> str:
-    by_switch = row["switch_us"] is not None and row["switch_us"] < row["link_us"]
-    return time_words(row["link_best_us"]) + ("*" if by_switch else " ")
+def _link_words(row: BoundsRow) -> str:
+    by_switch = row.switch_us is not None and row.switch_us < row.link_us
+    return time_words(row.link_best_us) + ("*" if by_switch else " ")

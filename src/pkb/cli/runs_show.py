@@ -1,7 +1,7 @@
 """`pkb runs show RUN`: its evaluations, and the tasks that have none yet."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from pkb.store import EvaluationRow, Reader, Run, Task
+    from pkb.types.json_value import Json
 
 _STYLES = {"correct": "green", "harness_error": "magenta", "unsupported": "yellow"}
 
@@ -50,7 +51,7 @@ def show(
         console.print(f"times taken on {' and '.join(shared)} say nothing about NVLink", style="yellow")
 
 
-def _document(reader: "Reader", run: "Run", *, tasks: "list[Task]", rows: "list[EvaluationRow]") -> dict[str, Any]:
+def _document(reader: "Reader", run: "Run", *, tasks: "list[Task]", rows: "list[EvaluationRow]") -> "dict[str, Json]":
     return reader.summary(run).to_dict() | {
         "task_rows": [task.to_dict() for task in tasks],
         "evaluations": [row.to_dict() for row in rows],

@@ -1,6 +1,7 @@
 """`pkb show 13`: everything that a person needs to know before writing a kernel for a problem."""
 
 import re
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pkb.problems.base import Problem
+    from pkb.roofline.rows import BoundsRow
     from pkb.types.hardware import Hardware
+    from pkb.types.json_value import Json
 
 
 def show(
@@ -29,6 +32,7 @@ def show(
 ) -> None:
     """Show one problem: what it is, its reference, arguments, sizes, cost and the bounds on its time."""
     from pkb.cli.output import stdout_console, write_json
+    from pkb.cli.problems import as_row
     from pkb.cli.problems_option import open_registry
 
     chosen = open_registry(folder).get(problem)
@@ -41,36 +45,80 @@ def show(
         )
     from pkb.roofline.hardware import load
 
-    document = describe(chosen, ranks=ranks, dtype=dtype, hardware=load(hardware))
+    shown = describe(chosen, ranks=ranks, dtype=dtype, hardware=load(hardware))
     if json_out:
-        write_json("-", document)
+        write_json("-", as_row(chosen) | shown.to_dict())
     else:
-        _print(stdout_console(), chosen, document)
+        _print(stdout_console(), chosen, shown)
 
 
-def describe(problem: "Problem", *, ranks: int, dtype: str, hardware: "Hardware") -> dict[str, Any]:
-    from pkb.cli.problems import as_row
+@dataclass(frozen=True)
+class CaseWork:
+    """Arguments, costs and bounds of a case that can run."""
+
+    arguments: dict[str, str]
+    """Of rank 0, in words."""
+    differing_by_rank: list[str]
+    argument_bytes: int
+    flops: float
+    hbm_bytes: float
+    link_sent_bytes: float
+    link_received_bytes: float
+    switch_sent_bytes: float | None
+    switch_received_bytes: float | None
+    phases: int
+    cost_note: str
+    bounds: "dict[str, BoundsRow] | None"
+    """By ceilings; None where the machine does not join so many GPUs."""
+
+
+@dataclass(frozen=True)
+class ShownCase:
+    size: dict[str, int]
+    why_not: str | None
+    work: CaseWork | None
+
+    def to_dict(self) -> "dict[str, Json]":
+        return {"size": self.size, "why_not": self.why_not} | (asdict(self.work) if self.work else {})
+
+
+@dataclass(frozen=True)
+class Description:
+    docstring: str
+    signature: str
+    reference_source: str
+    layout: str
+    comparison: list[str]
+    mutates: list[str]
+    ranks: int
+    dtype: str
+    hardware: str
+    cases: dict[str, ShownCase]
+
+    def to_dict(self) -> "dict[str, Json]":
+        return asdict(self) | {"cases": {name: case.to_dict() for name, case in self.cases.items()}}
+
+
+def describe(problem: "Problem", *, ranks: int, dtype: str, hardware: "Hardware") -> Description:
     from pkb.cli.rule_words import describe_comparison
 
-    return as_row(problem) | {
-        "docstring": problem.docstring,
-        "signature": f"solution{problem.signature}",
-        "reference_source": problem.reference_source,
-        "layout": problem.layout,
-        "comparison": describe_comparison(problem),
-        "mutates": list(problem.mutates),
-        "ranks": ranks,
-        "dtype": dtype,
-        "hardware": hardware.name,
-        "cases": {
+    return Description(
+        docstring=problem.docstring,
+        signature=f"solution{problem.signature}",
+        reference_source=problem.reference_source,
+        layout=problem.layout,
+        comparison=describe_comparison(problem),
+        mutates=list(problem.mutates),
+        ranks=ranks,
+        dtype=dtype,
+        hardware=hardware.name,
+        cases={
             name: _describe_case(problem, name, ranks=ranks, dtype=dtype, hardware=hardware) for name in problem.sizes
         },
-    }
+    )
 
 
-def _describe_case(
-    problem: "Problem", size_name: str, *, ranks: int, dtype: str, hardware: "Hardware"
-) -> dict[str, Any]:
+def _describe_case(problem: "Problem", size_name: str, *, ranks: int, dtype: str, hardware: "Hardware") -> ShownCase:
     """Arguments are drawn on the meta device: shapes without memory, so that a real size can be shown on a laptop."""
     import torch
 
@@ -78,9 +126,8 @@ def _describe_case(
     from pkb.problems.draw import Draw
 
     size = problem.sizes[size_name]
-    case: dict[str, Any] = {"size": dict(size), "why_not": problem.why_not(size_name, ranks, dtype)}
-    if case["why_not"] is not None:
-        return case
+    if (why_not := problem.why_not(size_name, ranks, dtype)) is not None:
+        return ShownCase(dict(size), why_not, None)
     per_rank = []
     for rank in range(ranks):
         draw = Draw(
@@ -89,24 +136,26 @@ def _describe_case(
         )  # fmt: skip
         per_rank.append({name: _words(value) for name, value in problem.inputs(draw).items()})
     cost = problem.cost(size, ranks, DTYPES[dtype].itemsize)
-    return case | {
-        "arguments": per_rank[0],
-        "differing_by_rank": [name for name in per_rank[0] if any(r[name] != per_rank[0][name] for r in per_rank)],
-        "argument_bytes": problem.argument_bytes(size_name, ranks, dtype),
-        "flops": cost.flops,
-        "hbm_bytes": cost.hbm_bytes,
-        "link_sent_bytes": cost.link_sent_bytes,
-        "link_received_bytes": cost.link_received_bytes,
-        "switch_sent_bytes": cost.switch_sent_bytes,
-        "switch_received_bytes": cost.switch_received_bytes,
-        "phases": cost.phases,
-        "cost_note": cost.note,
-        "bounds": _bounds(problem, size_name, ranks=ranks, dtype=dtype, hardware=hardware),
-    }
+    work = CaseWork(
+        arguments=per_rank[0],
+        differing_by_rank=[name for name in per_rank[0] if any(r[name] != per_rank[0][name] for r in per_rank)],
+        argument_bytes=problem.argument_bytes(size_name, ranks, dtype),
+        flops=cost.flops,
+        hbm_bytes=cost.hbm_bytes,
+        link_sent_bytes=cost.link_sent_bytes,
+        link_received_bytes=cost.link_received_bytes,
+        switch_sent_bytes=cost.switch_sent_bytes,
+        switch_received_bytes=cost.switch_received_bytes,
+        phases=cost.phases,
+        cost_note=cost.note,
+        bounds=_bounds(problem, size_name, ranks=ranks, dtype=dtype, hardware=hardware),
+    )
+    return ShownCase(dict(size), None, work)
 
 
-def _bounds(problem: "Problem", size: str, *, ranks: int, dtype: str, hardware: "Hardware") -> dict[str, Any] | None:
-    """For both ceilings; None where the machine does not join so many GPUs."""
+def _bounds(
+    problem: "Problem", size: str, *, ranks: int, dtype: str, hardware: "Hardware"
+) -> "dict[str, BoundsRow] | None":
     from pkb.roofline.bounds import CEILINGS
     from pkb.roofline.rows import bounds_row
 
@@ -137,7 +186,7 @@ def _words(value: Any) -> str:
     return repr(value)
 
 
-def _print(console: "Console", problem: "Problem", document: dict[str, Any]) -> None:
+def _print(console: "Console", problem: "Problem", shown: Description) -> None:
     from rich.syntax import Syntax
     from rich.text import Text
 
@@ -156,61 +205,60 @@ def _print(console: "Console", problem: "Problem", document: dict[str, Any]) -> 
         "dtypes": ", ".join(problem.dtypes),
         "layout": problem.layout,
         "version": str(problem.version),
-        "comparison": ";\n".join(document["comparison"]),
+        "comparison": ";\n".join(shown.comparison),
     }
     console.print(_facts_table(facts))
-    console.print(Text(f"\n{document['signature']}\n", style="bold"))
-    source = document["reference_source"].rstrip()
+    console.print(Text(f"\n{shown.signature}\n", style="bold"))
+    source = shown.reference_source.rstrip()
     # Wrapped source cannot be copied and run, so a pipe gets it verbatim and a terminal gets it highlighted.
     if console.is_terminal:
         console.print(Syntax(source, "python", theme="ansi_dark", background_color="default"))
     else:
         console.file.write(source + "\n")
-    for name, case in document["cases"].items():
-        _print_case(console, name, case, document)
+    for name, case in shown.cases.items():
+        _print_case(console, name, case, shown)
 
 
-def _print_case(console: "Console", name: str, case: dict[str, Any], document: dict[str, Any]) -> None:
+def _print_case(console: "Console", name: str, case: ShownCase, shown: Description) -> None:
     from rich.text import Text
 
     from pkb.types.units import bytes_words, flops_words
 
-    ranks, dtype, hardware = document["ranks"], document["dtype"], document["hardware"]
-    numbers = ", ".join(f"{key}={value}" for key, value in case["size"].items())
-    console.print(Text.assemble("\n", (f"size {name}", "bold"), f" ({numbers}), {ranks} ranks, {dtype}"))
-    if case["why_not"] is not None:
-        console.print(Text(f"  not with this: {case['why_not']}"))
+    numbers = ", ".join(f"{key}={value}" for key, value in case.size.items())
+    console.print(Text.assemble("\n", (f"size {name}", "bold"), f" ({numbers}), {shown.ranks} ranks, {shown.dtype}"))
+    work = case.work
+    if work is None:
+        console.print(Text(f"  not with this: {case.why_not}"))
         return
-    differing = case["differing_by_rank"]
     facts = {
-        argument: words + ("  (rank 0; differs by rank)" if argument in differing else "")
-        for argument, words in case["arguments"].items()
+        argument: words + ("  (rank 0; differs by rank)" if argument in work.differing_by_rank else "")
+        for argument, words in work.arguments.items()
     }
-    link = f"{bytes_words(case['link_sent_bytes'])} sent, {bytes_words(case['link_received_bytes'])} received"
-    if case["switch_sent_bytes"] is not None:
-        sent, received = bytes_words(case["switch_sent_bytes"]), bytes_words(case["switch_received_bytes"] or 0)
+    link = f"{bytes_words(work.link_sent_bytes)} sent, {bytes_words(work.link_received_bytes)} received"
+    if work.switch_sent_bytes is not None:
+        sent, received = bytes_words(work.switch_sent_bytes), bytes_words(work.switch_received_bytes or 0)
         link += f"; with in-switch reduction or multicast {sent} sent, {received} received"
     facts |= {
-        "per rank": f"{bytes_words(case['argument_bytes'])} of arguments",
-        "cost": f"{flops_words(case['flops'])}, {bytes_words(case['hbm_bytes'])} of memory traffic",
-        "link": f"{link}; {case['phases']} dependent steps",
+        "per rank": f"{bytes_words(work.argument_bytes)} of arguments",
+        "cost": f"{flops_words(work.flops)}, {bytes_words(work.hbm_bytes)} of memory traffic",
+        "link": f"{link}; {work.phases} dependent steps",
     }
-    facts["limit"] = _limit_words(case["bounds"], hardware)
-    if case["cost_note"]:
-        facts["note"] = case["cost_note"]
+    facts["limit"] = _limit_words(work.bounds, shown.hardware)
+    if work.cost_note:
+        facts["note"] = work.cost_note
     console.print(_facts_table(facts, indent=2))
 
 
-def _limit_words(bounds: dict[str, Any] | None, hardware: str) -> str:
+def _limit_words(bounds: "dict[str, BoundsRow] | None", hardware: str) -> str:
     from pkb.types.units import time_words
 
     if bounds is None:
         return f"{hardware} does not join so many GPUs: give --hardware"
     ideal, reachable = bounds["ideal"], bounds["reachable"]
     return (
-        f"{time_words(ideal['bound_us'])} on {hardware} ({ideal['binds']} binds), "
-        f"{time_words(ideal['unoverlapped_us'])} without overlap; best kernels reach {time_words(reachable['bound_us'])}; "
-        f"latency {time_words(ideal['floor_us'])} to {time_words(reachable['floor_us'])}"
+        f"{time_words(ideal.bound_us)} on {hardware} ({ideal.binds} binds), "
+        f"{time_words(ideal.unoverlapped_us)} without overlap; best kernels reach {time_words(reachable.bound_us)}; "
+        f"latency {time_words(ideal.floor_us)} to {time_words(reachable.floor_us)}"
     )
 
 

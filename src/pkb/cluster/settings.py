@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pkb.judge.service.messages import EVALUATION_LIMIT_S
+from pkb.types.json_value import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class SweepSettings:
     call_limit_s: float = 60.0
     build_limit_s: float = 600.0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         return asdict(self)
 
     @staticmethod

@@ -1,10 +1,10 @@
 """What a run has come to, read from the store: the same figures whoever worked on it, and however often it was stopped."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from pkb.store import Reader, Run
 from pkb.store.reader import is_held
+from pkb.types.json_value import Json
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Tally:
         """0: every task has its outcome. 2: some have none. `limited`: those that wait were not asked for this time."""
         return 2 if self.failed or self.elsewhere or (self.waiting and not limited) else 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         return asdict(self)
 
 

@@ -6,7 +6,6 @@ judged is not judged again.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from inspect_ai.model import ChatMessage, ChatMessageAssistant
 from pydantic import TypeAdapter
@@ -17,6 +16,7 @@ from pkb.generate.models import ModelReply
 from pkb.generate.tools import SUBMIT
 from pkb.generate.work import Item, Work
 from pkb.types.document import VerdictDocument
+from pkb.types.document_versions import read_evaluation
 
 _MESSAGES: TypeAdapter[list[ChatMessage]] = TypeAdapter(list[ChatMessage])
 
@@ -78,7 +78,7 @@ class Attempt:
         self._spend(tokens=(reply.tokens_in or 0) + (reply.tokens_out or 0), usd=reply.cost_usd, seconds=reply.seconds)
         code, problem = handed_in(answer)
         new = _MESSAGES.dump_python(messages[self._said :], mode="json", exclude_none=True)
-        transcript: dict[str, Any] = {"model": self.work.settings.model, "messages": new}
+        transcript = {"model": self.work.settings.model, "messages": new}
         self.work.journal.answered(self.item.task, self.step, reply, transcript=transcript, code=code, problem=problem)
         self._said = len(messages)
 
@@ -94,7 +94,7 @@ class Attempt:
             document = await self.work.judge(self.item, code, what=what)
             self.work.journal.judged(self.item.task, self.step, document, done=False)
             self._count(Judged(self.step, code, document))
-        return f"{feedback(document.fields)}\n\n{self.standing()}"
+        return f"{feedback(read_evaluation(document.fields))}\n\n{self.standing()}"
 
     def standing(self) -> str:
         best = f"the best so far is answer {self.best.step + 1}: {self.best.document.in_brief}" if self.best else (

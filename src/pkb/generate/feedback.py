@@ -5,131 +5,125 @@ that a person is shown is named, never more, and what the judge compared with, w
 What a candidate printed or raised is cut short, so that it cannot flood the conversation.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pkb.platforms.registry import traits
+from pkb.types.difference import Mismatch
+from pkb.types.failure import Failure
+from pkb.types.profile import Profile
+from pkb.types.timing import Timing
+from pkb.types.verdict import Evaluation, RankState, Verdict
 from pkb.types.words import TRACE_LINES, clean, decision_words, share_words, value_words
 
 
-def feedback(document: Mapping[str, Any]) -> str:
+def feedback(evaluation: Evaluation) -> str:
     """A verdict in words for the model that wrote the candidate."""
-    verdict = str(document["verdict"])
-    lines = [_title(document, verdict)]
-    if document.get("detail"):
-        lines.append(_text(document["detail"]))
-    if document.get("race_kind"):
-        lines.append(f"race of kind {_text(document['race_kind'])}")
-    lines += _mismatch(document.get("mismatch"))
-    lines += _ranks(document.get("rank_states") or ())
-    lines += _failure(document.get("failure"), rule=verdict == "rejected")
-    lines += _timing(document.get("timing"), platform=str(document["platform"]), believed=verdict == "correct")
-    moved = f"communication: {document.get('communication', 'unknown')}"
-    paths = document.get("paths") or ()
-    lines.append(moved + (f"; paths: {', '.join(map(_text, paths))}" if paths else ""))
-    lines += _profile(document.get("profile"))
-    lines += [f"hint: {_text(hint)}" for hint in document.get("hints") or ()]
-    lines += [f"checked: {_text(check)}" for check in document.get("checks") or ()]
-    printed = str(document.get("output_tail") or "").strip()
-    if printed:
+    lines = [_title(evaluation)]
+    if evaluation.detail:
+        lines.append(_text(evaluation.detail))
+    if evaluation.race_kind:
+        lines.append(f"race of kind {_text(evaluation.race_kind)}")
+    lines += _mismatch(evaluation.mismatch)
+    lines += _ranks(evaluation.rank_states)
+    lines += _failure(evaluation.failure, rule=evaluation.verdict is Verdict.REJECTED)
+    lines += _timing(evaluation.timing, platform=evaluation.platform, believed=evaluation.verdict is Verdict.CORRECT)
+    paths = f"; paths: {', '.join(map(_text, evaluation.paths))}" if evaluation.paths else ""
+    lines.append(f"communication: {evaluation.communication}{paths}")
+    lines += _profile(evaluation.profile)
+    lines += [f"hint: {_text(hint)}" for hint in evaluation.hints]
+    lines += [f"checked: {_text(check)}" for check in evaluation.checks]
+    if printed := evaluation.output_tail.strip():
         lines += ["your candidate printed:", _text("\n".join(printed.splitlines()[-TRACE_LINES:]))]
     return "\n".join(lines)
 
 
-def _title(document: Mapping[str, Any], verdict: str) -> str:
-    case = f"{document['ranks']} ranks on {document['platform']}, size {document['size']}, {document['dtype']}"
-    if verdict == "correct":
+def _title(said: Evaluation) -> str:
+    case = f"{said.ranks} ranks on {said.platform}, size {said.size}, {said.dtype}"
+    if said.verdict is Verdict.CORRECT:
         return f"CORRECT ({case})"
-    if verdict == "harness_error":
+    if said.verdict is Verdict.HARNESS_ERROR:
         return (
             f"NO VERDICT ({case}): the judge failed; this says nothing about your kernel, and you may submit it again"
         )
-    return f"{verdict.replace('_', ' ').upper()} in stage {document['stage']} ({case})"
+    return f"{said.verdict.replace('_', ' ').upper()} in stage {said.stage} ({case})"
 
 
-def _mismatch(mismatch: Mapping[str, Any] | None) -> list[str]:
+def _mismatch(mismatch: Mismatch | None) -> list[str]:
     if mismatch is None:
         return []
-    ranks = ", ".join(map(str, mismatch["ranks"]))
+    ranks = ", ".join(map(str, mismatch.ranks))
     lines = [
-        f"case: {_text(mismatch['case'])}",
-        f"ranks {ranks} differ; described for rank {mismatch['rank']}",
-        f"{_text(mismatch['output'])}: {_text(mismatch['what'])}",
+        f"case: {_text(mismatch.case)}",
+        f"ranks {ranks} differ; described for rank {mismatch.rank}",
+        f"{_text(mismatch.output)}: {_text(mismatch.what)}",
     ]
-    if mismatch.get("first_index") is not None:
-        index = ", ".join(map(str, mismatch["first_index"]))
-        got, expected = value_words(mismatch["first_got"]), value_words(mismatch["first_expected"])
+    if mismatch.first_index is not None:
+        index = ", ".join(map(str, mismatch.first_index))
+        got, expected = value_words(mismatch.first_got), value_words(mismatch.first_expected)
         lines.append(f"first: [{index}] is {got}, expected {expected}")
-    if mismatch.get("differing_fraction") is not None:
-        lines.append(f"{share_words(mismatch['differing_fraction'])} of the elements differ")
-    if mismatch.get("error_ratio") is not None:
-        lines.append(f"error: {mismatch['error_ratio']:.3g} times what is tolerated")
-    if mismatch.get("pattern"):
-        lines.append(f"pattern: {_text(mismatch['pattern'])}")
-    if mismatch.get("regions"):
-        lines.append(
-            "where: " + ", ".join(f"{_text(name)} {share_words(share)}" for name, share in mismatch["regions"])
-        )
+    if mismatch.differing_fraction is not None:
+        lines.append(f"{share_words(mismatch.differing_fraction)} of the elements differ")
+    if mismatch.error_ratio is not None:
+        lines.append(f"error: {mismatch.error_ratio:.3g} times what is tolerated")
+    if mismatch.pattern:
+        lines.append(f"pattern: {_text(mismatch.pattern)}")
+    if mismatch.regions:
+        lines.append("where: " + ", ".join(f"{_text(name)} {share_words(share)}" for name, share in mismatch.regions))
     return lines
 
 
-def _ranks(states: Sequence[Mapping[str, Any]]) -> list[str]:
+def _ranks(states: Sequence[RankState]) -> list[str]:
     lines = []
     for state in states:
-        line = f"rank {state['rank']}: {_text(state['state'])}"
-        line += f", {_text(state['where'])}" if state.get("where") else ""
-        line += f" at {_text(state['stack'][0]).strip()}" if state.get("stack") else ""
+        line = f"rank {state.rank}: {_text(state.state)}"
+        line += f", {_text(state.where)}" if state.where else ""
+        line += f" at {_text(state.stack[0]).strip()}" if state.stack else ""
         lines.append(line)
     return lines
 
 
-def _failure(failure: Mapping[str, Any] | None, *, rule: bool) -> list[str]:
+def _failure(failure: Failure | None, *, rule: bool) -> list[str]:
     if failure is None:
         return []
-    head = ("broke the rule " if rule else "") + _text(failure.get("name") or str(failure["kind"]).replace("_", " "))
-    head += f" on rank {failure['rank']}" if failure.get("rank") is not None else ""
-    lines = [f"{head}: {_text(failure['message'])}"]
-    trace = str(failure.get("trace") or "").rstrip().splitlines()
-    if trace:
+    head = ("broke the rule " if rule else "") + _text(failure.title)
+    head += f" on rank {failure.rank}" if failure.rank is not None else ""
+    lines = [f"{head}: {_text(failure.message)}"]
+    if trace := failure.trace.rstrip().splitlines():
         lines.append(_text("\n".join(trace[-TRACE_LINES:])))
     return lines
 
 
-def _timing(timing: Mapping[str, Any] | None, *, platform: str, believed: bool) -> list[str]:
+def _timing(timing: Timing | None, *, platform: str, believed: bool) -> list[str]:
     if timing is None:
         return []
     if not believed:
         return ["its times are not to be believed"]
     lines = [
-        f"reference {timing['reference_us']:.4g} us, candidate {timing['candidate_us']:.4g} us a call (medians)",
-        f"speedup {timing['speedup']:.2f}x, 95 % interval {timing['speedup_low']:.2f} to {timing['speedup_high']:.2f}: "
-        + decision_words(str(timing["decision"])),
+        f"reference {timing.reference_us:.4g} us, candidate {timing.candidate_us:.4g} us a call (medians)",
+        f"speedup {timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}: "
+        + decision_words(timing.decision),
     ]
-    roofline = timing.get("roofline")
-    if roofline is not None:
-        shares = [
-            f"{name} {share * 100:.3g} %"
-            for name in ("reference", "candidate")
-            if (share := roofline.get(f"{name}_utilisation")) is not None
-        ]
+    if (roofline := timing.roofline) is not None:
+        both = {"reference": roofline.reference_utilisation, "candidate": roofline.candidate_utilisation}
+        shares = [f"{name} {share * 100:.3g} %" for name, share in both.items() if share is not None]
         lines.append(
-            f"hardware limit {roofline['ideal_us']:.4g} us ({roofline['binds']} binds): {', '.join(shares)} of it reached; "
-            f"best kernels reach {roofline['reachable_us']:.4g} us, latency {roofline['latency_us']:.4g} us"
+            f"hardware limit {roofline.ideal_us:.4g} us ({roofline.binds} binds): {', '.join(shares)} of it reached; "
+            f"best kernels reach {roofline.reachable_us:.4g} us, latency {roofline.latency_us:.4g} us"
         )
     where = traits(platform)
     return lines + ([where.taken] if where.shares_device else [])
 
 
-def _profile(profile: Mapping[str, Any] | None) -> list[str]:
-    side = (profile or {}).get("candidate")
+def _profile(profile: Profile | None) -> list[str]:
+    side = profile.candidate if profile else None
     if side is None:
         return []
-    line = f"per call: {side['kernels_per_call']:.3g} kernels, {side['copies_per_call']:.3g} copies"
-    if side.get("fused"):
-        return [f"{line}; {side['fused_us']:.4g} us in kernels that communicate and compute at once"]
-    line += f"; communication {side['communication_us']:.4g} us"
-    if side.get("overlap") is not None:
-        line += f", {share_words(side['overlap'])} of it hidden under compute"
+    line = f"per call: {side.kernels_per_call:.3g} kernels, {side.copies_per_call:.3g} copies"
+    if side.fused:
+        return [f"{line}; {side.fused_us:.4g} us in kernels that communicate and compute at once"]
+    line += f"; communication {side.communication_us:.4g} us"
+    if side.overlap is not None:
+        line += f", {share_words(side.overlap)} of it hidden under compute"
     return [line]
 
 

@@ -14,6 +14,7 @@ from pkb.problems.base import DTYPES, Problem
 from pkb.roofline.hardware import load
 from pkb.types.errors import UserError
 from pkb.types.hardware import Hardware
+from pkb.types.json_value import Json
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Prompt:
         """Of what the model reads: both messages."""
         return hashlib.sha256(f"{self.system}\0{self.user}".encode()).hexdigest()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         return {
             "problem": self.problem,
             "backend": self.backend,

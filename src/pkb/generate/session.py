@@ -10,6 +10,7 @@ from pkb.generate.models import need_inspect, open_model
 from pkb.generate.settings import Settings
 from pkb.store import EvaluationRow, Run, Store, Task
 from pkb.types.errors import UserError
+from pkb.types.json_value import Json
 
 LOGS = "logs"
 """Folder of inspect's logs inside the store; `inspect view --log-dir STORE/logs` shows them."""
@@ -26,7 +27,7 @@ class TaskOutcome:
     problem: str
     """Why there is no verdict, or why the task failed."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         return asdict(self) | {
             "task": self.task.to_dict(),
             "evaluation": self.evaluation and self.evaluation.to_dict(),

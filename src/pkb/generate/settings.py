@@ -18,6 +18,7 @@ from pkb.problems.registry import Registry, default_registry, load_folder
 from pkb.store import TaskSpec
 from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
+from pkb.types.json_value import Json
 
 _ORDERS = itertools.count()
 
@@ -60,7 +61,7 @@ class Settings:
         if self.budget_usd is not None and self.price is None:
             raise UserError("a budget in dollars needs prices", "--prices FILE.toml; docs/models.md shows the form")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """As runs have always kept it: the case's fields among the others, None for a size or dtype that was left open."""
         kept = asdict(self) | {"price": self.price and self.price.to_dict()}
         case = kept.pop("case")

@@ -25,6 +25,7 @@ from pkb.generate.work import CODE, PROBLEM, VERDICT, Item, Work, items_of
 from pkb.platforms.registry import resolve
 from pkb.types.case import AUTO, Case
 from pkb.types.document import VerdictDocument
+from pkb.types.document_versions import read_evaluation
 
 Kind = Literal["generate", "agent"]
 
@@ -133,7 +134,7 @@ def _score(document: VerdictDocument | None, code: str | None, *, why: str) -> S
     return Score(
         value={"correct": int(document.is_correct), "faster": int(faster)},
         answer=code,
-        explanation=feedback(document.fields),
+        explanation=feedback(read_evaluation(document.fields)),
         metadata={"verdict": document.verdict, "evaluation": document.without_samples().fields},  # the store has all
     )
 

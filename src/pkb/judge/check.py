@@ -1,8 +1,8 @@
 """Inspect and build only: what `pkb check` does, on any machine."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pkb.candidates.machine_code import binary_paths
 from pkb.candidates.rules import inspect_source
@@ -10,7 +10,7 @@ from pkb.candidates.source import has_solution, read
 from pkb.judge.stages.build import BuildReport, prebuild
 from pkb.judge.stages.prepare import broken_rule, compiler_failure, refusal
 from pkb.types.check import CheckReport
-from pkb.types.verdict import Verdict
+from pkb.types.verdict import Failure, Verdict
 
 DISASSEMBLY_LIMIT_S = 30.0
 
@@ -27,58 +27,63 @@ def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] =
             failure=source.syntax_error,
         )
     inspection = inspect_source(source)
-    common: dict[str, Any] = {
-        "paths": tuple(dict.fromkeys(use.path for use in inspection.paths)),
-        "backend": inspection.backend,
-        "warnings": tuple(f"line {f.line}: {f.message}" for f in inspection.findings if f.severity == "warn"),
-    }
+    read_well = CheckReport(
+        ok=True,
+        verdict=None,
+        detail="",
+        paths=tuple(dict.fromkeys(use.path for use in inspection.paths)),
+        backend=inspection.backend,
+        warnings=tuple(f"line {f.line}: {f.message}" for f in inspection.findings if f.severity == "warn"),
+    )
     if source.tree is not None and not has_solution(source.tree):
-        return CheckReport(
-            ok=False, verdict=Verdict.LOAD_ERROR, detail="the file defines no function called solution", **common
-        )
+        return _refused(read_well, Verdict.LOAD_ERROR, "the file defines no function called solution")
     for finding in inspection.findings:
         if finding.severity == "reject":
             failure = broken_rule(finding)
-            return CheckReport(ok=False, verdict=Verdict.REJECTED, detail=finding.message, failure=failure, **common)
+            return _refused(read_well, Verdict.REJECTED, finding.message, failure)
     progress("build")
     build = prebuild(path, limit_s=build_limit_s, environment={})
     try:
-        return _built(build, common, build_limit_s=build_limit_s, progress=progress)
+        return _built(build, read_well, build_limit_s=build_limit_s, progress=progress)
     finally:
         build.discard()
 
 
+def _refused(found: CheckReport, verdict: Verdict, detail: str, failure: Failure | None = None) -> CheckReport:
+    return replace(found, ok=False, verdict=verdict, detail=detail, failure=failure)
+
+
 def _built(
-    build: BuildReport, common: dict[str, Any], *, build_limit_s: float, progress: Callable[[str], None]
+    build: BuildReport, read_well: CheckReport, *, build_limit_s: float, progress: Callable[[str], None]
 ) -> CheckReport:
-    common["skipped"] = tuple(f"line {item.get('line')}: {item.get('why')}" for item in build.skipped)
-    common["built"] = tuple((str(i.get("name")), str(i.get("kind")), float(i.get("seconds", 0))) for i in build.built)
+    found = replace(
+        read_well,
+        skipped=tuple(f"line {item.line}: {item.why}" for item in build.skipped),
+        built=tuple((item.name, item.kind, item.seconds) for item in build.built),
+    )
     if refused := refusal(build):
-        return CheckReport(ok=False, verdict=Verdict.REJECTED, detail=refused.message, failure=refused, **common)
+        return _refused(found, Verdict.REJECTED, refused.message, refused)
     if build.stopped:
-        detail = f"the build was stopped: {build.stopped}"
-        return CheckReport(ok=False, verdict=Verdict.COMPILE_ERROR, detail=detail, **common)
+        return _refused(found, Verdict.COMPILE_ERROR, f"the build was stopped: {build.stopped}")
     if build.timed_out:
-        return CheckReport(
-            ok=False, verdict=Verdict.COMPILE_ERROR, detail=f"the build took more than {build_limit_s:.0f} s", **common
-        )
+        return _refused(found, Verdict.COMPILE_ERROR, f"the build took more than {build_limit_s:.0f} s")
     if build.error is not None:
         failure = compiler_failure(build.error)
-        return CheckReport(ok=False, verdict=Verdict.COMPILE_ERROR, detail=failure.message, failure=failure, **common)
+        return _refused(found, Verdict.COMPILE_ERROR, failure.message, failure)
     if build.unavailable:
-        return CheckReport(ok=False, verdict=Verdict.UNSUPPORTED, detail=build.unavailable, **common)
+        return _refused(found, Verdict.UNSUPPORTED, build.unavailable)
     progress("machine code")
-    common["machine_code"] = tuple(_machine_code(build))
     built = len(build.built)
-    return CheckReport(ok=True, verdict=None, detail=f"reads well; {built} source{'s' * (built != 1)} built", **common)
+    detail = f"reads well; {built} source{'s' * (built != 1)} built"
+    return replace(found, detail=detail, machine_code=tuple(_machine_code(build)))
 
 
 def _machine_code(build: BuildReport) -> Iterator[str]:
     """One line a kernel and way of moving data, with the first instruction that shows it."""
     for item in build.built:
-        if item.get("kind") == "cpp":
+        if item.kind == "cpp":
             continue
-        name, read = item.get("name"), binary_paths(build.folder / str(item.get("file")), timeout_s=DISASSEMBLY_LIMIT_S)
+        name, read = item.name, binary_paths(build.folder / item.file, timeout_s=DISASSEMBLY_LIMIT_S)
         if read.uses is None:
             yield f"{name}: not read: {read.problem}"
             continue

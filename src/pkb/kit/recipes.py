@@ -1,9 +1,9 @@
 """How each kind of source is built, as data: what a process behind walls is told, and computes anew for itself."""
 
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from pkb.kit.cache import Recipe
 from pkb.kit.cpp import library_recipe
@@ -12,36 +12,55 @@ from pkb.kit.errors import CompileError
 from pkb.kit.options import compiler_environment
 from pkb.kit.toolkit import resolve_arch
 
-
-def _cubin(given: Mapping[str, Any]) -> Recipe:
-    name, options = _plain_name(given.get("name") or "kernel"), tuple(given.get("options") or ())
-    return cubin_recipe(given["source"], name=name, options=options, arch=resolve_arch(given.get("arch")))
+Given: TypeAlias = Mapping[str, str | Sequence[str] | None]
+"""Arguments of a builder by name: text, or lists of text."""
 
 
-def _cpp(given: Mapping[str, Any]) -> Recipe:
-    name = _plain_name(given.get("name") or "library")
-    return library_recipe(given["source"], name=name, options=tuple(given.get("options") or ()))
+def _text(given: Given, name: str, default: str | None = None) -> str:
+    value = given.get(name)
+    if not value and default is not None:
+        return default
+    if not isinstance(value, str):
+        raise TypeError(f"`{name}` is no string")
+    return value
 
 
-def _extension(given: Mapping[str, Any]) -> Recipe:
+def _texts(given: Given, name: str) -> tuple[str, ...]:
+    value = given.get(name) or ()
+    if isinstance(value, str):
+        raise TypeError(f"`{name}` is no list of strings")
+    return tuple(value)
+
+
+def _cubin(given: Given) -> Recipe:
+    name, arch = _plain_name(_text(given, "name", "kernel")), resolve_arch(_text(given, "arch", "") or None)
+    return cubin_recipe(_text(given, "source"), name=name, options=_texts(given, "options"), arch=arch)
+
+
+def _cpp(given: Given) -> Recipe:
+    name = _plain_name(_text(given, "name", "library"))
+    return library_recipe(_text(given, "source"), name=name, options=_texts(given, "options"))
+
+
+def _extension(given: Given) -> Recipe:
     from pkb.kit.extension import extension_name, extension_recipe
 
     return extension_recipe(
-        extension_name(given["name"]),
-        given["cuda_src"],
-        cflags=given.get("extra_cuda_cflags") or (),
-        includes=given.get("extra_include_paths") or (),
-        ldflags=given.get("extra_ldflags") or (),
+        extension_name(_text(given, "name")),
+        _text(given, "cuda_src"),
+        cflags=_texts(given, "extra_cuda_cflags"),
+        includes=_texts(given, "extra_include_paths"),
+        ldflags=_texts(given, "extra_ldflags"),
     )
 
 
-def _sass(given: Mapping[str, Any]) -> Recipe:
+def _sass(given: Given) -> Recipe:
     """Not a build: what a disassembler prints of a file that a build has left, and that may have been made for it."""
 
     def write(scratch: Path, output: Path) -> None:
         with output.open("wb") as file:
             done = subprocess.run(
-                given["command"], stdout=file, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=scratch,
+                _texts(given, "command"), stdout=file, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=scratch,
                 env=compiler_environment(), check=False,
             )  # fmt: skip
         if done.returncode != 0:
@@ -51,7 +70,7 @@ def _sass(given: Mapping[str, Any]) -> Recipe:
     return Recipe("", ".txt", "sass", write)
 
 
-_RECIPES: dict[str, Callable[[Mapping[str, Any]], Recipe]] = {
+_RECIPES: dict[str, Callable[[Given], Recipe]] = {
     "cubin": _cubin,
     "cpp": _cpp,
     "extension": _extension,
@@ -59,7 +78,7 @@ _RECIPES: dict[str, Callable[[Mapping[str, Any]], Recipe]] = {
 }
 
 
-def recipe(kind: str, given: Mapping[str, Any]) -> Recipe:
+def recipe(kind: str, given: Given) -> Recipe:
     """The recipe for arguments of the builder of this kind (`kit.compile`, `kit.build_cpp`, `compile_cuda_extension`).
 
     Raises `OptionRefused`, or `CompilerMissing`.

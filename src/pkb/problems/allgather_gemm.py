@@ -1,13 +1,11 @@
 """A GEMM whose left operand is sharded along the contraction, which is gathered first: what problems 11 and 12 share."""
 
-from typing import Any
-
 from pkb.problems.base import Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 
 
-def draw_operands(draw: Draw) -> dict[str, Any]:
+def draw_operands(draw: Draw) -> Arguments:
     """Every rank has columns of A, and a B of its own."""
     m, n, k_local = draw.size["m"], draw.size["n"], draw.size["k"] // draw.world_size
     k = k_local * draw.world_size

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 from pkb.problems.compare import NormGate, Rule
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -35,7 +35,7 @@ class Problem:
     taxonomy: Taxonomy
     sizes: Mapping[str, Size]
     """`tiny`, `paper` (upstream's default shape), `real` (production) and `odd` (nothing divides anything it need not)."""
-    inputs: Callable[[Draw], dict[str, Any]]
+    inputs: Callable[[Draw], Arguments]
     """This rank's arguments, in the order of the signature."""
     reference: Callable[..., Any]
     """The self-contained `solution` that a model is shown; torch and torch.distributed only."""

@@ -8,9 +8,10 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
+
+from pkb.problems.draw import Value
 
 # Frobenius tolerance of the norm gate. An honest bf16 sum over 8 ranks lands at 4e-3, a float32 one at 2.5e-7.
 TAU: Mapping[torch.dtype, float] = {
@@ -25,7 +26,7 @@ TAU: Mapping[torch.dtype, float] = {
 class Context:
     """What a rule may know about the call beside the two outputs."""
 
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Value]
     rank: int
     world_size: int
     dtype: torch.dtype

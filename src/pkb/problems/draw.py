@@ -7,8 +7,9 @@ things in different orders. The default key is the rank; `key="all"` gives every
 
 import hashlib
 import random
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 
@@ -20,6 +21,14 @@ class GroupRef:
     """Stands for a process group in a list of arguments until the rank puts its own group there."""
 
     axis: str = "world"
+
+
+Value: TypeAlias = (
+    "torch.Tensor | torch.nn.Module | GroupRef | float | str | Sequence[Value] | Mapping[str, Value] | None"
+)
+"""What may be drawn. Ints and bools are floats to a type checker."""
+Arguments: TypeAlias = dict[str, Value]
+"""Of one rank's call, by name, in the order of the signature."""
 
 
 @dataclass(frozen=True)

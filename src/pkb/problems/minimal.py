@@ -5,7 +5,6 @@ Optional in the module: `SIZES` (sizes that are missing take those of `tiny`), `
 """
 
 from types import ModuleType
-from typing import Any
 
 from pkb.problems.base import SIZE_NAMES, Problem, Size
 from pkb.problems.compare import NormGate
@@ -19,7 +18,7 @@ def is_minimal(module: ModuleType) -> bool:
 
 def problem_from(module: ModuleType, *, number: int, name: str) -> Problem:
     """A `Problem` from what the module has. Without `cost` nothing is known about its limits."""
-    given: dict[str, Any] = dict(getattr(module, "SIZES", {}))
+    given: dict[str, Size] = dict(getattr(module, "SIZES", {}))
     smallest = given.get("tiny", {})
     return Problem(
         id=number,

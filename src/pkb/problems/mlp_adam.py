@@ -1,11 +1,9 @@
 """A perceptron with one hidden layer, trained with Adam whose moments are divided between the ranks (ZeRO)."""
 
-from typing import Any
-
 import torch
 
 from pkb.problems.base import Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 
 
 def layer_sizes(size: Size, world_size: int) -> tuple[int, int, int, int]:
@@ -16,7 +14,7 @@ def layer_sizes(size: Size, world_size: int) -> tuple[int, int, int, int]:
     return d_in, hidden + extra, d_out, counts[extra]
 
 
-def draw_zero_step(draw: Draw) -> dict[str, Any]:
+def draw_zero_step(draw: Draw) -> Arguments:
     """This rank's samples, all parameters, and the Adam moments of the W-th of the parameters that the rank owns."""
     d_in, hidden, d_out, parameters = layer_sizes(draw.size, draw.world_size)
     rows, part = -(-draw.size["samples"] // draw.world_size), parameters // draw.world_size

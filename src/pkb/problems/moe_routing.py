@@ -6,12 +6,11 @@ corrected until their logits are planned ones, with a gap below the chosen exper
 
 from collections.abc import Hashable
 from math import comb
-from typing import Any
 
 import torch
 
 from pkb.problems.base import Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 
 GAP = 0.25
 """How far a token's chosen experts stand above the others in the router's logits."""
@@ -45,7 +44,7 @@ def chosen_experts(draw: Draw, source: int) -> torch.Tensor:
     return (torch.randn(tokens, experts, generator=generator) + weights).topk(top_k, dim=1).indices
 
 
-def draw_moe_layer(draw: Draw, *, experts: int, top_k: int, owner: Hashable | None = None) -> dict[str, Any]:
+def draw_moe_layer(draw: Draw, *, experts: int, top_k: int, owner: Hashable | None = None) -> Arguments:
     """Tokens, the router that all ranks share, and the three layers of this rank's expert (`owner`: whose they are)."""
     hidden, ffn = draw.size["hidden"], draw.size["ffn"]
     router = draw.normal("gate_weight", (experts, hidden), scale=hidden**-0.5, key="all")

@@ -10,13 +10,11 @@ reduction it is about half of that. For small ones (below some 256 KiB) a single
 everything is quicker, provided all ranks add in the same order.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -28,7 +26,7 @@ SIZES = {
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     return {"tensor": draw.normal("tensor", (draw.size["m"], draw.size["n"]))}
 
 

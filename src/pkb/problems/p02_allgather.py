@@ -10,14 +10,12 @@ that the data is there, and one after, so that a peer does not change its tensor
 own shard into every peer's result, once for all of them where the switch can multicast.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -29,7 +27,7 @@ SIZES = {
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     return {"tensor": draw.normal("tensor", (draw.size["m"], draw.size["n"]))}
 
 

@@ -11,14 +11,12 @@ once: by multicast, or chunk by chunk along a chain of ranks, or as a scatter of
 exchange.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -30,7 +28,7 @@ SIZES = {
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     return {
         "tensor": draw.normal("tensor", (draw.size["m"], draw.size["n"])),
         # The same on all ranks but different from call to call: a hard-coded root must fail.

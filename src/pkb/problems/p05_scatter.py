@@ -10,14 +10,12 @@ W-1 pieces must leave the source's link, and no algorithm does better. A good ke
 directions at once, and sizes its buffers by the piece, which is the one size that all ranks agree on.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -29,7 +27,7 @@ SIZES = {
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     # The same on all ranks but different from call to call: a hard-coded root must fail.
     src = draw.random("root", key="all").randrange(draw.world_size)
     piece = (draw.size["m"], draw.size["n"])

@@ -9,13 +9,11 @@ and add up in registers with float32 accumulation, in one fixed order; in-switch
 with one block. Atomic additions into a peer's result round once for each rank and come in any order.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -27,7 +25,7 @@ SIZES = {  # m: rows of one block
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     return {"tensor": draw.normal("tensor", (draw.world_size * draw.size["m"], draw.size["n"]))}
 
 

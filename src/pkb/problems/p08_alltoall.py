@@ -10,14 +10,12 @@ with the next rank rather than with rank 0 so that no peer is hit by all others 
 slice locally.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -29,7 +27,7 @@ SIZES = {  # m, n: one slice
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     return {"tensor": draw.normal("tensor", (draw.world_size, draw.size["m"], draw.size["n"]))}
 
 

@@ -11,13 +11,11 @@ float32 and in an order that does not change from run to run, packs the two vect
 rank add the W partial vectors in the same order.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -29,7 +27,7 @@ SIZES = {  # rank r holds m - r * ragged rows
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     rows, n = draw.size["m"] - draw.rank * draw.size["ragged"], draw.size["n"]
     x = draw.normal("X_hat", (rows, n), dtype=torch.promote_types(draw.dtype, torch.float32))
     x = (x - x.mean(dim=1, keepdim=True)) / x.std(dim=1, keepdim=True, correction=0)

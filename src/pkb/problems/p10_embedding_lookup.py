@@ -11,14 +11,12 @@ complete, it loads each row straight from its owner. It must not keep a staged c
 the table changes between them, and a rank without lookups must still serve its rows.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -46,7 +44,7 @@ def lookup_counts(draw: Draw) -> tuple[list[int], int | None]:
     return [bounds[r + 1] - bounds[r] for r in range(w)], idle
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     rows, w = draw.size["rows"], draw.world_size
     counts, idle = lookup_counts(draw)
     shape = (counts[draw.rank],)

@@ -8,13 +8,11 @@ A good kernel does not wait for the whole product: it publishes finished tiles a
 partial tiles in one fixed order and hand out the result, so that most of the transfer hides under the matrix product.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -26,7 +24,7 @@ SIZES = {
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     m, n, k = draw.size["m"], draw.size["n"], draw.size["k"]
     return {
         "A_local": draw.normal("A_local", (m, k)),

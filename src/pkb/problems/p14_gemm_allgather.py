@@ -11,13 +11,11 @@ peers where the switch can multicast) while the product goes on. N_local need no
 may return before the stores of all peers are visible.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -30,7 +28,7 @@ SIZES = {  # n: all columns, of which each rank has n // W
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     m, k, n_local = draw.size["m"], draw.size["k"], draw.size["n"] // draw.world_size
     return {
         "A": draw.normal("A", (m, k), key="all"),

@@ -12,13 +12,11 @@ W times less than the gather), starts the first product with the columns that it
 chip up to the second.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -37,7 +35,7 @@ def _shape(size: Size, world_size: int) -> tuple[int, int, int]:
     return m, h, size["f"]
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     m, h, f = _shape(draw.size, draw.world_size)
     return {
         "x_local": draw.normal("x_local", (m, h // draw.world_size)),

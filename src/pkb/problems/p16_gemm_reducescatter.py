@@ -11,13 +11,11 @@ in one fixed order. M/W may be smaller than a tile of the product, and a tile mu
 unnoticed.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -34,7 +32,7 @@ def _shape(size: Size, world_size: int) -> tuple[int, int, int]:
     return -(-size["m"] // world_size) * world_size, size["n"], size["k"] // world_size
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     m, n, k = _shape(draw.size, draw.world_size)
     return {
         "A_local": draw.normal("A_local", (m, k)),

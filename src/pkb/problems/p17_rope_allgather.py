@@ -12,13 +12,12 @@ of element i is i + D/2 or i - D/2, not its neighbour, and tables may be scaled:
 """
 
 import math
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -49,7 +48,7 @@ def tables(draw: Draw) -> tuple[torch.Tensor, torch.Tensor]:
     return (angle.cos() * factor).to(draw.dtype), (angle.sin() * factor).to(draw.dtype)
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     batch, positions, head_size = draw.size["batch"], draw.size["tokens"] // draw.world_size, draw.size["head_size"]
     cos, sin = tables(draw)
     return {

@@ -12,14 +12,13 @@ order, so that every rank finds the same variance. Its flags must tell this call
 """
 
 import math
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -32,7 +31,7 @@ SIZES = {
 EPSILON = 1e-5
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     m, n = draw.size["m"], draw.size["n"]
     wide = torch.promote_types(draw.dtype, torch.float32)
     # Rows of all sizes, some so small that epsilon counts; and in each row, ranks of unlike size: with equal ones the

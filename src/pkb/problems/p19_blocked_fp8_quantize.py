@@ -14,14 +14,13 @@ bf16 values often do. A few such codes, off by one step, are accepted.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close, Context
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -34,7 +33,7 @@ SIZES = {
 BLOCKS_OF_ZEROS = 1 / 16
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     m, n, block = draw.size["m"], draw.size["n"], draw.size["block"]
     wide = torch.float32
     # Blocks of all sizes, some of them zero: a scale per row or per tensor would be wrong.

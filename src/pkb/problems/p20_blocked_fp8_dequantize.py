@@ -12,14 +12,13 @@ multiplies where they arrive; each slice must travel with its own scales. Slot s
 """
 
 import math
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -31,7 +30,7 @@ SIZES = {  # m, n: one slice
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     w, m, n, block = draw.world_size, draw.size["m"], draw.size["n"], draw.size["block"]
     quantised = draw.dtype is torch.bfloat16
     codes = draw.normal("local_y", (w, m, n), scale=128.0, dtype=torch.float32).clamp(-448.0, 448.0)

@@ -12,14 +12,13 @@ add them itself.
 """
 
 import math
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -51,7 +50,7 @@ def local_shapes(size: Size, world_size: int, rank: int) -> list[tuple[int, ...]
     return shards
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     # The scale differs between ranks and calls: with equal ones, sqrt(W) times the local norm would be a good guess.
     scale = draw.random("scale").uniform(0.25, 4.0)
     shapes = local_shapes(draw.size, draw.world_size, draw.rank)

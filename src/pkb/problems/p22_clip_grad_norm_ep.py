@@ -15,14 +15,13 @@ the kernel, and only then writes.
 """
 
 import math
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.layouts import coordinate
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
@@ -61,7 +60,7 @@ def local_shapes(size: Size, world_size: int, rank: int) -> tuple[list[tuple[int
     )
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     _, ep_size = draw.coordinate("ep")
     every_rank = [local_shapes(draw.size, draw.world_size, rank) for rank in range(draw.world_size)]
     shared, expert = every_rank[draw.rank]

@@ -12,14 +12,13 @@ peers, computes its gradient while it waits, and never asks the host whether the
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close, Context
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -33,7 +32,7 @@ CALLS_WITH_EMPTY_RANK = 0.5
 CALLS_WITHOUT_SUM_GRADIENT = 0.25
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     w, tokens = draw.world_size, draw.size["tokens"]
     plan = draw.random("plan", key="all")
     counts = [plan.randint(tokens // 3, tokens) for _ in range(w)]

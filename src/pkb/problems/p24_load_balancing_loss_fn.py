@@ -13,14 +13,13 @@ logit), and lets the last block of each rank exchange the loss.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close, Context
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -35,7 +34,7 @@ GAP = 0.25
 GOLDEN = 0.6180339887
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     layers, experts, top_k = draw.size["layers"], draw.size["experts"], draw.size["top_k"]
     batch, seq = draw.size["batch"], draw.size["seq"]
     # Balanced routers have a loss of top_k on every rank and in every call, which a candidate could guess. So experts

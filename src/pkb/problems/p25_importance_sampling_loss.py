@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close, Context
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -40,7 +40,7 @@ CALLS_WITH_CLAMPED_TOKENS = 0.5
 CLAMPED = 0.05
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     m, n, vocab = draw.size["m"], draw.size["n"], draw.size["vocab"]
     plan = draw.random("plan", key="all")
     hidden = draw.normal("hidden_states", (m, n))

@@ -13,14 +13,13 @@ returns.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Context, Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -33,7 +32,7 @@ SIZES = {
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     tokens, experts, top_k = draw.size["tokens"], draw.size["experts"], draw.size["top_k"]
     mask = torch.zeros((experts, top_k, tokens), dtype=torch.float32, device=draw.device)
     if draw.device.type != "meta":

@@ -12,14 +12,13 @@ decision of all ranks.
 """
 
 import random
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -55,7 +54,7 @@ def split_matrix(draw: Draw) -> list[list[int]]:
     return [[at_home[s] if s == d else next(travelling) for d in range(w)] for s in range(w)]
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     matrix = split_matrix(draw)
     return {
         "local_tensor": draw.normal("local_tensor", (sum(matrix[draw.rank]), draw.size["n"])),

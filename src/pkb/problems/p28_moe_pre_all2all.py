@@ -14,14 +14,12 @@ while the transfer goes by (source, expert). A good kernel gathers a token's row
 place on the peer, and sends a token that has two experts on one rank over the link once.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.moe_routing import chosen_experts, ranks_per_token
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
@@ -35,7 +33,7 @@ SIZES = {  # with `batch`, hidden states are (batch, T / batch, H)
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     w, rank = draw.world_size, draw.rank
     tokens, hidden, experts, top_k = (draw.size[name] for name in ("tokens", "hidden", "experts", "top_k"))
     chosen = [chosen_experts(draw, source) for source in range(w)]

@@ -15,13 +15,11 @@ read and add the K rows of a token in registers; a rank with several experts of 
 travel. Sums in float32 are welcome.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.moe_routing import chosen_experts, ranks_per_token
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
@@ -35,7 +33,7 @@ SIZES = {  # with `batch`, the result is (batch, T / batch, H)
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     w, rank = draw.world_size, draw.rank
     tokens, hidden, experts, top_k = (draw.size[name] for name in ("tokens", "hidden", "experts", "top_k"))
     chosen = [chosen_experts(draw, source) for source in range(w)]

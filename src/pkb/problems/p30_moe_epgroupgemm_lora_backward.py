@@ -11,14 +11,12 @@ rank reading all peers and adding in the same order. It works in place: nobody m
 not read yet.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -30,7 +28,7 @@ SIZES = {
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     lora, n = draw.size["lora"], draw.size["n"]
     return {
         "grad_fc1_1_lora_A": draw.normal("grad_fc1_1_lora_A", (lora, n)),

@@ -14,14 +14,12 @@ peer (room for the worst case), starts an expert's matrix products when a tile o
 tile by tile, and sends a token that has two experts on one rank only once.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.moe_routing import draw_moe_layer, mean_tokens, ranks_per_token
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
@@ -36,7 +34,7 @@ SIZES = {  # tokens of rank 0; each next rank has `fewer` less. With `batch`, hi
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     experts, top_k = draw.size["experts"], draw.size["top_k"]
     return {
         **draw_moe_layer(draw, experts=experts, top_k=top_k),

@@ -12,14 +12,12 @@ Counts, rows out, rows back are three dependent exchanges. A good kernel does wh
 computes the narrow products from the same tiles of rows that the wide ones read, instead of reading all rows twice.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.moe_routing import draw_moe_layer, mean_tokens, ranks_per_token
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
@@ -43,7 +41,7 @@ def draw_adapter(draw: Draw, name: str, *, inner: int, outer: int) -> dict[str, 
     }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     hidden, ffn, experts, top_k = (draw.size[name] for name in ("hidden", "ffn", "experts", "top_k"))
     return {
         **draw_moe_layer(draw, experts=experts, top_k=top_k),

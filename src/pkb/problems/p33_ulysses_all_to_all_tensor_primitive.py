@@ -11,14 +11,12 @@ reads and writes the strides directly instead of packing and unpacking, and keep
 segment need not be a multiple of 16 bytes.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -34,7 +32,7 @@ def shape_of(size: Size, world_size: int) -> tuple[int, ...]:
     return tuple(-(-size[axis] // world_size) * world_size for axis in ("m", "n", "d") if axis in size)
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     shape = shape_of(draw.size, draw.world_size)
     scatter_dim, gather_dim = 0, 1
     if "all_dims" in draw.size:

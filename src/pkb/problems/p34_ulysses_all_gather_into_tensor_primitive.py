@@ -11,14 +11,12 @@ peer changes its shard under the reader), or every rank pushes its shard to all 
 multicast. What it returns must not be a shared buffer that the next call overwrites.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -30,7 +28,7 @@ SIZES = {
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     return {"x": draw.normal("x", (draw.size["m"], draw.size["n"])), "group": draw.group("world")}
 
 

@@ -13,14 +13,13 @@ itself reads them from its peers. A good kernel places every shard directly wher
 """
 
 import random
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -48,7 +47,7 @@ def shard_sizes(average: int, world_size: int, source: random.Random) -> list[in
             return sizes
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     source = draw.random("shards", key="all")
     own = shard_sizes(draw.size["m"], draw.world_size, source)[draw.rank]
     gather_dim = source.randrange(2)

@@ -15,14 +15,12 @@ The runs that stay together in memory are h / W heads at one position, so a good
 layouts directly across the links and makes no packed copy on either side. Positions that are cut need not travel.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -37,7 +35,7 @@ AXES = ("bshd", "bhsd", "sbhd")
 """Orders of batch, sequence, heads and channel that attention codes use; upstream only knows the first."""
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     w, seq = draw.world_size, draw.size["seq"]
     source = draw.random("axes and length", key="all")
     order = source.choice(AXES)

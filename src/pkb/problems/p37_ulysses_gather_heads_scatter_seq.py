@@ -15,14 +15,12 @@ directly across the links and makes no packed copy on either side. Padding need 
 every call: memory that is used again holds older data.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -36,7 +34,7 @@ AXES = ("bshd", "bhsd", "sbhd")
 """Orders of batch, sequence, heads and channel that attention codes use; upstream only knows the first."""
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     source = draw.random("axes and length", key="all")
     order = source.choice(AXES)
     missing = source.randrange(draw.world_size) if source.random() < 0.6 else 0  # upstream never needs padding

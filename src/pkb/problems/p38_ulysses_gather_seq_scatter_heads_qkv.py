@@ -15,14 +15,12 @@ is would give Q alone to the first ranks. A good kernel moves these runs directl
 packed copy on either side.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -35,7 +33,7 @@ SIZES = {  # seq: positions a rank; heads: of the whole layer
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     w, batch, seq = draw.world_size, draw.size["batch"], draw.size["seq"]
     width = 3 * draw.size["heads"] * draw.size["head_size"]
     source = draw.random("axes and length", key="all")

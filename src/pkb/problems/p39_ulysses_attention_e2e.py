@@ -11,14 +11,12 @@ A good kernel hands each tile of the projection to the rank that attends with it
 to attend before the last tile has come, and returns finished rows of the attention while others are in work.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -33,7 +31,7 @@ SHARPNESS = 1.4
 """Scale of queries and keys: attention that is neither nearly uniform nor nearly a choice of one position."""
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     hidden, heads, width = draw.size["hidden"], draw.size["heads"], draw.size["heads"] * draw.size["head_size"]
     # Parts of the sequence of unlike size get unlike attention weights: leaving one out shows.
     scale = draw.random("hidden scale").uniform(0.7, 1.25)

@@ -15,14 +15,12 @@ ready, and can be reduced, while that of W1 is still computed. A good kernel app
 soon as its sum is there, without writing the averaged gradient to memory.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -36,7 +34,7 @@ SIZES = {  # samples: of all ranks together, rounded up to a multiple of W
 NAMES = ("W1", "b1", "W2", "b2")
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     d_in, hidden, d_out = draw.size["d_in"], draw.size["hidden"], draw.size["d_out"]
     rows = -(-draw.size["samples"] // draw.world_size)
     choice = draw.random("hyperparameters", key="all")

@@ -14,14 +14,12 @@ is one pass over the shard that stores each new weight directly into the results
 switch has it. What it returns must not be a shared buffer that the next call overwrites.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -34,7 +32,7 @@ SIZES = {  # elements of a shard
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     shape = (draw.size["p"],)
     choice = draw.random("hyperparameters", key="all")
     beta1, beta2, step = choice.choice([0.8, 0.9]), choice.choice([0.95, 0.99, 0.999]), choice.randrange(1, 8)

@@ -17,14 +17,13 @@ sound order of float32 operations gives the same codes.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Context
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -47,7 +46,7 @@ def settle(x: torch.Tensor) -> torch.Tensor:
     return torch.where(doubtful, code.round_().mul_(scale).to(x.dtype), x)
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     n, block = draw.size["n"], draw.size["block"]
     blocks = -(-n // block)
     # Blocks of very different size, some of zeros: one scale for all, or for some other cut, shows.

@@ -12,14 +12,12 @@ normalises and stores the row, in one pass. No peer may overwrite its contributi
 Were it not for eps, dividing by W would change nothing. Inputs are drawn with mean squares around eps, so it does.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -35,7 +33,7 @@ def rows_of_a_rank(size: Size, world_size: int) -> int:
     return max(2, size["tokens"] // max(world_size, 4))
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     rows, hidden = draw.world_size * rows_of_a_rank(draw.size, draw.world_size), draw.size["hidden"]
     eps = draw.random("eps", key="all").choice([1e-5, 1e-6])
     # The mean over the ranks of a row has a mean square from eps / 64 to 64 eps, so eps and the division by W both show.

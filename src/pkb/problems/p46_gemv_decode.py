@@ -11,13 +11,11 @@ of V / W), which a flat gather does not know. A result that lives in a buffer sh
 the next call.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -29,7 +27,7 @@ SIZES = {  # vocab: of one rank
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     tokens, hidden, vocab = draw.size["tokens"], draw.size["hidden"], draw.size["vocab"]
     return {
         "hidden_states": draw.normal("hidden_states", (tokens, hidden), key="all"),

@@ -15,14 +15,13 @@ pass over the part. It never writes the summed gradient to memory.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Context, NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -56,7 +55,7 @@ def spread(draw: Draw, shapes: tuple[tuple[int, ...], ...], values: list[float])
     return out
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     rows, d_in, d_out = draw.size["rows"], draw.size["d_in"], draw.size["d_out"]
     shapes = param_shapes(draw.size, draw.world_size)
     assert shapes is not None
@@ -176,7 +175,9 @@ class Moved:
 
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
         grid = 2 * torch.finfo(output.dtype).eps
-        limit = self.share_of_lr[output.dtype] * context.arguments["lr"] + grid * truth.double().abs()
+        rate = context.arguments["lr"]
+        assert isinstance(rate, float)
+        limit = self.share_of_lr[output.dtype] * rate + grid * truth.double().abs()
         worst = float(((output.double() - truth.double()).abs() / limit).max())
         return worst if math.isfinite(worst) else math.inf
 

@@ -11,13 +11,11 @@ W3 is needed last and can travel meanwhile. It is cut along its columns: a flat 
 ranks have no TP pairs (n_tp = 1) and nothing to add.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -37,7 +35,7 @@ def mesh(world_size: int) -> tuple[int, int]:
     return 1, world_size
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     n_tp, n_fsdp = mesh(draw.world_size)
     d, f = draw.size["d"], draw.size["f"]
     rows, d_part, f_part = draw.size["rows"] // n_fsdp, d // n_fsdp, f // n_tp

@@ -13,14 +13,12 @@ it twice. How many rows arrive is known only when all have routed: a good kernel
 the peer (room for the worst case), and starts the matrix products when a tile of rows is there.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.moe_routing import draw_moe_layer, mean_tokens, ranks_per_token
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -39,7 +37,7 @@ def experts_of(world_size: int) -> int:
     return 2 * world_size
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     experts = experts_of(draw.world_size)
     top_k = min(TOP_K, experts)
     return {

@@ -13,14 +13,12 @@ good kernel writes rows to places it reserves on the peer, which is block * E + 
 matrix products when a tile of rows is there, and sends results back tile by tile.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.moe_routing import draw_moe_layer, mean_tokens
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -40,7 +38,7 @@ def experts_of(world_size: int) -> int:
     return next((e for e in range(world_size // 2, 1, -1) if world_size % e == 0), 1)
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     experts = experts_of(draw.world_size)
     top_k = min(TOP_K, experts)
     owner = ("expert", draw.rank % experts)  # blocks hold copies of the same experts

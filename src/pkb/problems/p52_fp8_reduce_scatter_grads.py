@@ -12,14 +12,12 @@ one byte an element, and the receiver multiplies by the sender's scale and round
 a code on the other side of a boundary is 6 to 12 % off. Never sum in FP8, nor with one scale for all ranks.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact, NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.fp8_history import draw_with_history
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -32,7 +30,7 @@ SIZES = {  # part: elements that a rank keeps
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     gradient, history = draw_with_history(draw, "flat_grads", draw.world_size * draw.size["part"])
     return {"flat_grads": gradient, "amax_history": history}
 

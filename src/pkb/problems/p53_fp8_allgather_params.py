@@ -12,14 +12,12 @@ Every value is a function of one rank's data, so the bits must be the same: divi
 once.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.fp8_history import draw_with_history
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -32,7 +30,7 @@ SIZES = {  # part: elements of a rank
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     parameters, history = draw_with_history(draw, "flat_param_shard", draw.size["part"])
     return {"flat_param_shard": parameters, "amax_history": history}
 

@@ -10,14 +10,12 @@ reads each peer's K and V directly as soon as they are ready, keeps scores on ch
 overwrites a block that a slower rank still reads, in this call or the next.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -29,7 +27,7 @@ SIZES = {  # tokens: the whole sequence; each of W ranks holds tokens // W posit
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     shape = (draw.size["batch"], draw.size["tokens"] // draw.world_size, draw.size["heads"], draw.size["head_size"])
     # Keys of another size on each rank give the blocks unlike weights: a merge that ignores the log-sum-exp shows.
     sharpness = draw.random("sharpness").uniform(0.5, 2.0)

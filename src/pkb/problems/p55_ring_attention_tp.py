@@ -12,14 +12,12 @@ reads the peers' K and V while it attends to what it has, and sums finished tile
 computed.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -31,7 +29,7 @@ SIZES = {  # tokens: the whole sequence; each of cp context-parallel ranks holds
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     cp_rank, cp = draw.coordinate("cp")
     tp_rank, tp = draw.coordinate("tp")
     hidden, heads, head_size = draw.size["hidden"], draw.size["heads"], draw.size["head_size"]

@@ -13,14 +13,12 @@ stage 1 waits: a good kernel hands finished rows of the output to the next stage
 they arrive in must not be overwritten by the next call of a faster stage.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -32,7 +30,7 @@ SIZES = {  # tokens: the whole sequence; each of cp ring ranks holds tokens // c
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     cp_rank, cp = draw.coordinate("cp")
     pp_rank, _ = draw.coordinate("pp")
     heads = draw.size["heads"]

@@ -13,14 +13,12 @@ Two ranks are two replicas without a ring. A good kernel reads K and V of its pe
 float32 sums at the owner, in an order that does not depend on who is first, while the next block is computed.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -49,7 +47,7 @@ def forward(
     return torch.stack(outs, dim=2).to(q.dtype), torch.stack(sums, dim=1)
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     cp_rank, cp = draw.coordinate("cp")
     dp_rank, _ = draw.coordinate("dp")
     positions = draw.size["tokens"] // cp

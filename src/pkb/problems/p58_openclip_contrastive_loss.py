@@ -12,14 +12,13 @@ peers directly, keeps logits on chip and reduces them at once, so that no b x b 
 """
 
 import math
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -31,7 +30,7 @@ SIZES = {  # batch: images of a rank
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     batch, d = draw.size["batch"], draw.size["d"]
     # All features lean along one direction: images of a rank by one amount, its texts by another, to either side. Blocks
     # then differ much in loss, and W times the own block is no guess.

@@ -14,14 +14,12 @@ The gather can be avoided altogether: the real part of the transform of the give
 of rows mirror with an offset of one. Lengths such as 720 and 1440 are no powers of two.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.sharding import round_up
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -34,7 +32,7 @@ SIZES = {  # both axes are rounded up to a multiple of W
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     w = draw.world_size
     rows, columns = round_up(draw.size["rows"], w), round_up(draw.size["columns"], w)
     # The spectrum of a real field, as the forward transform leaves it; every rank makes all of it and keeps its rows.

@@ -17,14 +17,13 @@ any camera, and a float32 computation in any order gives the same rows.
 
 import math
 import random
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact, NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -111,7 +110,7 @@ def draw_gaussians(draw: Draw, count: int, attempt: int) -> dict[str, torch.Tens
     }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     size, w = draw.size, draw.world_size
     count = max(1, round(size["n"] * draw.random("count").uniform(0.6, 1.4)))
     planes = draw.random("planes", key="all")
@@ -133,7 +132,8 @@ def inputs(draw: Draw) -> dict[str, Any]:
         index = torch.arange(count, device=draw.device).masked_fill(doubt, -1)
         index = index.cummax(0).values.clamp(min=int((~doubt).int().argmax()))
         gaussians = {k: v[index] for k, v in gaussians.items()}
-    return gaussians | {
+    return {
+        **gaussians,
         "opacities": draw.uniform("opacities", (count,), 0.1, 0.9),
         "colors": draw.uniform("colors", (count, size["channels"]), 0, 1),
         "viewmats": views,

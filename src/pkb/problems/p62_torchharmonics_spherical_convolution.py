@@ -15,14 +15,12 @@ channels first and add K times less. It walks the few entries of psi, keeps a ci
 latitudes to their owner while others are computed.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -68,7 +66,7 @@ def draw_filter(draw: Draw, own_latitudes: int) -> torch.Tensor:
     return torch.sparse_coo_tensor(indices, value.flatten(), shape, is_coalesced=True, check_invariants=False)
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     size = draw.size
     (azimuth, az), (polar, pol) = draw.coordinate("azimuth"), draw.coordinate("polar")
     latitudes, longitudes = chunks_of(size["nlat_in"], pol)[polar], chunks_of(size["nlon_in"], az)[azimuth]

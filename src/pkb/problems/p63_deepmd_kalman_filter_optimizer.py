@@ -15,14 +15,13 @@ is nearly all of the time.
 
 import random
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Problem, Size, tensors_in
 from pkb.problems.compare import Context, NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -42,7 +41,7 @@ def block_sizes(size: Size, source: random.Random) -> list[int]:
     return [n] * (size["blocks"] - 1) + [source.randint(n // 2, n)]
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     sizes = block_sizes(draw.size, draw.random("blocks"))
     scalars = draw.random("scalars", key="all")
     covariances = []
@@ -147,7 +146,7 @@ class NewOrUntouched:
 
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
         ratio = self.gate(truth, output, context)
-        if ratio > 1 and any(torch.equal(old, output) for old in context.arguments[self.name]):
+        if ratio > 1 and any(torch.equal(old, output) for old in tensors_in(context.arguments[self.name])):
             return 0.0
         return ratio
 

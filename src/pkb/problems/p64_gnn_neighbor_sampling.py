@@ -14,14 +14,12 @@ not answer: a good kernel reads pointers and columns of the peers directly, and 
 remembers the order of first appearance, on the device.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -52,7 +50,7 @@ def fanouts_of(draw: Draw) -> list[int]:
     return fanouts
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     nodes, counts = draw.size["nodes"], owned_counts(draw)
     edges = draw.size["degree"] * counts[draw.rank]
     host = draw.random("seeds")

@@ -12,14 +12,12 @@ straight into the peer's memory, or pulls, without a packed copy; where a chunk 
 follow from a rank's own lists and must be learned first. Chunks may be empty.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.graph_chunks import chunk_matrix
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -32,7 +30,7 @@ SIZES = {  # q: rows for each peer, on average; f: features
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     w, r = draw.world_size, draw.rank
     matrix = chunk_matrix(w, draw.size["q"], draw.random("chunks", key="all"))
     rows = sum(matrix[r])

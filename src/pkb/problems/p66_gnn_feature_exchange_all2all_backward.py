@@ -13,14 +13,13 @@ adds them in registers needs neither.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Context, NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.graph_chunks import chunk_matrix
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -33,7 +32,7 @@ SIZES = {  # q: rows for each peer, on average; f: features
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     w, r = draw.world_size, draw.rank
     matrix = chunk_matrix(w, draw.size["q"], draw.random("chunks", key="all"))
     arriving = sum(matrix[s][r] for s in range(w))

@@ -12,14 +12,13 @@ early, then writes each row straight to its final place at the owner, without a 
 """
 
 import random
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -44,7 +43,7 @@ def pair_counts(average: int, world_size: int, source: random.Random) -> list[in
     return [bounds[i + 1] - bounds[i] for i in range(world_size)]
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     nodes = draw.size["nodes"]
     nnz = pair_counts(draw.size["nnz"], draw.world_size, draw.random("counts", key="all"))[draw.rank]
     idx = draw.integers("idx", (nnz,), 0, nodes)

@@ -12,14 +12,13 @@ be pulled once.
 """
 
 import random
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -39,7 +38,7 @@ def query_counts(average: int, world_size: int, source: random.Random) -> list[i
     return [max(1, round(average * world_size * weight / sum(weights))) for weight in weights]
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     nodes, d, w = draw.size["nodes"], draw.size["d"], draw.world_size
     shard = -(-nodes // w)
     own_rows = max(0, min(shard, nodes - draw.rank * shard))

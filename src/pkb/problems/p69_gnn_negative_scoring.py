@@ -14,14 +14,13 @@ so high that the sigmoid is one, and none comes near the middle between two repr
 """
 
 import random
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -62,7 +61,7 @@ def draw_scores(draw: Draw, name: str, shape: tuple[int, ...], saturated_share: 
     return without_doubt(torch.where(is_high, high, scores).to(draw.dtype))
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     p = positive_counts(draw.size["p"], draw.world_size, draw.random("positives", key="all"))[draw.rank]
     return {
         "local_pos_scores": draw_scores(draw, "positives", (p,), SATURATED_POSITIVES),

@@ -17,14 +17,13 @@ and writes every segment straight to its final place, where the reference sends,
 """
 
 import random
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -54,7 +53,7 @@ def batch_range(size: Size) -> tuple[int, int]:
     return max(1, size["batch"] * 3 // 4), size["batch"] * 5 // 4
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     size, w = draw.size, draw.world_size
     mode = draw.random("mode", key="all")  # all ranks must agree on these
     splits = key_splits_of(size, w, mode)

@@ -10,14 +10,12 @@ Only K - 1 outputs of a chunk wait for a neighbour: a good kernel publishes its 
 finishes the borders when the halos are there. First halves flow up the ranks, second halves down.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -30,7 +28,7 @@ SIZES = {  # chunk: positions of one of the two chunks of a rank
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     hidden, kernel = draw.size["hidden"], draw.size["kernel"]
     return {
         "x": draw.normal("x", (draw.size["batch"], hidden, 2 * draw.size["chunk"])),

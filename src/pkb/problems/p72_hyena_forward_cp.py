@@ -15,13 +15,12 @@ their owners in the transposed layout.
 """
 
 import math
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -37,7 +36,7 @@ SIZES = {  # local: positions of a rank; channels = groups * group_dim
 ZIGZAG_CALLS = 0.75
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     groups, group_dim, length = draw.size["groups"], draw.size["group_dim"], draw.size["filter"]
     channels = groups * group_dim
     shape = (draw.size["batch"], channels, draw.size["local"])

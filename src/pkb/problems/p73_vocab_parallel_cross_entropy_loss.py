@@ -11,14 +11,12 @@ Three numbers a token travel. A good kernel reads its logits once with a running
 step and merges them in one order everywhere; the shift in place costs a second pass once m is known.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close, Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -31,7 +29,7 @@ SIZES = {  # vocab // W entries a rank
 NOBODYS_TARGETS = 0.05
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     tokens = (draw.size["batch"], draw.size["seq"])
     width = draw.size["vocab"] // draw.world_size
     vocab = width * draw.world_size

@@ -18,14 +18,13 @@ the partner's output while writing its own.
 """
 
 import math
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -38,7 +37,7 @@ SIZES = {  # tokens: positions of one rank
 LAYOUT = "cp_tp"
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     batch, tokens, heads = draw.size["batch"], draw.size["tokens"], draw.size["heads"]
     key, value = draw.size["key"], draw.size["value"]
     _, tp = draw.coordinate("tp")

@@ -16,14 +16,12 @@ products and only the state passes from chunk to chunk. For long sequences no ex
 shard does to a state is an affine map, and a good kernel keeps its positions and hands on states, which are far smaller.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -39,7 +37,7 @@ def query_heads(size: Size, world_size: int) -> int:
     return -(-size["heads"] // world_size) * world_size
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     batch, tokens, key, value = draw.size["batch"], draw.size["tokens"], draw.size["key"], draw.size["value"]
     hq = query_heads(draw.size, draw.world_size)
     hv = hq * draw.size["repeat"]

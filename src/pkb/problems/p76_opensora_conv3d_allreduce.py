@@ -11,13 +11,11 @@ kernel publishes finished tiles while it computes the next, adds the W partial t
 puts the bias there too, and hands out the result.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -46,7 +44,7 @@ def local_channels(size: Size, world_size: int) -> int:
     return size["channels"] // world_size // groups * groups
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     size, channels, out = draw.size, local_channels(draw.size, draw.world_size), draw.size["out"]
     groups = size.get("groups", 1)
     fan_in = channels // groups * KERNEL**3 * draw.world_size

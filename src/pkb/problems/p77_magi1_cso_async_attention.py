@@ -13,14 +13,12 @@ The reference sends all queries ahead, range by range, and computes a range whil
 fuses this: it attends to tiles of keys as they arrive and writes each output tile directly to the rank that owns it.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -41,7 +39,7 @@ def heads(size: Size, world_size: int) -> tuple[int, int]:
     return query, key if key % world_size == 0 or world_size % key == 0 else world_size
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     size, ranges, chunk = draw.size, draw.size["ranges"], draw.size["chunk"]
     query_heads, key_heads = heads(size, draw.world_size)
     tokens = ranges * -(-chunk // draw.world_size)

@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -48,7 +48,7 @@ SIZES: dict[str, Size] = {  # overlaps in percent
 }  # fmt: skip
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     size = draw.size
     return {
         "z": draw.normal("z", (1, size["channels"], size["frames"], size["height"], size["width"])),

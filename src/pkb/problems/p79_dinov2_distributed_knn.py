@@ -13,14 +13,13 @@ the matrix product and never writes the similarities, and sends k candidates for
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close, Context
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -49,7 +48,7 @@ def unit(x: torch.Tensor, dim: int) -> torch.Tensor:
     return x / x.norm(dim=dim, keepdim=True)
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     features, mean = draw.size["features"], shard_mean(draw.size, draw.world_size)
     queries, samples = uneven(draw, "queries", draw.size["queries"]), uneven(draw, "samples", mean)
     # Labels are distinct numbers over all ranks, far apart and in no order, so that none can be guessed.

@@ -13,14 +13,12 @@ in the same pass, and exchanges K numbers each time, with two buffers in turn so
 still reads. The sums are small and strictly dependent: latency decides.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -34,7 +32,7 @@ SIZES = {  # rows: of a rank, on average
 TEMPERATURE = 0.07
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     mean, prototypes, w = draw.size["rows"], draw.size["prototypes"], draw.world_size
     shift = draw.random("rows", key=("pair", draw.rank // 2)).randint(-mean // 4, mean // 4)
     shift = 0 if draw.rank == w - 1 and w % 2 else shift if draw.rank % 2 == 0 else -shift

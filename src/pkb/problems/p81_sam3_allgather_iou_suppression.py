@@ -13,14 +13,13 @@ masks are still arriving, and writes the float32 result once.
 """
 
 import random
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -61,7 +60,7 @@ def scene(source: random.Random, *, objects: int, height: int, width: int) -> tu
     return boxes, max(thresholds, key=lambda t: min((abs(o - t) for o in overlaps), default=1.0))
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     w, height, width = draw.world_size, draw.size["height"], draw.size["width"]
     source = draw.random("scene", key="all")
     total = draw.size["objects"] * w

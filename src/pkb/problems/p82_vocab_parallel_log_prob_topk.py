@@ -17,14 +17,14 @@ answer.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -103,7 +103,7 @@ def plan_rows(draw: Draw, tokens: int, vocab: int) -> TopRows:
     return TopRows(values, positions, values[:, -1] - GRID / 2, target[:, 0])
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     w, batch, seq, width = draw.world_size, draw.size["batch"], draw.size["seq"], draw.size["vocab"] // draw.world_size
     while batch * seq % w:
         seq += 1

@@ -14,14 +14,13 @@ with their ties, are enough.
 """
 
 import math
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.filtered_logits import draw_rows, round_up_tokens, why_too_small
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -34,7 +33,7 @@ SIZES = {  # vocab // W entries a rank; seq and chunk are rounded up until W div
 }
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     size, w = draw.size, draw.world_size
     shape = size["batch"], round_up_tokens(size, "seq", w)
     rows = draw_rows(

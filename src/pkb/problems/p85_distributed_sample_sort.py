@@ -11,14 +11,12 @@ equally long. A good kernel finds the exact dividing positions first, by a searc
 every key moves once, straight to its place, and then merges W sorted runs instead of sorting again.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -48,7 +46,7 @@ def shard_lengths(draw: Draw) -> list[int]:
     return [bounds[r + 1] - bounds[r] for r in range(w)]
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     length = shard_lengths(draw)[draw.rank]
     # In half of the calls shards overlap little and stand in reverse order: nearly every key must move.
     kind = draw.random("kind", key="all")

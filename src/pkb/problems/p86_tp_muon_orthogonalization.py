@@ -15,14 +15,12 @@ and a good kernel sends tiles of it while others are computed and shares out G G
 rank. Small singular values grow 500-fold: products in fewer bits than float32 show.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -41,7 +39,7 @@ def width_of(size: Size, world_size: int, rank: int) -> int:
     return max(1, min(chunk, size["split"] - rank * chunk))
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     kept, width = draw.size["kept"], width_of(draw.size, draw.world_size, draw.rank)
     # Gradients have a few large common directions, and blocks of unlike size: no rank can do with its own Gram matrix.
     scale = draw.random("scale").uniform(0.5, 2.0)

@@ -11,13 +11,11 @@ kernel sends first, computes the interior, and then finishes the edges. Its halo
 the next call, before a slower neighbour has read them.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -30,7 +28,7 @@ SIZES = {  # rows: of the whole image, divided among the ranks
 CALLS_WITH_BIAS = 0.75
 
 
-def inputs(draw: Draw) -> dict[str, Any]:
+def inputs(draw: Draw) -> Arguments:
     size, channels, kernel = draw.size, draw.size["channels"], draw.size["kernel"]
     shape = (size["batch"], channels, size["rows"] // draw.world_size, size["width"])
     weight_shape = (size["out"], channels, kernel, kernel)

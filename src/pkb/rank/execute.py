@@ -5,9 +5,9 @@ calls on data it has not seen, then a request for outputs.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -17,7 +17,11 @@ from pkb.types.protocol.commands import Schedule
 from pkb.types.protocol.status import OnStep
 
 ORIGIN_ATTEMPTS = 8
-Arguments = dict[str, object]
+Argument: TypeAlias = (
+    "torch.Tensor | torch.nn.Module | torch.distributed.ProcessGroup | float | str"
+    " | Sequence[Argument] | Mapping[str, Argument] | None"
+)
+Arguments: TypeAlias = dict[str, Argument]
 """Of one call, by name."""
 
 

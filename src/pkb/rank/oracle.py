@@ -15,7 +15,8 @@ import torch
 
 from pkb.problems.base import DTYPES, Problem
 from pkb.problems.compare import Context
-from pkb.problems.draw import Draw, GroupRef
+from pkb.problems.draw import Arguments as Drawn
+from pkb.problems.draw import Draw, GroupRef, Value
 from pkb.problems.registry import default_registry, load_folder
 from pkb.rank.comparison.null_candidates import lint_case
 from pkb.rank.comparison.truth import compare_trees, outcome, read_output, widen
@@ -68,17 +69,17 @@ UNUSED_BYTES = 1 << 29
 """What a rank's allocator may keep unused while truths are at hand; more goes back to the driver, for the candidate's ranks."""
 
 
-class LazyArguments(Mapping[str, Any]):
+class LazyArguments(Mapping[str, Value]):
     """A call's arguments, drawn when somebody first asks for one: few rules do, and at production sizes they are gigabytes."""
 
-    def __init__(self, draw: Callable[[], Arguments]) -> None:
+    def __init__(self, draw: Callable[[], Drawn]) -> None:
         self._draw = draw
 
     @cached_property
-    def _values(self) -> Arguments:
+    def _values(self) -> Drawn:
         return self._draw()
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Value:
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -182,7 +183,7 @@ class OracleRank(Rank):
     def _problem(self, spec: DrawSpec) -> Problem:
         return self.registry.get(spec.problem)
 
-    def draw_arguments(self, spec: DrawSpec, call: int) -> Arguments:
+    def draw_arguments(self, spec: DrawSpec, call: int) -> Drawn:
         """This rank's arguments of the call of that number, groups still standing as references."""
         problem = self._problem(spec)
         self.groups = self.layouts[problem.layout]
@@ -202,14 +203,14 @@ class OracleRank(Rank):
             return type(values)(self.with_groups(value) for value in values)
         return values
 
-    def _draw(self, slot: int, spec: DrawSpec, *, keep: bool) -> Arguments:
+    def _draw(self, slot: int, spec: DrawSpec, *, keep: bool) -> Drawn:
         self.draws[slot] = spec
         values = self.draw_arguments(spec, slot)
         if keep:
             self.arguments[slot] = self.with_groups(values)
         return values
 
-    def _send_arguments(self, slot: int, values: Arguments) -> None:
+    def _send_arguments(self, slot: int, values: Drawn) -> None:
         description, fd = pack(values)
         try:
             self.channel.send(ArgumentsReply(slot, description), [fd])

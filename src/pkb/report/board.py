@@ -3,9 +3,8 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
-from pkb.analysis.document import share_document
 from pkb.analysis.estimate import geometric_mean
 from pkb.analysis.groups import group_by
 from pkb.analysis.samples import Sample
@@ -51,6 +50,21 @@ class BoardRow:
     def rank_key(self) -> tuple[float, ...]:
         """Best first: proven faster, then correct by own kernels, then correct."""
         return tuple(-share.value if share else 1.0 for share in (self.faster, self.custom, self.correct))
+
+
+class HeatCell(NamedTuple):
+    """One contender on the problems that one word describes."""
+
+    passed: Share
+    custom: Share | None
+    fast: Share | None
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    words: list[str]
+    rows: dict[str, dict[str, HeatCell]]
+    """By contender and word."""
 
 
 def board(everybody: Sequence[Contender]) -> dict[View, list[BoardRow]]:
@@ -101,60 +115,18 @@ def _believed_speedup(sample: Sample) -> float | None:
     return speed.value if speed is not None and speed.decision != "unproven" else None
 
 
-def heat_map(everybody: Sequence[Contender], problems: Mapping[int, Problem]) -> dict[str, dict[str, Any]]:
-    """By axis: the words, and for each contender a cell a word: share of problems correct at one try, and of how many."""
+def heat_map(everybody: Sequence[Contender], problems: Mapping[int, Problem]) -> dict[str, HeatMap]:
+    """By axis: the share of problems correct at one try, and of how many."""
     maps = {}
     for axis in HEAT_AXES:
-        rows: dict[str, dict[str, Any]] = {}
+        rows: dict[str, dict[str, HeatCell]] = {}
         words: dict[str, None] = {}
         for contender in everybody:
             cells = {}
             for group in group_by(contender.samples, problems, axis):
                 if group.passed is not None:
                     words[group.name] = None
-                    cells[group.name] = {
-                        "passed": share_document(group.passed),
-                        "custom": share_document(group.custom),
-                        "fast": share_document(group.fast),
-                    }
+                    cells[group.name] = HeatCell(group.passed, group.custom, group.fast)
             rows[contender.id] = cells
-        maps[axis] = {"words": list(words), "rows": rows}
+        maps[axis] = HeatMap(list(words), rows)
     return maps
-
-
-def figure_document(found: Figure | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    return {
-        "value": found.value, "problems": found.problems, "low": found.interval.low, "high": found.interval.high,
-    }  # fmt: skip
-
-
-def row_document(row: BoardRow) -> dict[str, Any]:
-    """For `data/board.js` and the CSV."""
-    return {
-        "id": row.contender.id,
-        "name": row.contender.name,
-        "kind": row.contender.kind,
-        "run": row.contender.run.id,
-        "view": row.view,
-        "k": row.k,
-        "problems": row.problems,
-        "conditions": row.contender.conditions,
-        "notes": row.contender.notes,
-        "correct": share_document(row.correct),
-        "custom": share_document(row.custom),
-        "library": share_document(row.library),
-        "faster": share_document(row.faster),
-        "custom_faster": share_document(row.custom_faster),
-        "curve": [[p, share.value, share.interval.low, share.interval.high] for p, share in row.curve],
-        "speedup": figure_document(row.speedup),
-        "custom_speedup": figure_document(row.custom_speedup),
-        "utilisation": figure_document(row.utilisation),
-        "reference_utilisation": figure_document(row.reference_utilisation),
-        "not_judged": row.not_judged,
-        "untimed": row.untimed,
-        "cost_usd": row.cost_usd,
-        "tokens": row.tokens,
-        "steps": row.steps,
-    }

@@ -1,7 +1,8 @@
 """Two contenders on the same problems, worked out beforehand for every pair, so that a page without a server can show it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from pkb.analysis.compare import RunComparison, compare
 from pkb.analysis.samples import Sample
@@ -11,10 +12,31 @@ MOST_CONTENDERS = 24
 """Pairs grow with the square: 24 make 552 small files."""
 
 
+class PairRow(NamedTuple):
+    """A problem, and the speedup of each with its interval."""
+
+    problem: int
+    answer: str
+    why: str
+    first: list[float] | None
+    second: list[float] | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    summary: str
+    both: int
+    only_first: int
+    only_second: int
+    neither: int
+    p: float
+    rows: list[PairRow]
+
+
 class Pair(NamedTuple):
     first: Contender
     second: Contender
-    readings: dict[str, Any]
+    readings: dict[str, Reading]
     """By k: one try each, and the best of as many as both have."""
 
 
@@ -30,19 +52,21 @@ def pairs(everybody: Sequence[Contender]) -> Iterator[Pair]:
             if first is second:
                 continue
             ks = sorted({1, max(1, min(first.most_tries, second.most_tries))})
-            yield Pair(first, second, {str(k): _document(compare(first.samples, second.samples, k=k)) for k in ks})
+            yield Pair(first, second, {str(k): _reading(compare(first.samples, second.samples, k=k)) for k in ks})
 
 
-def _document(comparison: RunComparison) -> dict[str, Any]:
-    return {
-        "summary": comparison.summary,
-        "both": comparison.both,
-        "only_first": comparison.only_first,
-        "only_second": comparison.only_second,
-        "neither": comparison.neither,
-        "p": comparison.p_value,
-        "rows": [[row.problem, row.answer, row.why, _speed(row.first), _speed(row.second)] for row in comparison.rows],
-    }
+def _reading(comparison: RunComparison) -> Reading:
+    return Reading(
+        summary=comparison.summary,
+        both=comparison.both,
+        only_first=comparison.only_first,
+        only_second=comparison.only_second,
+        neither=comparison.neither,
+        p=comparison.p_value,
+        rows=[
+            PairRow(row.problem, row.answer, row.why, _speed(row.first), _speed(row.second)) for row in comparison.rows
+        ],
+    )
 
 
 def _speed(sample: Sample | None) -> list[float] | None:

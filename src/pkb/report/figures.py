@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pkb.report.board import BoardRow, View
+from pkb.report.board import BoardRow, HeatMap, View
+from pkb.report.breakdown import AgentProgress, FailureModes
 from pkb.report.words import MODE_TONES, count_words
 from pkb.types.errors import UserError
 
@@ -19,19 +20,19 @@ def draw_all(
     folder: Path,
     *,
     rows: Mapping[View, Sequence[BoardRow]],
-    modes: Mapping[str, Any],
-    heat: Mapping[str, Mapping[str, Any]],
-    steps: Sequence[Mapping[str, Any]],
+    modes: FailureModes,
+    heat: Mapping[str, HeatMap],
+    steps: Sequence[AgentProgress],
 ) -> None:
     """Writes every picture there is data for; one without data says so, so that no link of the site leads nowhere."""
     folder.mkdir(exist_ok=True)
     with _figure(folder, "fast_p", size=(8, 4.6)) as axes:
         _curves(axes, [row for found in rows.values() for row in found if row.curve])
-    with _figure(folder, "failure_modes", size=(9, 1.4 + 0.42 * len(modes["rows"]))) as axes:
+    with _figure(folder, "failure_modes", size=(9, 1.4 + 0.42 * len(modes.rows))) as axes:
         _modes(axes, modes)
     names = {row.contender.id: row.contender.name for found in rows.values() for row in found}
     for axis, found in heat.items():
-        size = (2.6 + 0.75 * max(1, len(found["words"])), 1.8 + 0.45 * max(1, len(found["rows"])))
+        size = (2.6 + 0.75 * max(1, len(found.words)), 1.8 + 0.45 * max(1, len(found.rows)))
         with _figure(folder, f"heat_{axis}", size=size) as axes:
             _heat(axes, axis, found, names)
     with _figure(folder, "agent_progress", size=(8, 4.6)) as axes:
@@ -97,19 +98,19 @@ def _joined(words: Sequence[str]) -> str:
     return " / ".join(words[:2])[:NAME]
 
 
-def _modes(axes: Any, modes: Mapping[str, Any]) -> None:
-    rows = modes["rows"]
+def _modes(axes: Any, modes: FailureModes) -> None:
+    rows = modes.rows
     if not rows:
         _empty(axes, "nothing was judged")
         return
     left = [0.0] * len(rows)
-    for mode, words in modes["modes"]:
-        shares = [row["counts"].get(mode, 0) / max(1, row["samples"]) for row in rows]
+    for mode, words in modes.modes:
+        shares = [row.counts.get(mode, 0) / max(1, row.samples) for row in rows]
         if not any(shares):
             continue
         axes.barh(range(len(rows)), shares, left=left, color=MODE_TONES[mode].light, label=words, height=0.66)
         left = [total + share for total, share in zip(left, shares, strict=True)]
-    names = [f"{row['name'][:NAME]}{' (published)' if row['published'] else ''}" for row in rows]
+    names = [f"{row.name[:NAME]}{' (published)' if row.published else ''}" for row in rows]
     axes.set_yticks(range(len(rows)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
@@ -117,8 +118,8 @@ def _modes(axes: Any, modes: Mapping[str, Any]) -> None:
     axes.legend(frameon=False, fontsize=7.5, loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def _heat(axes: Any, axis: str, found: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    words, rows = found["words"], found["rows"]
+def _heat(axes: Any, axis: str, found: HeatMap, names: Mapping[str, str]) -> None:
+    words, rows = found.words, found.rows
     if not words:
         _empty(axes, "nothing was judged")
         return
@@ -128,11 +129,11 @@ def _heat(axes: Any, axis: str, found: Mapping[str, Any], names: Mapping[str, st
     for y, cells in enumerate(rows.values()):
         for x, word in enumerate(words):
             if cell := cells.get(word):
-                share = cell["passed"]
-                axes.add_patch(_square(x, y, shades(0.85 * share["value"])))
-                dark = share["value"] > 0.6
+                share = cell.passed
+                axes.add_patch(_square(x, y, shades(0.85 * share.value)))
+                dark = share.value > 0.6
                 axes.text(
-                    x, y, f"{share['value']:.0%}\n{count_words(share['value'] * share['problems'])}/{share['problems']}",
+                    x, y, f"{share.value:.0%}\n{count_words(share.count)}/{share.problems}",
                     ha="center", va="center", fontsize=7, color="white" if dark else INK,
                 )  # fmt: skip
     axes.set_xlim(-0.5, len(words) - 0.5)
@@ -148,19 +149,17 @@ def _square(x: float, y: float, colour: Any) -> Any:
     return Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, facecolor=colour, edgecolor="none")
 
 
-def _progress(axes: Any, steps: Sequence[Mapping[str, Any]]) -> None:
+def _progress(axes: Any, steps: Sequence[AgentProgress]) -> None:
     if not steps:
         _empty(axes, "no agent has run")
         return
     for number, one in enumerate(steps):
-        colour, xs = SERIES[number % len(SERIES)], range(1, one["steps"] + 1)
-        for key, line in (("correct", "-"), ("faster", ":")):
-            shares = [count / one["tries"] for count in one[key]]
-            axes.step(xs, shares, where="post", color=colour, linestyle=line, label=f"{one['name'][:NAME]}, {key}")
-        if one["plateau"]:
-            axes.plot(
-                [one["plateau"]], [one["correct"][one["plateau"] - 1] / one["tries"]], "D", color=colour, markersize=5
-            )
+        colour, xs = SERIES[number % len(SERIES)], range(1, one.steps + 1)
+        for key, counts, line in (("correct", one.correct, "-"), ("faster", one.faster, ":")):
+            shares = [count / one.tries for count in counts]
+            axes.step(xs, shares, where="post", color=colour, linestyle=line, label=f"{one.name[:NAME]}, {key}")
+        if one.plateau:
+            axes.plot([one.plateau], [one.correct[one.plateau - 1] / one.tries], "D", color=colour, markersize=5)
     axes.set_xlabel("steps; a diamond marks the plateau")
     axes.set_ylabel("share of tries")
     axes.yaxis.set_major_formatter("{x:.0%}")

@@ -7,9 +7,10 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pkb.report import words
 from pkb.types.errors import UserError
@@ -17,6 +18,10 @@ from pkb.types.words import decision_words
 
 MARKER = ".pkb-report"
 """Lies in every site that we made: only such a folder is ever replaced."""
+
+
+Cell: TypeAlias = str | float | None
+"""Of a table."""
 
 
 class Pages:
@@ -38,7 +43,7 @@ class Pages:
         body = f"(window.PKB_DATA=window.PKB_DATA||{{}})[{script_json(name)}]={script_json(value)};\n"
         self._write(f"data/{name}.js", body)
 
-    def table(self, name: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    def table(self, name: str, columns: Sequence[str], rows: Iterable[Mapping[str, Cell]]) -> None:
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
@@ -68,8 +73,14 @@ class Pages:
 
 def script_json(value: Any) -> str:
     """JSON that is safe inside a script element and a script file: no `<` that could end it, no line separators."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_members)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _members(row: Any) -> dict[str, Any]:
+    if not is_dataclass(row):
+        raise TypeError(f"a {type(row).__name__} is no data for a page")
+    return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 def spreadsheet_safe(value: Any) -> Any:

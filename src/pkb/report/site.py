@@ -14,7 +14,7 @@ from pkb.platforms.registry import names, traits
 from pkb.problems.base import Problem
 from pkb.problems.registry import Registry
 from pkb.report import tables
-from pkb.report.board import VIEWS, BoardRow, View, board, heat_map, row_document
+from pkb.report.board import VIEWS, BoardRow, View, board, heat_map
 from pkb.report.breakdown import failure_modes, paths_used, progress
 from pkb.report.candidate_page import candidate_context
 from pkb.report.comparing import compared_contenders, pairs
@@ -118,15 +118,15 @@ class _Work:
         pages.copy_static()
         pages.copy_plotly()
         ours = published_rows(self.published) if self.published else []
-        documents = [row_document(row) for rows in self.rows.values() for row in rows]
-        curves = {"rows": [tables.curve_of(row) for row in documents], "published": ours}
+        measured = [row for rows in self.rows.values() for row in rows]
+        curves = {"rows": [tables.curve_of(row) for row in measured], "published": ours}
         pages.page(
             "index.html", "index.html", rows=self.rows, views=VIEWS, heat=self.heat, everybody=everybody,
             published_rows=ours, categories=self.published.categories if self.published else (),
             summaries=[self.reader.summary(run) for run in self.runs], chart_data={"curves": curves},
             shown_platforms=sorted({name for one in everybody for name in one.platforms}),
         )  # fmt: skip
-        tables.write_board(pages, documents, ours)
+        tables.write_board(pages, measured, ours)
         tables.write_heat(pages, self.heat, everybody)
 
         by_problem = [tables.problem_row(number, self.known.get(number), self.entrants.get(number, []))

@@ -2,17 +2,19 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from pkb.analysis.document import COLUMNS, sample_row
 from pkb.analysis.groups import words_of
 from pkb.analysis.samples import best
+from pkb.analysis.score import Figure, Share
 from pkb.problems.base import Problem
-from pkb.report.board import HEAT_AXES
-from pkb.report.breakdown import ORDER
+from pkb.report.board import HEAT_AXES, VIEWS, BoardRow, HeatMap
+from pkb.report.breakdown import ORDER, AgentProgress, FailureModes, PathsUsed
 from pkb.report.comparing import Pair
 from pkb.report.contenders import Contender
-from pkb.report.pages import Pages
+from pkb.report.pages import Cell, Pages
+from pkb.report.published_rows import MARK, PublishedRow
 from pkb.report.tries import Try, file_safe
 
 Entrant = tuple[Contender, Try]
@@ -37,15 +39,62 @@ FIELDS = (
 DETAIL = 160
 
 
+@dataclass(frozen=True)
+class VerdictTable:
+    """For the script that draws it."""
+
+    fields: tuple[str, ...]
+    words: dict[str, list[str]]
+    rows: list[list[Cell]]
+    stems: dict[str, str]
+
+
+@dataclass(frozen=True)
+class ProblemCell:
+    """The best try of one contender."""
+
+    slug: str
+    mode: str
+    tries: int
+    faster: bool
+    library: bool
+
+
+@dataclass(frozen=True)
+class ProblemRow:
+    number: int
+    stem: str
+    summary: str
+    parallelism: str
+    layer: str
+    pattern: str
+    tries: int
+    correct: int
+    speedup: float | None
+    cells: dict[str, ProblemCell]
+    """By contender."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    id: str
+    name: str
+    view: str
+    k: int
+    curve: list[tuple[float, float, float, float]]
+    """p, the share, and its interval."""
+    conditions: dict[str, list[str]]
+
+
 def problem_file(each: Try) -> str:
     return file_safe(each.task.problem)
 
 
-def verdict_rows(everybody: Sequence[Contender], stems: Mapping[int, str]) -> dict[str, Any]:
+def verdict_rows(everybody: Sequence[Contender], stems: Mapping[int, str]) -> VerdictTable:
     return verdict_rows_of([(one, each) for one in everybody for each in one.tries], stems)
 
 
-def verdict_rows_of(entrants: Sequence[Entrant], stems: Mapping[int, str]) -> dict[str, Any]:
+def verdict_rows_of(entrants: Sequence[Entrant], stems: Mapping[int, str]) -> VerdictTable:
     """All a table needs to sort, filter and link ten thousand verdicts, in about a hundred bytes each."""
     words: dict[str, dict[str, int]] = {name: {} for name in WORDED}
     rows = []
@@ -55,15 +104,15 @@ def verdict_rows_of(entrants: Sequence[Entrant], stems: Mapping[int, str]) -> di
             values[name] = words[name].setdefault(str(values[name] or ""), len(words[name]))
         rows.append([values[name] for name in FIELDS])
     numbers = {each.task.problem_id for _, each in entrants}
-    return {
-        "fields": FIELDS,
-        "words": {name: list(known) for name, known in words.items()},
-        "rows": rows,
-        "stems": {str(number): stems[number] for number in sorted(numbers)},
-    }
+    return VerdictTable(
+        fields=FIELDS,
+        words={name: list(known) for name, known in words.items()},
+        rows=rows,
+        stems={str(number): stems[number] for number in sorted(numbers)},
+    )
 
 
-def _values(contender: Contender, each: Try) -> dict[str, Any]:
+def _values(contender: Contender, each: Try) -> dict[str, Cell]:
     sample, row = each.sample, each.last
     speed = sample.speed
     return {
@@ -103,31 +152,36 @@ def outcome_counts(entrants: Sequence[Entrant]) -> list[tuple[str, int]]:
     return [(mode.value, counts[mode]) for mode in ORDER if counts[mode]]
 
 
-def problem_row(number: int, problem: Problem | None, entrants: Sequence[Entrant]) -> dict[str, Any]:
+def problem_row(number: int, problem: Problem | None, entrants: Sequence[Entrant]) -> ProblemRow:
     """A problem in the list, with one cell for each contender: its best try."""
-    cells: dict[str, dict[str, Any]] = {}
+    cells: dict[str, ProblemCell] = {}
     by_contender: dict[str, list[Try]] = {}
     for contender, each in entrants:
         by_contender.setdefault(contender.id, []).append(each)
     for name, tries in by_contender.items():
         chosen = best(each.sample for each in tries)
         shown = next((each for each in tries if each.sample is chosen), tries[-1])
-        cells[name] = {
-            "slug": shown.slug, "mode": shown.sample.mode.value, "tries": len(tries),
-            "faster": shown.sample.speed is not None and shown.sample.speed.decision == "faster",
-            "library": shown.sample.is_correct and shown.sample.communication == "library",
-        }  # fmt: skip
+        cells[name] = ProblemCell(
+            slug=shown.slug,
+            mode=shown.sample.mode.value,
+            tries=len(tries),
+            faster=shown.sample.speed is not None and shown.sample.speed.decision == "faster",
+            library=shown.sample.is_correct and shown.sample.communication == "library",
+        )
     found = best(each.sample for _, each in entrants)
-    return {
-        "number": number,
-        "stem": problem.stem if problem else problem_file(entrants[0][1]),
-        "summary": problem.summary if problem else "a problem that this installation does not have",
-        **{axis: words_of(problem, axis)[0] if problem else "" for axis in HEAT_AXES},
-        "tries": len(entrants),
-        "correct": sum(each.sample.is_correct for _, each in entrants),
-        "speedup": found.speed.value if found and found.speed and found.speed.decision != "unproven" else None,
-        "cells": cells,
-    }
+    parallelism, layer, pattern = (words_of(problem, axis)[0] if problem else "" for axis in HEAT_AXES)
+    return ProblemRow(
+        number=number,
+        stem=problem.stem if problem else problem_file(entrants[0][1]),
+        summary=problem.summary if problem else "a problem that this installation does not have",
+        parallelism=parallelism,
+        layer=layer,
+        pattern=pattern,
+        tries=len(entrants),
+        correct=sum(each.sample.is_correct for _, each in entrants),
+        speedup=found.speed.value if found and found.speed and found.speed.decision != "unproven" else None,
+        cells=cells,
+    )
 
 
 def neighbours(stems: Mapping[int, str], number: int) -> dict[str, str | None]:
@@ -139,53 +193,55 @@ def neighbours(stems: Mapping[int, str], number: int) -> dict[str, str | None]:
     }
 
 
-def curve_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: document[key] for key in ("id", "name", "view", "k", "curve", "conditions")}
+def curve_of(row: BoardRow) -> Curve:
+    points = [(p, share.value, share.interval.low, share.interval.high) for p, share in row.curve]
+    return Curve(row.contender.id, row.contender.name, row.view, row.k, points, row.contender.conditions)
 
 
 # -- CSV --------------------------------------------------------------------------------------------------------------
 
 
-def write_board(pages: Pages, documents: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]]) -> None:
+def write_board(pages: Pages, measured: Sequence[BoardRow], published: Sequence[PublishedRow]) -> None:
     shares = ("correct", "custom", "library", "faster", "custom_faster")
     figures = ("speedup", "custom_speedup", "utilisation", "reference_utilisation")
     columns = ["name", "view", "k", "origin", "problems", "platform", "hardware", "ranks", "size", "dtype", "note"]
     columns += [f"{name}{part}" for name in shares + figures for part in ("", "_low", "_high")]
     columns += ["not_judged", "untimed", "cost_usd", "tokens", "steps", "run"]
-    rows: list[dict[str, Any]] = []
-    for document in documents:
-        row = {key: document[key] for key in ("name", "view", "k", "problems", "not_judged", "untimed", "cost_usd",
-                                              "tokens", "steps", "run")}  # fmt: skip
-        row |= {key: " / ".join(said) for key, said in document["conditions"].items()}
-        row |= {"origin": "measured", "note": "; ".join(document["notes"])}
+    rows: list[dict[str, Cell]] = []
+    for one in measured:
+        row: dict[str, Cell] = {
+            "name": one.contender.name, "view": one.view, "k": one.k, "problems": one.problems,
+            "not_judged": one.not_judged, "untimed": one.untimed, "cost_usd": one.cost_usd, "tokens": one.tokens,
+            "steps": one.steps, "run": one.contender.run.id,
+        }  # fmt: skip
+        row |= {key: " / ".join(said) for key, said in one.contender.conditions.items()}
+        row |= {"origin": "measured", "note": "; ".join(one.contender.notes)}
         for name in shares + figures:
-            if part := document[name]:
-                row |= {name: part["value"], f"{name}_low": part["low"], f"{name}_high": part["high"]}
+            part: Share | Figure | None = getattr(one, name)
+            if part is not None:
+                row |= {name: part.value, f"{name}_low": part.interval.low, f"{name}_high": part.interval.high}
         rows.append(row)
-    for one in ours:
-        for view in ("single", "best", "agent"):
-            if one[view]:
-                rows.append(
-                    {"name": one["name"], "view": view, "k": 3 if view == "best" else 1, "problems": one["problems"],
-                     "origin": "published, not measured here", "correct": one[view]["correct"] / one["problems"],
-                     "faster": one[view]["faster"] / one["problems"]}
-                )  # fmt: skip
+    rows += [
+        {"name": said.name, "view": view, "k": 3 if view == "best" else 1, "problems": said.problems, "origin": MARK,
+         "correct": counted.correct / said.problems, "faster": counted.faster / said.problems}
+        for said in published for view in VIEWS if (counted := said.reading(view))
+    ]  # fmt: skip
     pages.table("leaderboard", columns, rows)
 
 
-def write_heat(pages: Pages, heat: Mapping[str, Any], everybody: Sequence[Contender]) -> None:
+def write_heat(pages: Pages, heat: Mapping[str, HeatMap], everybody: Sequence[Contender]) -> None:
     rows = [
-        {"axis": axis, "group": word, "collection": one.name, "problems": cell["passed"]["problems"],
-         "correct": cell["passed"]["value"], "custom": cell["custom"]["value"] if cell["custom"] else None,
-         "faster": cell["fast"]["value"] if cell["fast"] else None}
-        for axis, found in heat.items() for one in everybody for word, cell in found["rows"][one.id].items()
+        {"axis": axis, "group": word, "collection": one.name, "problems": cell.passed.problems,
+         "correct": cell.passed.value, "custom": cell.custom.value if cell.custom else None,
+         "faster": cell.fast.value if cell.fast else None}
+        for axis, found in heat.items() for one in everybody for word, cell in found.rows[one.id].items()
     ]  # fmt: skip
     pages.table("taxonomy", ["axis", "group", "collection", "problems", "correct", "custom", "faster"], rows)
 
 
-def write_problems(pages: Pages, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_problems(pages: Pages, rows: Sequence[ProblemRow]) -> None:
     columns = ["number", "stem", *HEAT_AXES, "tries", "correct", "speedup", "summary"]
-    pages.table("problems", columns, rows)
+    pages.table("problems", columns, map(vars, rows))
 
 
 def write_verdicts(pages: Pages, name: str, everybody: Sequence[Contender]) -> None:
@@ -201,35 +257,34 @@ def write_verdicts_of(pages: Pages, name: str, entrants: Sequence[Entrant]) -> N
     pages.table(name, [*COLUMNS, "detail", "page"], rows)
 
 
-def write_breakdown(pages: Pages, modes: Mapping[str, Any], paths: Mapping[str, Any]) -> None:
-    names = [mode for mode, _ in modes["modes"]]
+def write_breakdown(pages: Pages, modes: FailureModes, paths: PathsUsed) -> None:
+    names = [mode for mode, _ in modes.modes]
     pages.table(
         "failure_modes",
         ["name", "published", "samples", *names],
-        [{"name": row["name"], "published": row["published"], "samples": row["samples"], **row["counts"]}
-         for row in modes["rows"]],
+        [{"name": row.name, "published": row.published, "samples": row.samples, **row.counts} for row in modes.rows],
     )  # fmt: skip
-    columns = ["name", "samples", *paths["communication"], *paths["paths"]]
-    rows = [
-        {"name": row["name"], "samples": row["samples"], **row["communication"], **row["paths"]}
-        for row in paths["rows"]
-    ]
-    pages.table("paths", columns, rows)
+    columns = ["name", "samples", *paths.communication, *paths.paths]
+    pages.table(
+        "paths",
+        columns,
+        [{"name": row.name, "samples": row.samples, **row.communication, **row.paths} for row in paths.rows],
+    )
 
 
-def write_progress(pages: Pages, steps: Sequence[Mapping[str, Any]]) -> None:
+def write_progress(pages: Pages, steps: Sequence[AgentProgress]) -> None:
     rows = [
-        {"name": one["name"], "step": number + 1, "tries": one["tries"], "correct": one["correct"][number],
-         "faster": one["faster"][number], "cost_usd": one["cost"][number] if one["cost"] else None}
-        for one in steps for number in range(one["steps"])
+        {"name": one.name, "step": number + 1, "tries": one.tries, "correct": one.correct[number],
+         "faster": one.faster[number], "cost_usd": one.cost[number] if one.cost else None}
+        for one in steps for number in range(one.steps)
     ]  # fmt: skip
     pages.table("agent_progress", ["name", "step", "tries", "correct", "faster", "cost_usd"], rows)
 
 
 def write_pair(pages: Pages, name: str, pair: Pair, stems: Mapping[int, str]) -> None:
     rows = [
-        {"tries": k, "problem": stems[number], "answer": answer, "why": why,
-         "first_speedup": one[0] if one else None, "second_speedup": two[0] if two else None}
-        for k, reading in pair.readings.items() for number, answer, why, one, two in reading["rows"]
+        {"tries": k, "problem": stems[row.problem], "answer": row.answer, "why": row.why,
+         "first_speedup": row.first[0] if row.first else None, "second_speedup": row.second[0] if row.second else None}
+        for k, reading in pair.readings.items() for row in reading.rows
     ]  # fmt: skip
     pages.table(f"compare/{name}", ["tries", "problem", "answer", "why", "first_speedup", "second_speedup"], rows)

@@ -1,11 +1,11 @@
 """Is everything that the rows speak of there, and unharmed?"""
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from pkb.store.objects import ObjectLost
 from pkb.store.reader import Reader
 from pkb.store.schema import OBJECT_COLUMNS
+from pkb.types.json_value import Json
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Findings:
     def clean(self) -> bool:
         return not self.database and not self.lost
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         return {"clean": self.clean} | asdict(self)
 
 

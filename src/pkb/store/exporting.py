@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypeVar
 
 from pkb.store.reader import Reader
 from pkb.store.records import Run, Task
 from pkb.types.errors import UserError
+from pkb.types.json_value import Json
 
 _TEXT = (
     "run_id", "run_name", "run_kind", "run_created_at", "task_key", "collection", "problem", "backend", "verdict", "stage",
@@ -24,16 +25,17 @@ _REAL = (
     "speedup", "speedup_low", "speedup_high", "reference_us", "candidate_us", "floor_us", "cost_usd", "model_seconds",
 )  # fmt: skip
 _BATCH = 1000
+Row = TypeVar("Row")
 
 
-def jsonl_rows(reader: Reader, runs: Iterable[Run], *, sources: bool = False) -> Iterator[dict[str, Any]]:
+def jsonl_rows(reader: Reader, runs: Iterable[Run], *, sources: bool = False) -> Iterator[dict[str, Json]]:
     """One evaluation each: the run, the task, the step, the whole verdict, and what a model said about it if one did.
     Then one line for each task that ended without a verdict."""
     for run in runs:
         tasks = {task.key: task for task in reader.tasks(run.id)}
         for row in reader.evaluations([run.id]):
             said = [asdict(step) for step in reader.steps(run.id, row.task_key) if step.step == row.step]
-            line = {
+            line: dict[str, Json] = {
                 "run": asdict(run),
                 "task": tasks[row.task_key].to_dict(),
                 "step": row.step,
@@ -48,7 +50,7 @@ def jsonl_rows(reader: Reader, runs: Iterable[Run], *, sources: bool = False) ->
         yield from _without_verdict(reader, run, tasks)
 
 
-def _without_verdict(reader: Reader, run: Run, tasks: dict[str, Task]) -> Iterator[dict[str, Any]]:
+def _without_verdict(reader: Reader, run: Run, tasks: dict[str, Task]) -> Iterator[dict[str, Json]]:
     """Tasks that are done although nothing could be judged: the model answered without a candidate. Left out, they would
     count as never asked, and every score would be too good."""
     judged = {row.task_key for row in reader.evaluations([run.id])}
@@ -99,15 +101,15 @@ def write_parquet(reader: Reader, runs: Iterable[Run], *, out: str) -> int:
     return count
 
 
-def _flat_rows(reader: Reader, runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
+def _flat_rows(reader: Reader, runs: Iterable[Run]) -> Iterator[dict[str, Json]]:
     for run in runs:
         of_run = {"run_name": run.name, "run_kind": run.kind, "run_created_at": run.created_at}
         for row in reader.evaluations([run.id]):
             yield of_run | row.to_dict()
 
 
-def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    batch: list[dict[str, Any]] = []
+def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
     for row in rows:
         batch.append(row)
         if len(batch) == _BATCH:

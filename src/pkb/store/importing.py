@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pkb.store.records import CandidateFile, Run, TaskSpec
 from pkb.store.store import Store
 from pkb.types.case import Case
 from pkb.types.errors import UserError
+from pkb.types.json_value import Json
 
 BACKENDS = (
     "cuda", "triton", "cpp", "torch", "nvshmem", "nccl", "parallelkittens", "thunderkittens", "tilelang", "cutlass", "cute",
@@ -52,7 +52,7 @@ class ImportReport:
     ignored: tuple[str, ...]
     """What is no Python file."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         return asdict(self)
 
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from pkb.types.case import Case
 from pkb.types.errors import UserError
+from pkb.types.json_value import Json
 
 RunKind = Literal["sweep", "generate", "agent", "import"]
 RunState = Literal["open", "complete", "interrupted"]
@@ -68,8 +69,8 @@ class TaskSpec:
                  case.size, case.dtype, case.plan)  # fmt: skip
         return "/".join(quote(part, safe="+:@=") for part in parts)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"key": self.key, "problem_id": self.problem_id} | _flat(asdict(self))
+    def to_dict(self) -> dict[str, Json]:
+        return {"key": self.key, "problem_id": self.problem_id, **_flat(asdict(self))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +170,7 @@ class EvaluationRow:
     cost_usd: float | None
     model_seconds: float | None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         return _flat(asdict(self)) | {"paths": list(self.paths)}
 
 
@@ -198,13 +199,13 @@ class RunSummary:
         claimed = self.tasks.get("claimed", 0)
         return "interrupted" if self.run.state == "open" and claimed and claimed == self.dead_claims else self.run.state
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         fields = asdict(self)
         run = fields.pop("run")
         return run | {"state": self.shown_state} | fields
 
 
-def _flat(fields: dict[str, Any]) -> dict[str, Any]:
+def _flat(fields: dict[str, Any]) -> dict[str, Json]:
     """The case's fields beside the others, as documents and tables have them."""
     return {name: value for name, value in fields.items() if name != "case"} | fields["case"]
 

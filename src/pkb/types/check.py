@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from pkb.types.json_value import Json
 from pkb.types.verdict import Failure, Verdict
 
 
@@ -34,7 +34,7 @@ class CheckReport:
     def exit_status(self) -> int:
         return 0 if self.verdict is None else self.verdict.exit_status
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         fields = asdict(self)
         fields["built"] = [{"name": name, "kind": kind, "seconds": seconds} for name, kind, seconds in self.built]
         return fields

@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+
+from pkb.types.json_value import Json
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class LintRow:
     """The same ratio for an honest recomputation: how near an honest kernel is to failing. None if not taken."""
     note: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """JSON has no infinity, so an infinite ratio becomes the string `inf`."""
         fields = asdict(self)
         for name in ("margin", "honest_ratio"):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.oracle_only.world import OracleWorld, failure_words, running
@@ -16,6 +16,7 @@ from pkb.platforms.base import Platform
 from pkb.platforms.cuda import gpus
 from pkb.platforms.registry import traits
 from pkb.types.errors import UserError
+from pkb.types.json_value import Json
 from pkb.types.protocol.commands import (
     Command,
     Crowd,
@@ -111,7 +112,7 @@ class Probe:
         rows = [r for r in self.rows if r.kind == kind and name in (None, r.name) and who in (None, r.who)]
         return max(rows, key=lambda row: row.rate if row.rate is not None else -row.time_us, default=None)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         return {"schema": 1, **asdict(self)}
 
 

@@ -3,13 +3,14 @@
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.oracle_only.world import OracleWorld, failure_words
 from pkb.judge.timing.rounds import common_origin, cover_for
 from pkb.platforms.base import Platform
 from pkb.problems.base import Problem
+from pkb.types.json_value import Json
 from pkb.types.protocol.commands import Command, DrawOnly, DrawSpec, Drop, FindTruth, MeasureMemory, RunBatch, Schedule
 from pkb.types.protocol.replies import BatchReport, Reply
 
@@ -45,7 +46,7 @@ class ReferenceRow:
     sets: int = 0
     error: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         return asdict(self)
 
 

@@ -5,7 +5,6 @@ The prebuild process reads the candidate's text and runs none of it; compilers r
 """
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -15,10 +14,10 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from pkb.candidates.build_records import BuildError, Built, Prebuilt, RefusedOption, Skipped
 from pkb.judge.crew.limits import Limits, broken_limit
 from pkb.judge.stages import artifacts
 
@@ -39,11 +38,10 @@ INHERITED = (
 class BuildReport:
     folder: Path
     """Holds copies of what this candidate needs and nothing else, readable for its ranks; `discard` removes it."""
-    built: list[dict[str, Any]] = field(default_factory=list)
-    skipped: list[dict[str, Any]] = field(default_factory=list)
-    error: dict[str, Any] | None = None
-    rejected: dict[str, Any] | None = None
-    """The compiler option that is not on the list, with `name` and `line` of the build that asks for it."""
+    built: list[Built] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    error: BuildError | None = None
+    rejected: RefusedOption | None = None
     unavailable: str = ""
     timed_out: bool = False
     stopped: str = ""
@@ -77,7 +75,7 @@ def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> Buil
         fresh: list[str] = []
         found: list[str] = []
         for item in report.built:
-            (found if item.get("cached") else fresh).append(str(item.get("file")))
+            (found if item.cached else fresh).append(item.file)
         artifacts.store(folder, fresh, found)
     except BaseException:  # Ctrl-C above all
         shutil.rmtree(place, ignore_errors=True)
@@ -115,19 +113,19 @@ def _run(path: Path, folder: Path, work: Path, *, limit_s: float, environment: d
         _kill_family(process)
         raise
     try:
-        report = json.loads(output[:OUTPUT_LIMIT])
+        report = Prebuilt.from_json(output[:OUTPUT_LIMIT])
     except ValueError as error:
         raise RuntimeError(
             f"the build process gave no report (status {process.returncode}): {errors[-2000:]}"
         ) from error
     return BuildReport(
         folder,
-        built=report.get("built", []),
-        skipped=report.get("skipped", []),
-        error=report.get("error"),
-        rejected=report.get("rejected"),
-        unavailable=report.get("unavailable") or "",
-        walls={str(name): str(words) for name, words in report.get("walls", {}).items()},
+        built=report.built,
+        skipped=report.skipped,
+        error=report.error,
+        rejected=report.rejected,
+        unavailable=report.unavailable or "",
+        walls=report.walls,
     )
 
 

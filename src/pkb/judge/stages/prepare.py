@@ -1,7 +1,6 @@
 """What is decided before anything of the candidate runs: its text, and its build."""
 
-from typing import Any
-
+from pkb.candidates.build_records import BuildError
 from pkb.candidates.rules import Finding, Inspection
 from pkb.candidates.source import Source, has_solution
 from pkb.judge.crew.sides import build_environment
@@ -49,10 +48,8 @@ def broken_rule(finding: Finding) -> Failure:
     return Failure(FailureKind.STATIC_RULE, f"line {finding.line}: {finding.text}", name=finding.rule)
 
 
-def compiler_failure(error: dict[str, Any]) -> Failure:
-    """What a build has reported."""
-    trace = str(error.get("log", ""))[-8000:]
-    return Failure(FailureKind.COMPILER, str(error.get("first_error")), trace=trace, name=str(error.get("kind")))
+def compiler_failure(error: BuildError) -> Failure:
+    return Failure(FailureKind.COMPILER, error.first_error, trace=error.log[-8000:], name=error.kind)
 
 
 def build(job: Job, inspection: Inspection, facts: PlatformFacts) -> BuildReport:
@@ -70,9 +67,9 @@ def refusal(report: BuildReport) -> Failure | None:
     """The compiler option that is not allowed, if there is one."""
     if report.rejected is None:
         return None
-    option, line = report.rejected.get("option"), report.rejected.get("line")
+    option, line = report.rejected.option, report.rejected.line
     text = f"line {line}: the compiler option {option} is not among those that candidates may use"
-    return Failure(FailureKind.COMPILER_OPTION, text, name=str(option))
+    return Failure(FailureKind.COMPILER_OPTION, text, name=option)
 
 
 def _decide(report: BuildReport, job: Job, inspection: Inspection) -> None:

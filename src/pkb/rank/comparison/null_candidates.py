@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from pkb.problems.base import DTYPES, Problem, tensors_in
 from pkb.problems.compare import Context
+from pkb.problems.draw import Value
 from pkb.rank.comparison.truth import outcome, rules_for
 from pkb.rank.execute import Arguments
 from pkb.rank.trees import describe
@@ -140,7 +141,7 @@ def _uninitialised(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _own_input(
-    truth: Any, arguments: Mapping[str, Any], *, sharded: bool, rank: int, world_size: int
+    truth: Any, arguments: Mapping[str, Value], *, sharded: bool, rank: int, world_size: int
 ) -> list[torch.Tensor]:
     """For each output the argument that fits best: its own size first, else repeated or cut to size."""
     tensors = [tensor for tensor in describe(dict(arguments))[1] if tensor.numel()]
@@ -266,7 +267,7 @@ def communication_removed(*, integers: bool = True) -> Iterator[None]:
     def gather_objects(outputs: list[Any], item: Any, *args: Any, **options: Any) -> None:
         outputs[:] = [item] * len(outputs)
 
-    stand_ins: dict[str, Any] = {
+    stand_ins: dict[str, Callable[..., Any]] = {
         "all_reduce": in_place, "broadcast": in_place, "reduce": in_place, "isend": send, "irecv": receive,
         "send": send, "recv": receive, "barrier": lambda *a, **k: _Done(),
         "all_gather_into_tensor": into, "all_to_all_single": into, "all_gather": into_list, "all_to_all": into_list,
