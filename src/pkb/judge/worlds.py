@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.sides import candidate_crew, oracle_crew
 from pkb.judge.decision import Decided, from_failure, harness_failure
 from pkb.judge.exchange import Exchange
@@ -75,6 +76,7 @@ class World:
             )
         with self.blame(Stage.START):
             loaded = candidate.ask(Load(str(job.candidate.resolve())), timeout_s=job.call_limit_s + 60)
+        oracle.patience = candidate.patience = Patience(job.call_limit_s)
         self.isolation = candidate.isolation | loaded[0].isolation
         started = ", ".join(f"{name} after {at:.1f} s" for name, at in candidate.start_seconds.items())
         self.environment = oracle.facts | {f"start of {ranks} ranks": started}
