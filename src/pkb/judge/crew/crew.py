@@ -30,7 +30,7 @@ from pkb.judge.crew.stacks import candidate_frames
 from pkb.platforms.base import Platform
 from pkb.types.channel import Channel, ChannelClosed, pair
 from pkb.types.protocol.codec import encode
-from pkb.types.protocol.commands import Command
+from pkb.types.protocol.commands import Command, Run
 from pkb.types.protocol.limits import STATUS_BYTES
 from pkb.types.protocol.replies import Reply
 from pkb.types.protocol.settings import SideSettings
@@ -244,6 +244,8 @@ class Crew:
 
     def _collect(self, command: Command[R], *, timeout_s: float) -> dict[int, Answer[R]]:
         answers = Answers(command)
+        if isinstance(command, Run):
+            self._printed.allow(calls=len(command.schedule.slots) * self.spec.world_size)
         patience = self._patience_with(command)
         give_up = time.monotonic() + min(timeout_s, patience)
         while answers.pending(self.ranks):
@@ -369,6 +371,8 @@ class Crew:
     def check_limits(self, *, after_s: float = 0.0) -> None:
         """Stop a side that eats memory or multiplies, before the machine suffers. Nothing is done if that was looked at less
         than `after_s` ago."""
+        if words := self._printed.too_much:
+            raise self._failure(CrewFailureKind.LIMIT, [], words, limit="output")
         if self._process is None or time.monotonic() < self._checked + after_s:
             return
         mounts = [self._folder] if self.isolation.get("tmp") == "on" else []
