@@ -64,6 +64,8 @@ class World:
         oracle.await_ready(timeout_s=START_LIMIT_S)
         with _harness():
             candidate.await_ready(timeout_s=START_LIMIT_S)
+        # Said before the candidate was loaded: from then on its ranks say what it likes.
+        self.isolation = candidate.isolation | {"memory": "on: counted by the judge, no cgroup"}
         self.exchange = Exchange(oracle, candidate, limit_s=job.call_limit_s)
         with _harness():
             self.exchange.open(
@@ -75,9 +77,8 @@ class World:
                 )
             )
         with self.blame(Stage.START):
-            loaded = candidate.ask(Load(str(job.candidate.resolve())), timeout_s=job.call_limit_s + 60)
+            candidate.ask(Load(str(job.candidate.resolve())), timeout_s=job.call_limit_s + 60)
         oracle.patience = candidate.patience = Patience(job.call_limit_s)
-        self.isolation = candidate.isolation | loaded[0].isolation
         started = ", ".join(f"{name} after {at:.1f} s" for name, at in candidate.start_seconds.items())
         self.environment = oracle.facts | {f"start of {ranks} ranks": started}
 

@@ -91,8 +91,8 @@ def _memory_files(pids: list[int], *, most: int) -> dict[int, int] | None:
                 if count > most:
                     return None
                 with contextlib.suppress(OSError):
-                    if os.readlink(entry.path).startswith("/memfd:"):
-                        facts = os.stat(entry.path)
+                    if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115 - thousands of them
+                        facts = os.stat(entry.path)  # noqa: PTH116
                         found[facts.st_ino] = facts.st_blocks * 512
     return found
 
