@@ -154,6 +154,7 @@ def check_verdict(path: Path, said: dict[str, str], folder: Path) -> None:
 def _check_evidence(evaluation: Evaluation) -> None:
     """Whatever the candidate did, the document can be written and says who failed and how."""
     assert len(evaluation.to_json()) < 4 << 20
+    assert "forged" not in str(evaluation.isolation), "what a rank says after the candidate was loaded is no report of walls"
     if (
         evaluation.verdict in (Verdict.CRASH, Verdict.RUNTIME_ERROR, Verdict.LOAD_ERROR)
         and evaluation.stage != "inspect"

@@ -22,7 +22,7 @@ from pkb.judge.crew.failure import CrewFailure, CrewSpec
 from pkb.judge.crew.limits import Limits
 from pkb.platforms.cpu import CpuPlatform
 from pkb.types.protocol.commands import Drop, Load, Open
-from pkb.types.protocol.replies import Done, Loaded
+from pkb.types.protocol.replies import Done
 from pkb.types.protocol.settings import CandidateOptions
 
 GIB = 1 << 30
@@ -52,7 +52,7 @@ def crew_of(size: int, tmp_path: Path, *, memory_bytes: int = 64 * GIB, processe
     return Crew(CrewSpec(options, size), CpuPlatform(), limits)
 
 
-def load(crew: Crew, tmp_path: Path, source: str, *, timeout_s: float = 120) -> dict[int, Loaded]:
+def load(crew: Crew, tmp_path: Path, source: str, *, timeout_s: float = 120) -> dict[int, Done]:
     """Start the crew and import this text on every rank: what a candidate does there it could do anywhere."""
     path = tmp_path / "candidate.py"
     path.write_text(HEAD + textwrap.dedent(source) + "\ndef solution(): pass\n")

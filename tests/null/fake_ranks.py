@@ -31,7 +31,6 @@ from pkb.types.protocol.commands import (
     FindTruth,
     GiveArguments,
     Lint,
-    Load,
     MeasureMemory,
     Open,
     ProbeMatrix,
@@ -48,7 +47,6 @@ from pkb.types.protocol.replies import (
     Done,
     ErrorReport,
     LintRows,
-    Loaded,
     MemoryPeak,
     NullScore,
     Observed,
@@ -89,8 +87,6 @@ def honest(command: Command[Reply], *, good: bool = True) -> Reply:
     match command:
         case Open():
             return Opened({"gpu": "none"})
-        case Load():
-            return Loaded({"files": "on"})
         case RunBatch():
             return _batch(command)
         case FetchOutput():

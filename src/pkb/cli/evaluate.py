@@ -1,5 +1,6 @@
 """`pkb eval FILE`: checks the request, has the judge evaluate, prints the verdict."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,6 +45,12 @@ def evaluate(
     memory_limit: Annotated[
         float | None, typer.Option(metavar="GIB", help="Memory of all candidate ranks. Default: the platform decides.")
     ] = None,
+    require_isolation: Annotated[
+        bool,
+        typer.Option(
+            "--require-isolation", help="Refuse to run a candidate where a wall between it and this machine is missing."
+        ),
+    ] = False,
 ) -> None:  # fmt: skip
     """Evaluate a candidate: is it right on every rank, free of races, and faster than the reference?"""
     from pkb.cli.candidate_file import check_readable, infer_problem
@@ -77,7 +84,23 @@ def evaluate(
     if memory_limit is not None:
         job = replace(job, memory_limit_bytes=int(memory_limit * 2**30))
 
+    if require_isolation:
+        from pkb.rank.isolation import report
+
+        report.require_isolation(report.probe_isolation())
     raise typer.Exit(_judge(job, sizes, json_out=json_out))
+
+
+def _warn(evaluation: "Evaluation") -> None:
+    """Names the walls that did not stand between this candidate and the machine."""
+    from pkb.rank.isolation.report import missing_walls
+
+    missing = missing_walls(evaluation.isolation)
+    if missing:
+        print(f"warning: this candidate ran without: {', '.join(missing)}", file=sys.stderr)
+        for layer, words in missing.items():
+            print(f"  {layer}: {words}", file=sys.stderr)
+        print("  --require-isolation refuses to run candidates so; see `pkb doctor`", file=sys.stderr)
 
 
 def _judge(job: "Job", sizes: list[str], *, json_out: str | None) -> int:
@@ -93,6 +116,8 @@ def _judge(job: "Job", sizes: list[str], *, json_out: str | None) -> int:
             with show_progress() as progress:  # over before a verdict is printed: on a terminal it owns the last line
                 say.append(progress)
                 decided.append(next(verdicts))
+            if len(decided) == 1:
+                _warn(decided[0])
             if json_out != "-":
                 from pkb.cli.panel import render
 

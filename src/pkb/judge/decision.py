@@ -48,8 +48,7 @@ def from_failure(failure: CrewFailure, stage: Stage, facts: PlatformFacts) -> De
         found = Failure(FailureKind.PROCESS_ENDED, failure.detail, rank=failure.ranks[0])
         return Decided(Verdict.CRASH, stage, failure.detail, replace(evidence, failure=found))
     if failure.kind is CrewFailureKind.LIMIT:
-        kind = FailureKind.MEMORY_LIMIT if failure.limit == "memory" else FailureKind.PROCESS_LIMIT
-        evidence = replace(evidence, failure=Failure(kind, failure.detail))
+        evidence = replace(evidence, failure=Failure(LIMITS[failure.limit], failure.detail))
         return Decided(Verdict.CRASH, stage, f"stopped by the judge: {failure.detail}", evidence)
     if failure.kind is CrewFailureKind.GARBAGE:
         rank = failure.ranks[0]
@@ -96,6 +95,12 @@ def _from_exception(failure: CrewFailure, stage: Stage, evidence: Evidence, fact
     return Decided(Verdict.RUNTIME_ERROR, stage, text, evidence)
 
 
+LIMITS: Mapping[str, FailureKind] = {
+    "memory": FailureKind.MEMORY_LIMIT,
+    "process": FailureKind.PROCESS_LIMIT,
+    "time": FailureKind.TIME_LIMIT,
+    "output": FailureKind.OUTPUT_LIMIT,
+}
 KINDS: Mapping[Cause, FailureKind] = {
     Cause.COMPILER: FailureKind.COMPILER,
     Cause.OPTION: FailureKind.COMPILER_OPTION,

@@ -4,6 +4,7 @@ A *slot* is one call on one set of arguments: drawn by the oracle, handed to the
 """
 
 import itertools
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -82,6 +83,8 @@ class Exchange:
                     self.oracle.tell_all(following)
                 for rank, (arguments, fds) in drawn.items():
                     gift = GiveArguments(draw.slot, arguments.tree)
+                    if self.candidate.patience is not None:
+                        self.candidate.patience.earn(copied_bytes=sum(os.fstat(fd).st_size for fd in fds))
                     self.candidate.tell(rank, gift, fds)
             finally:
                 for answer in drawn.values():

@@ -27,6 +27,9 @@ FAILURE_HINTS: Mapping[FailureKind, str] = {
     FailureKind.HIDDEN_WORK: "launch on torch's current stream, or make it wait for your side streams before returning",
     FailureKind.CHANGED_ARGUMENTS: "copy the arguments into buffers of your own before changing them",
     FailureKind.MEMORY_LIMIT: "the limits are on all ranks together; `pkb eval --memory-limit` raises the one on memory",
+    FailureKind.TIME_LIMIT: "outside of calls a rank has nothing to do but to copy: look for threads of yours that keep its "
+    "process or the device busy; `pkb eval --call-limit` raises what it may take in all",
+    FailureKind.OUTPUT_LIMIT: "print less: the verdict keeps a few lines in any case",
     FailureKind.PROCESS_LIMIT: "the limits are on all ranks together; `pkb eval --memory-limit` raises the one on memory",
 }
 

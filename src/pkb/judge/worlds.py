@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.sides import candidate_crew, oracle_crew
 from pkb.judge.decision import Decided, from_failure, harness_failure
 from pkb.judge.exchange import Exchange
@@ -63,6 +64,8 @@ class World:
         oracle.await_ready(timeout_s=START_LIMIT_S)
         with _harness():
             candidate.await_ready(timeout_s=START_LIMIT_S)
+        # Said before the candidate was loaded: from then on its ranks say what it likes.
+        self.isolation = candidate.isolation | {"memory": "on: counted by the judge, no cgroup"}
         self.exchange = Exchange(oracle, candidate, limit_s=job.call_limit_s)
         with _harness():
             self.exchange.open(
@@ -74,8 +77,8 @@ class World:
                 )
             )
         with self.blame(Stage.START):
-            loaded = candidate.ask(Load(str(job.candidate.resolve())), timeout_s=job.call_limit_s + 60)
-        self.isolation = candidate.isolation | loaded[0].isolation
+            candidate.ask(Load(str(job.candidate.resolve())), timeout_s=job.call_limit_s + 60)
+        oracle.patience = candidate.patience = Patience(job.call_limit_s)
         started = ", ".join(f"{name} after {at:.1f} s" for name, at in candidate.start_seconds.items())
         self.environment = oracle.facts | {f"start of {ranks} ranks": started}
 

@@ -52,6 +52,7 @@ def cuda_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in keep if name in os.environ} | {
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
+        "NCCL_IB_DISABLE": "1",  # one machine needs no adapter, and ranks cannot open one
         "NCCL_DEBUG": "WARN",
         "OMP_NUM_THREADS": "1",
     }

@@ -33,7 +33,7 @@ from pkb.types.protocol.commands import (
     Wake,
 )
 from pkb.types.protocol.limits import clean
-from pkb.types.protocol.replies import BadOutput, BatchReport, Done, Loaded, Opened, Reply, facts
+from pkb.types.protocol.replies import BadOutput, BatchReport, Done, Opened, Reply, facts
 from pkb.types.protocol.settings import CandidateOptions
 
 
@@ -94,7 +94,7 @@ class CandidateRank(Rank):
             max_file_bytes=options.max_file_bytes,
         )
 
-    def _load(self, path: Path) -> Loaded:
+    def _load(self, path: Path) -> Done:
         """Import the candidate: from here on nothing in this process is to be trusted."""
         sys.path.insert(0, str(reach.own_package() / "kit" / "upstream"))
         aliases.install(
@@ -113,7 +113,7 @@ class CandidateRank(Rank):
         self.solution = getattr(module, "solution", None)
         if not callable(self.solution):
             raise MissingSolution
-        return Loaded(facts(self.isolation))
+        return Done()
 
     def _run(self, command: RunBatch) -> BatchReport:
         slots = command.schedule.slots if command.inspect else ()

@@ -91,6 +91,8 @@ class Rank:
         self.layouts: dict[str, Groups] = {}
         self.arguments: dict[int, Arguments] = {}
         self.batch = Batch()
+        self.isolation: dict[str, str] = {}
+        """The walls that this process has put around itself."""
         self.opened: dict[str, float] = {}
         """When each part of the start was over, on the clock that all processes share."""
 

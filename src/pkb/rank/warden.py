@@ -130,7 +130,7 @@ def _rank(settings: SideSettings, rank: int, page: mmap.mmap, layers: dict[str, 
         server = role(own, channel, status, RankBarrier(page, rank, own.world_size))
         server.open()
         server.opened |= {"imports": imported, "ready": time.monotonic()}
-        channel.send(Ready(facts(layers), server.opened))
+        channel.send(Ready(facts(layers | server.isolation), server.opened))
         server.serve()
     except ChannelClosed:
         pass

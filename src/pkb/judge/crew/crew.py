@@ -5,6 +5,7 @@ what the others were doing.
 """
 
 import contextlib
+import math
 import os
 import selectors
 import shutil
@@ -23,12 +24,13 @@ import psutil
 from pkb.judge.crew.answers import Answers, RankAnswer
 from pkb.judge.crew.failure import CrewFailure, CrewFailureKind, CrewSpec, exit_words
 from pkb.judge.crew.limits import Limits, broken_limit
+from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.printed import Printed
 from pkb.judge.crew.stacks import candidate_frames
 from pkb.platforms.base import Platform
 from pkb.types.channel import Channel, ChannelClosed, pair
 from pkb.types.protocol.codec import encode
-from pkb.types.protocol.commands import Command
+from pkb.types.protocol.commands import Command, RunBatch
 from pkb.types.protocol.replies import Reply
 from pkb.types.protocol.settings import SideSettings
 from pkb.types.protocol.status import STATUS_BYTES, RankStatus, decode_status
@@ -49,6 +51,8 @@ class Crew:
         self.spec, self.platform, self.limits = spec, platform, limits
         self.isolation: dict[str, str] = {}
         self.facts: dict[str, str] = {}
+        self.patience: Patience | None = None
+        """Shared by both sides, from the moment the candidate is loaded."""
         self._pids: dict[int, int] = {}
         self._exits: dict[int, int] = {}
         self._printed = Printed()
@@ -231,8 +235,19 @@ class Crew:
 
     def collect(self, command: Command[R], *, timeout_s: float) -> dict[int, RankAnswer[R]]:
         """One answer to this command from every rank, or the reason why not."""
+        began = time.monotonic()
+        try:
+            return self._collect(command, timeout_s=timeout_s)
+        finally:
+            if self.patience is not None:
+                self.patience.account(self.spec.role, command, time.monotonic() - began)
+
+    def _collect(self, command: Command[R], *, timeout_s: float) -> dict[int, RankAnswer[R]]:
         answers = Answers(command)
-        give_up = time.monotonic() + timeout_s
+        if isinstance(command, RunBatch):
+            self._printed.allow(calls=len(command.schedule.slots) * self.spec.world_size)
+        patience = self._patience_with(command)
+        give_up = time.monotonic() + min(timeout_s, patience)
         while answers.pending(self.ranks):
             now = time.monotonic()
             if now > give_up:
@@ -257,13 +272,18 @@ class Crew:
                 raise
         if answers.failed or len(answers.good) < self.spec.world_size:
             answers.discard()
-            raise self._why(answers, timeout_s)
+            raise self._why(answers, timeout_s, patience)
         return answers.good
+
+    def _patience_with(self, command: Command[Reply]) -> float:
+        if self.patience is None or self.spec.role == "oracle" or not self.patience.covers(command):
+            return math.inf
+        return self.patience.left_s
 
     def _failure(self, kind: CrewFailureKind, ranks: list[int], detail: str, **more: Any) -> CrewFailure:
         return CrewFailure(kind, ranks, detail, role=self.spec.role, **more)
 
-    def _why(self, answers: Answers[R], timeout_s: float) -> CrewFailure:
+    def _why(self, answers: Answers[R], timeout_s: float, patience_s: float) -> CrewFailure:
         """Blame the rank that failed first: a broken protocol before a lost process before an exception before silence."""
         pending = answers.pending(self.ranks)
         states = self.states(pending)
@@ -283,6 +303,10 @@ class Crew:
             return self._failure(
                 CrewFailureKind.RAISED, sorted(raised), report.message, rank=first, error=report, states=states
             )
+        if patience_s < timeout_s:
+            assert self.patience is not None
+            detail = f"over {self.patience.granted_s:.0f} s, all in all, to take arguments and to hand outputs over"
+            return self._failure(CrewFailureKind.LIMIT, pending, detail, limit="time", states=self._all_states(pending))
         detail = f"no answer within {timeout_s:.0f} s"
         return self._failure(CrewFailureKind.TIMEOUT, pending, detail, states=self._all_states(pending))
 
@@ -346,6 +370,8 @@ class Crew:
     def check_limits(self, *, after_s: float = 0.0) -> None:
         """Stop a side that eats memory or multiplies, before the machine suffers. Nothing is done if that was looked at less
         than `after_s` ago."""
+        if words := self._printed.too_much:
+            raise self._failure(CrewFailureKind.LIMIT, [], words, limit="output")
         if self._process is None or time.monotonic() < self._checked + after_s:
             return
         mounts = [self._folder] if self.isolation.get("tmp") == "on" else []

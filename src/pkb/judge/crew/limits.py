@@ -1,6 +1,7 @@
 """What a candidate's side may use, and whether it uses more."""
 
 import contextlib
+import mmap
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from typing import NamedTuple
 import psutil
 
 UNLIMITED = 1 << 62
-COUNTED = 64
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Limits:
     processes: int = 400
     """Eight ranks and their compilers are far fewer; a candidate that multiplies is stopped before it slows the judge."""
     threads: int = 3000
+    descriptors: int = 100_000
+    """Of all processes together: each is looked at, since it may hold memory that is mapped nowhere."""
     shm_bytes: int = 8 << 30
     tmp_bytes: int = 16 << 30
     file_bytes: int = 16 << 30
@@ -29,16 +31,31 @@ class BrokenLimit(NamedTuple):
     words: str
 
 
+class _Pages(NamedTuple):
+    """Of one process, in bytes."""
+
+    own: int
+    shared: int
+    """Pages of files in memory and of shared mappings, as far as they are mapped."""
+
+
 def broken_limit(family: list[psutil.Process], limits: Limits, *, mounts: Sequence[Path] = ()) -> BrokenLimit | None:
-    """The first limit that these processes exceed together, files in the file systems they keep in memory included."""
+    """The first limit that these processes exceed together, all of them, with the files that they keep in memory."""
     if len(family) > limits.processes:
         return BrokenLimit("process", f"{len(family)} processes, {limits.processes} allowed")
     if limits.memory_bytes >= UNLIMITED:
         return None
-    # Reading what a process shares takes milliseconds, so only the first of them are asked: the ranks and their children.
-    used = sum(_resident_bytes(process.pid) for process in family[:COUNTED])
-    if family:
-        used += sum(_mount_bytes(family[-1].pid, mount) for mount in mounts)
+    pids = [process.pid for process in family]
+    files = _memory_files(pids, most=limits.descriptors)
+    if files is None:
+        return BrokenLimit("process", f"more than {limits.descriptors} open descriptors")
+    in_files = sum(files.values()) + sum(_mount_bytes(pids, mount) for mount in mounts)
+    # Reading what a process shares takes milliseconds, and is left out where even twice counted pages are few enough.
+    if sum(map(_resident_bytes, pids)) + in_files <= limits.memory_bytes:
+        return None
+    pages = [_pages(pid) for pid in pids]
+    # A page of a file is in both sums where it is mapped, and in one of them in any case.
+    used = sum(page.own for page in pages) + max(in_files, sum(page.shared for page in pages))
     if used > limits.memory_bytes:
         words = f"{used / 2**30:.1f} GiB of memory, {limits.memory_bytes / 2**30:.1f} GiB allowed"
         return BrokenLimit("memory", words)
@@ -46,17 +63,47 @@ def broken_limit(family: list[psutil.Process], limits: Limits, *, mounts: Sequen
 
 
 def _resident_bytes(pid: int) -> int:
-    """Proportional set size: a page that n processes share counts 1/n for each, so that all of them count it once."""
+    """At least what `_pages` adds up to, and read in microseconds."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
     return 0
 
 
-def _mount_bytes(pid: int, mount: Path) -> int:
+def _pages(pid: int) -> _Pages:
+    """Proportional set size: a page that n processes share counts 1/n for each, so that all of them count it once."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        sizes = {line.split()[0]: int(line.split()[1]) * 1024 for line in lines[1:]}
+        shared = sizes.get("Pss_Shmem:", 0)
+        return _Pages(sizes["Pss:"] - shared, shared)
+    return _Pages(0, 0)
+
+
+def _memory_files(pids: list[int], *, most: int) -> dict[int, int] | None:
+    """Bytes by inode of the anonymous files in memory that these processes hold open, mapped or not; None for more than
+    `most` descriptors. One that waits in a socket, in nobody's table, is not seen."""
+    found: dict[int, int] = {}
+    count = 0
+    for pid in pids:
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                count += 1
+                if count > most:
+                    return None
+                with contextlib.suppress(OSError):
+                    if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115 - thousands of them
+                        facts = os.stat(entry.path)  # noqa: PTH116
+                        found[facts.st_ino] = facts.st_blocks * 512
+    return found
+
+
+def _mount_bytes(pids: list[int], mount: Path) -> int:
     """What lies in a tmpfs of the side's own, seen through one of its processes."""
-    with contextlib.suppress(OSError):
-        facts = os.statvfs(f"/proc/{pid}/root{mount}")
-        return (facts.f_blocks - facts.f_bfree) * facts.f_frsize
+    for pid in reversed(pids):
+        with contextlib.suppress(OSError):
+            seen = Path(f"/proc/{pid}/root{mount}")
+            if seen.stat().st_dev == mount.stat().st_dev:
+                continue  # a process outside of the side's mounts: this is the machine's own
+            facts = os.statvfs(seen)
+            return (facts.f_blocks - facts.f_bfree) * facts.f_frsize
     return 0

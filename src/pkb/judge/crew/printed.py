@@ -1,8 +1,12 @@
-"""What a side prints: the first and the last of it are kept, so that a flood costs time and not memory."""
+"""What a side prints: the first and the last of it are kept, so that a flood costs no memory, and it ends at a limit, so that
+it costs no time either."""
 
 import os
 
 KEPT_BYTES = 64 * 1024
+ALLOWED_BYTES = 64 << 20
+ALLOWED_BYTES_PER_CALL = 8 << 20
+"""And rank, on top."""
 NOISE = ("USDT:",)
 """Lines that torch's profiler prints by itself."""
 
@@ -11,6 +15,18 @@ class Printed:
     def __init__(self) -> None:
         self._text = bytearray()
         self.total_bytes = 0
+        self.allowed_bytes = ALLOWED_BYTES
+
+    def allow(self, *, calls: int) -> None:
+        """A side is about to make that many calls, those of all its ranks together."""
+        self.allowed_bytes += calls * ALLOWED_BYTES_PER_CALL
+
+    @property
+    def too_much(self) -> str:
+        """Empty while it has printed no more than it may."""
+        if self.total_bytes <= self.allowed_bytes:
+            return ""
+        return f"more than {self.allowed_bytes / 2**20:.0f} MiB printed"
 
     def read_from(self, pipe: int) -> bool:
         """Take what there is, up to 4 MiB at a time; True when the other end has closed."""

@@ -27,11 +27,10 @@ _MACHINE = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/self", "/proc
 _HOMES = ("CUDA_HOME", "CUDA_PATH", "NVSHMEM_HOME", "NCCL_HOME", "CUDNN_HOME", "TRITON_PTXAS_PATH")
 _SEARCH_PATHS = ("LD_LIBRARY_PATH", "LD_PRELOAD", "LIBRARY_PATH", "CPATH")
 _COMPILERS = ("g++", "c++", "clang++", "gcc", "nvcc", "ld", "as")
-# Never /dev as a whole: root's number, even without capabilities, opens the raw disk, and with it every file.
-_DEVICES = (
-    "null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue",
-    "nvidia*", "infiniband", "gdrdrv", "dri", "kfd",
-)  # fmt: skip
+# Never /dev as a whole: root's number, even without capabilities, opens the raw disk, and with it every file. Not the
+# terminals (the user reads what is written there), not mqueue (the host's mount, whatever the IPC namespace), not
+# infiniband (adapters are shared between network namespaces by default: the network would have no wall).
+_DEVICES = ("null", "zero", "full", "random", "urandom", "shm", "nvidia*")
 
 
 class Narrowed(NamedTuple):
@@ -124,7 +123,7 @@ def _existing(paths: Sequence[str], parts: Sequence[Path]) -> list[Path]:
 
 
 def device_nodes() -> list[Path]:
-    """Devices that a rank reads and writes: null and its like, terminals, shared memory, GPUs and network adapters."""
+    """Devices that a rank reads and writes: null and its like, shared memory, NVIDIA GPUs. Nothing else of /dev."""
     return [Path(found) for name in _DEVICES for found in sorted(glob.glob(f"/dev/{name}"))]  # noqa: PTH207
 
 

@@ -7,31 +7,72 @@ filter, a distribution's restriction or an old kernel shows here as it would in 
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pkb.rank.isolation import lockdown, namespaces, reach
+from pkb.types.errors import UserError
 
+_NAMESPACES = "run as root, in a container with --cap-add SYS_ADMIN, or allow unprivileged user namespaces"
 _REMEDIES = {
+    "user": "sysctl kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)",
     "pid": "a candidate's daemons could outlive the run: run as root, or allow unprivileged user namespaces",
     "network": "a candidate could reach the network: run as root, or allow unprivileged user namespaces",
-    "mount": "run as root, in a container with --cap-add SYS_ADMIN, or allow unprivileged user namespaces",
+    "mount": _NAMESPACES,
+    "ipc": f"a candidate could reach other programs' shared memory: {_NAMESPACES}",
+    "private mounts": _NAMESPACES,
+    "shm": f"a candidate could reach files in /dev/shm: {_NAMESPACES}",
+    "tmp": f"what a candidate writes is bounded by the disk only: {_NAMESPACES}",
+    "hidden": f"a candidate could reach services in /run: {_NAMESPACES}",
+    "loopback": f"ranks could not meet: {_NAMESPACES}",
     "proc": "a container that masks parts of /proc forbids a fresh one: --security-opt systempaths=unconfined",
     "process limit": "a fork bomb is bounded by the machine only: Linux 6.14, or run inside a cgroup with pids.max",
     "files": "a candidate could read the judge's files: enable Landlock (lsm=landlock,... at boot)",
     "signals": "a rank could signal its peers: Linux 6.12",
+    "peers' memory": "a rank could read its peers: enable Landlock (lsm=landlock,... at boot)",
+    "capabilities": "a candidate would keep root's rights: run as an ordinary user",
+    "no_new_privs": "programs with the set-user-id bit would gain rights: Linux 3.5",
+    "threads": "code on these threads is behind no wall: see what starts them when Python starts (sitecustomize, .pth files)",
     "system calls": "the kernel needs CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
 }
+BUILD = "build: "
+"""Before the name of a layer that the build lacks."""
+INSIDE = ("process limit", "signals", "capabilities stay away", "imports")
+"""Without these a candidate reaches nothing but its own side: the judge counts its processes as well, a signal gets to its own
+ranks, and who has no capabilities need not keep them away. Nor is a folder that it may not read a missing wall."""
+
+
+def missing_walls(report: Mapping[str, str]) -> dict[str, str]:
+    """What an evaluation's or a probe's report lacks, each with why and how to get it."""
+    found = {}
+    for layer, words in report.items():
+        name = layer.removeprefix(BUILD)
+        if layer != "build" and _is_lacking(words) and name not in INSIDE:  # `build` sums up those that follow
+            found[layer] = _with_remedy(name, words)
+    return found
+
+
+def _is_lacking(words: str) -> bool:
+    return words.startswith("off") and words != "off: not asked for"
+
+
+def _with_remedy(layer: str, words: str) -> str:
+    remedy = _REMEDIES.get(layer, "")
+    return f"{words} ({remedy})" if remedy and remedy not in words else words
+
+
+def require_isolation(report: Mapping[str, str]) -> None:
+    """Refuses where a candidate could reach what is not its own."""
+    if missing := missing_walls(report):
+        how = "; ".join(f"{layer}: {words}" for layer, words in missing.items())
+        raise UserError(f"walls are missing on this machine: {', '.join(missing)}", how)
 
 
 def probe_isolation() -> dict[str, str]:
     """Each layer of isolation with `on...` or `off: why (what it costs and how to get it)`; changes nothing here."""
     with tempfile.TemporaryDirectory(prefix="pkb-isolation-") as folder:
         found = _in_child(lambda: _go_through(Path(folder)))
-    return {
-        layer: f"{answer} ({_REMEDIES[layer]})" if answer.startswith("off") and layer in _REMEDIES else answer
-        for layer, answer in found.items()
-    }
+    return {layer: _with_remedy(layer, answer) if _is_lacking(answer) else answer for layer, answer in found.items()}
 
 
 def _go_through(folder: Path) -> dict[str, str]:

@@ -16,7 +16,6 @@ from pkb.types.protocol.replies import (
     Done,
     ErrorReport,
     LintRows,
-    Loaded,
     MemoryPeak,
     Microseconds,
     Opened,
@@ -180,7 +179,7 @@ class Drop(Command[Done]):
 
 
 @dataclass(frozen=True)
-class Load(Command[Loaded]):
+class Load(Command[Done]):
     """Import the candidate."""
 
     path: PathText

@@ -81,6 +81,7 @@ class Ready(Reply):
     most_bytes = 32 * KIB
 
     isolation: Facts
+    """Every layer of it: said while the process runs no line of the candidate's."""
     opened: Annotated[dict[Name, float], AtMost(16)]
     """When each part of the start was over, on the clock that all processes share."""
 
@@ -90,13 +91,6 @@ class Opened(Reply):
     most_bytes = 32 * KIB
 
     facts: Facts
-
-
-@dataclass(frozen=True)
-class Loaded(Reply):
-    most_bytes = 32 * KIB
-
-    isolation: Facts
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
