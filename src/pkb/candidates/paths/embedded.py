@@ -68,6 +68,4 @@ def _handed(values: Values, scope: PythonScope, node: ast.Call) -> Iterator[tupl
         yield called.attr, arguments
     kernel = values.of(scope, called)
     if isinstance(kernel, str) and kernel.startswith(KERNEL):
-        if isinstance(node.func, ast.Name) and len(node.args) >= 3 and isinstance(node.args[2], ast.Tuple):
-            arguments = [values.of(scope, each) for each in node.args[2].elts]  # cupy: kernel(grid, block, args)
         yield kernel.removeprefix(KERNEL), arguments

@@ -29,8 +29,6 @@ _GROUP_METHODS = frozenset(
     {"allreduce", "allgather", "_allgather_base", "alltoall", "alltoall_base", "reduce_scatter_tensor_coalesced"}
     | {"_reduce_scatter_base", "allreduce_coalesced"}
 )
-_MEMCPY = re.compile(r"(?:cuda|cupy)\.\w[\w.]*\.(?:cudaMemcpy\w*|cuMemcpy\w*|memcpy\w*)")
-_HOST_COPY = re.compile(r"HostTo|ToHost|HtoD|DtoH")
 _FACTS = frozenset(
     {"size", "dim", "numel", "stride", "element_size", "storage_offset", "is_contiguous", "append", "extend"}
     | {"data_ptr", "get_device", "untyped_storage", "is_floating_point"}
@@ -115,10 +113,6 @@ class _ScopeReader:
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
         if under(name, *_PACKAGES) and not _SETUP.fullmatch(name):
             yield "library"
-        kinds = [name, *(each.attr for each in arguments if isinstance(each, ast.Attribute))]
-        peers = "eer" in name or any(self._is(each, "address", "peer") for each in arguments)
-        if peers and _MEMCPY.fullmatch(name) and not any(map(_HOST_COPY.search, kinds)):  # cudart.cudaMemcpyAsync(...)
-            yield "copy_engine"
         if self._in_triton:
             yield from self._of_triton_call(node, name)
         elif under(name, *_DESCRIPTORS):

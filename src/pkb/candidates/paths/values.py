@@ -223,8 +223,6 @@ class Values:
             value = value if value is None or isinstance(value, str) else join(value)
             local = value == "local" or (value is None and first is not None and _takes_address(first))
             return "table" if value in ("address", "peers", "table", "peer") else "local" if local else None
-        if name == "cupy.RawKernel" and len(node.args) > 1:
-            return self._kernel(scope, node.args[1])
         if name == "triton.language.load":
             return "address" if value == "table" else value if value == "local" else None
         if name == "triton.language.cast" and len(node.args) > 1 and self._is_pointer_type(node.args[1]):
