@@ -1,11 +1,14 @@
 """What a process and its children have to do with one another."""
 
+import contextlib
 import ctypes
 import os
 import re
 import select
 import signal as signals
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from types import FrameType
 
 # Wider than what is refused elsewhere: a variable too many costs nothing here.
 _WITHHELD = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)$", re.IGNORECASE)
@@ -36,3 +39,19 @@ def die_with_parent(
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """For a process that runs candidates: none runs below one that has a provider's key in its environment."""
     return {name: value for name, value in environment.items() if not _WITHHELD.search(name)}
+
+
+@contextlib.contextmanager
+def interrupt_later() -> Iterator[None]:
+    """Ctrl-C inside the block takes effect behind it. Only the main thread is ever interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    before = signals.signal(signals.SIGINT, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        signals.signal(signals.SIGINT, before)
+    if came and callable(before):
+        before(*came[0])

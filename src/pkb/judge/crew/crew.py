@@ -29,6 +29,7 @@ from pkb.judge.crew.printed import Printed
 from pkb.judge.crew.stacks import candidate_frames
 from pkb.platforms.base import Platform
 from pkb.types.channel import Channel, ChannelClosed, pair
+from pkb.types.processes import interrupt_later
 from pkb.types.protocol.codec import encode
 from pkb.types.protocol.commands import Command, RunBatch
 from pkb.types.protocol.replies import Reply
@@ -117,16 +118,17 @@ class Crew:
 
     def _start_warden(self, settings: int, output: int) -> None:
         side = self._settings
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "pkb.rank.warden", str(settings), str(os.getpid())],
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=[*side.channels, *side.stacks, side.status, side.exits, settings],
-            start_new_session=True,
-            cwd=self._folder,
-        )
+        with interrupt_later():  # Ctrl-C inside Popen would leave a process of which nobody knows
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pkb.rank.warden", str(settings), str(os.getpid())],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[*side.channels, *side.stacks, side.status, side.exits, settings],
+                start_new_session=True,
+                cwd=self._folder,
+            )
 
     def _environment(self) -> dict[str, str]:
         """A clean environment: nothing of the user's but what finding programs and libraries takes."""
