@@ -146,7 +146,7 @@ def test_hanging_ranks_end_in_time_and_each_says_where(tmp_path: Path) -> None:
                 except (OSError, ValueError): pass
             time.sleep(600)
         if rank == 4: os.kill(os.getpid(), signal.SIGSTOP)
-        while rank == 5: os.write(2, b'x' * 65536)
+        while rank == 5: os.write(2, b'x' * 1024), time.sleep(0.001)
     """
     start = time.monotonic()
     failure = failure_of(tmp_path, source, size=6, timeout_s=6)
@@ -224,7 +224,7 @@ CHANNEL = "import gc, pkb.types.channel as c\nchannel = next(o for o in gc.get_o
 
 
 def test_garbage_on_the_channel_is_the_ranks_own(tmp_path: Path) -> None:
-    packets = """[None, b'Ihello', b'I[]', b'I' + b'[' * 30000, b'F', b'I{"is": "Done"}', b'I{}']"""
+    packets = """[None, b'Ihello', b'I[]', b'I' + b'[' * 30000, b'F', b'I{"is": "Ready"}', b'I{}']"""
     source = f"packet = {packets}[rank]\nif packet: channel.sock.send(packet)\ntime.sleep(60)"
     failure = failure_of(tmp_path, CHANNEL + source, size=7)
     assert failure.kind == "garbage"

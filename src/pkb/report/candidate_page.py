@@ -31,7 +31,7 @@ class RankDot:
 
 
 @dataclass(frozen=True)
-class Region:
+class MismatchRegion:
     name: str
     share: float
 
@@ -117,9 +117,9 @@ def _ranks(document: VerdictDocument) -> list[RankDot]:
     ]
 
 
-def _regions(document: VerdictDocument) -> list[Region]:
+def _regions(document: VerdictDocument) -> list[MismatchRegion]:
     regions = (document.fields.get("mismatch") or {}).get("regions") or ()
-    return [Region(str(name), float(share)) for name, share in regions]
+    return [MismatchRegion(str(name), float(share)) for name, share in regions]
 
 
 def _charts(document: VerdictDocument) -> dict[str, Times | dict[str, list[RankTimeline]]]:

@@ -73,7 +73,7 @@ class SizeLimits:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RooflineLimits:
     hardware: Hardware
     ranks: int
     dtype: str
@@ -180,7 +180,7 @@ def known_hardware(device: str, platform: str) -> Hardware | None:
     return shared(found) if found and where.shares_gpu else found
 
 
-def _limits(problem: Problem, entrants: Sequence[Entrant]) -> Limits:
+def _limits(problem: Problem, entrants: Sequence[Entrant]) -> RooflineLimits:
     """The least time of every size: on the machine of the results where its figures are known, else on an example."""
     seen = Counter((each.place("platform"), each.place("hardware"), each.place("ranks")) for _, each in entrants)
     hardware, ranks, measured = load(EXAMPLE), 4, False
@@ -203,4 +203,4 @@ def _limits(problem: Problem, entrants: Sequence[Entrant]) -> Limits:
             for which in ("ideal", "reachable")
         }  # fmt: skip
         rows.append(SizeLimits(size, numbers, why_not, bounds))
-    return Limits(hardware, ranks, dtype, measured, rows)
+    return RooflineLimits(hardware, ranks, dtype, measured, rows)

@@ -31,7 +31,7 @@ SOURCES_KEPT = 256
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltSite:
     index: Path
     pages: int
     contenders: int
@@ -46,7 +46,9 @@ class Options:
     published: bool = True
 
 
-def build(reader: Reader, runs: Sequence[Run], *, out: Path, registry: Registry, options: Options, tell: Tell) -> Built:
+def build(
+    reader: Reader, runs: Sequence[Run], *, out: Path, registry: Registry, options: Options, tell: Tell
+) -> BuiltSite:
     """Writes the site of these runs to `out`, which must be new, empty or an earlier report."""
     started = time.monotonic()
     with whole_site(out) as folder:
@@ -64,7 +66,7 @@ def build(reader: Reader, runs: Sequence[Run], *, out: Path, registry: Registry,
             tell("drawing figures")
             draw_all(folder / "figures", rows=work.rows, modes=work.modes, heat=work.heat, steps=work.steps)
         pages = work.pages.count
-    return Built(out / "index.html", pages, len(everybody), len(tries), round(time.monotonic() - started, 2))
+    return BuiltSite(out / "index.html", pages, len(everybody), len(tries), round(time.monotonic() - started, 2))
 
 
 class _Work:
