@@ -146,7 +146,7 @@ def test_hanging_ranks_end_in_time_and_each_says_where(tmp_path: Path) -> None:
                 except (OSError, ValueError): pass
             time.sleep(600)
         if rank == 4: os.kill(os.getpid(), signal.SIGSTOP)
-        while rank == 5: os.write(2, b'x' * 1024), time.sleep(0.001)
+        while rank == 5: time.sleep(0.001 * os.write(2, b'x'))
     """
     start = time.monotonic()
     failure = failure_of(tmp_path, source, size=6, timeout_s=6)
@@ -174,6 +174,11 @@ def test_a_flood_of_output_costs_no_memory(tmp_path: Path) -> None:
         assert crew.output_tail().rstrip().endswith("last words")
         assert len(crew.output_tail(10**9)) < 1 << 20
     assert psutil.Process().memory_info().rss - before < 20 << 20, "26 MB were printed"
+
+
+def test_a_flood_without_end_is_ended(tmp_path: Path) -> None:
+    failure = failure_of(tmp_path, "while True: os.write(1, b'x' * 65536)", size=1)
+    assert (failure.kind, failure.limit) == ("limit", "output")
 
 
 FORKS = """

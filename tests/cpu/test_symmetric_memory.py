@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
+from pkb.rank.symmetric.poisoning import poison_data
 from world import World, world_group
 
 ROUNDS = 50
@@ -368,6 +369,25 @@ def poisoned(rank: int, size: int) -> dict[str, Any]:
     handle.wait_signal(1 - rank, timeout_ms=1000)  # the signal that was pending is still there
     others.barrier()
     return result
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.complex64],
+    ids=str,
+)
+def test_poison_takes_all_data_and_no_flag(dtype: torch.dtype) -> None:
+    """Flags in an integer view of the same memory: counted up, reset, negative; and data beside them, an odd tail included."""
+    workspace = torch.zeros(1027, dtype=dtype)
+    flags = workspace[:64].view(torch.int32)
+    flags.copy_(torch.arange(flags.numel(), dtype=torch.int32) * 300 - 1)
+    before = flags.clone()
+    workspace[64:] = torch.randn(963).to(dtype)
+    workspace[100:110] = 1
+    assert poison_data(workspace) == 1027 * dtype.itemsize
+    assert flags.equal(before)
+    # A zero among data may be a flag, with what shares its word: it happens in the smallest of types, and seldom there.
+    assert workspace[64:].to(torch.complex64).isnan().float().mean() > 0.98
 
 
 def test_poison_spares_flags_signals_and_other_ranks(ranks: Callable[[int], World]) -> None:

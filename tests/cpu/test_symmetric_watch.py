@@ -105,6 +105,7 @@ def test_poison_finds_what_is_alive_and_keeps_nothing_alive(activity: symmetric_
     symmetric_watch.watch(module)
     floats, flags = module.empty(4, dtype=torch.float16), module.empty(4, dtype=torch.int32)
     handle = module.rendezvous(module.empty(6, dtype=torch.float32), "0")  # its tensor is dropped by the caller
+    floats.fill_(1), handle.tensor.fill_(-1e-30)  # zeros stay: they may be flags
     assert symmetric_watch.poison() == 4 * 2 + 6 * 4
     assert floats.isnan().all()
     assert handle.tensor.isnan().all()

@@ -8,6 +8,7 @@ collective of eight ranks deadlocks waiting for blocks that find no room.
 import contextlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,8 @@ MAX_RANKS = 8
 MEMORY_SHARE = 0.45
 """Of the GPU's memory that all candidate ranks may take together."""
 SHM = Path("/dev/shm")
+LEFTOVERS = ("nccl-*", "cuda.shm.*")
+"""What NCCL and the driver leave there when their process is killed. Other names are somebody's, whoever that is."""
 
 
 class VirtualPlatform:
@@ -108,9 +111,7 @@ class VirtualPlatform:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
-            for path in set(SHM.iterdir()) - self._shm_before:
-                with contextlib.suppress(OSError):
-                    path.unlink()
+            _remove_leftovers(set(SHM.iterdir()) - self._shm_before)
 
     def environment(self, world_size: int) -> dict[str, str]:
         nccl = suitable_nccl()
@@ -144,3 +145,31 @@ class VirtualPlatform:
 
     def writable(self) -> list[str]:
         return [str(self._folder)] if self._folder else []
+
+
+def _remove_leftovers(appeared: set[Path]) -> None:
+    """Of what appeared in /dev/shm since the start, the files of dead ranks of ours: another evaluation's, on the next GPU,
+    have the same names, but are in use; so are those of a user's own work."""
+    ours = [path for path in appeared if any(map(path.match, LEFTOVERS))]
+    used = _used_inodes() if ours else set()
+    for path in ours:
+        with contextlib.suppress(OSError):
+            facts = path.lstat()
+            if stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid() and facts.st_ino not in used:
+                path.unlink()
+
+
+def _used_inodes() -> set[int]:
+    """Of the files in /dev/shm that living processes have mapped or open, as far as this user may see them; a user sees
+    their own, and only their own files are removed."""
+    used: set[int] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            lines = (process / "maps").read_text(errors="replace").splitlines()
+            used |= {int(line.split()[4]) for line in lines if str(SHM) in line}
+        with contextlib.suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if str(descriptor.readlink()).startswith(str(SHM)):
+                        used.add(descriptor.stat().st_ino)
+    return used

@@ -20,6 +20,7 @@ import torch.distributed._symmetric_memory as torch_symmetric
 from pkb.rank.symmetric import ops as symmetric_ops
 from pkb.rank.symmetric.activity import ACTIVITY, SymmetricActivity
 from pkb.rank.symmetric.handle import Handle
+from pkb.rank.symmetric.poisoning import poison_data
 from pkb.rank.symmetric.region import Region, allocate, owned, region_of
 from pkb.rank.symmetric.rendezvous import meet, resolve_group
 
@@ -145,8 +146,7 @@ def _class_over(directory: Path, timeout_s: float) -> Any:
 
 
 def poison() -> int:
-    """Fills this rank's floating-point allocations with NaN; returns how many bytes. For the race stage, between
-    rounds.
+    """NaN for the data in this rank's floating-point allocations; returns their bytes. For the race stage, between rounds.
 
     A candidate that reads a peer's buffer before the peer has written it this round then shows it. Integers are left
     alone, since they may be flags, and so are signal pads.
@@ -154,8 +154,7 @@ def poison() -> int:
     filled = 0
     for region in owned():
         if region.data_bytes and (region.dtype.is_floating_point or region.dtype.is_complex):
-            region.tensor([region.data_bytes // region.dtype.itemsize], region.dtype, 0).fill_(float("nan"))
-            filled += region.data_bytes
+            filled += poison_data(region.tensor([region.data_bytes // region.dtype.itemsize], region.dtype, 0))
     return filled
 
 

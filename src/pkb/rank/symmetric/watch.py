@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from pkb.rank.symmetric.activity import ACTIVITY, SymmetricActivity
+from pkb.rank.symmetric.poisoning import poison_data
 
 __all__ = ["ACTIVITY", "SymmetricActivity", "pads_left_nonzero", "poison", "watch"]
 
@@ -97,7 +98,7 @@ def _count_library_operators() -> None:
 
 
 def poison() -> int:
-    """Fills this rank's floating-point allocations with NaN, in stream order; returns how many bytes.
+    """NaN for the data in this rank's floating-point allocations, in stream order; returns their bytes.
 
     Integers may be flags and stay as they are, and so do signal pads. Memory whose tensor and handle the candidate
     dropped can no longer be reached; nor can the candidate reach it, but through raw pointers it kept.
@@ -107,13 +108,13 @@ def poison() -> int:
         tensor = reference()
         if tensor is not None and _may_hold_nan(tensor.dtype):
             flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
-            done[flat.data_ptr()] = _fill(flat)
+            done[flat.data_ptr()] = poison_data(flat)
     for handle_reference, dtype in list(_handles.values()):
         handle = handle_reference()
         if handle is not None and _may_hold_nan(dtype):
             flat = _unwatched(handle, handle.buffer_size // dtype.itemsize, dtype)
             if flat.data_ptr() not in done:
-                done[flat.data_ptr()] = _fill(flat)
+                done[flat.data_ptr()] = poison_data(flat)
     return sum(done.values())
 
 
@@ -135,11 +136,6 @@ def pads_left_nonzero() -> list[str]:
 
 def _may_hold_nan(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
-
-
-def _fill(flat: torch.Tensor) -> int:
-    flat.fill_(float("nan"))
-    return flat.numel() * flat.element_size()
 
 
 def _unwatched(handle: Any, count: int, dtype: torch.dtype) -> torch.Tensor:
