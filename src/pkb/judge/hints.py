@@ -51,7 +51,7 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
                 "of its own grid cannot finish here, and may on a GPU"
             )
         if where.shares_gpu:
-            hints.append("each rank has 1/W of the multiprocessors: a grid that spins must fit into them all at once")
+            hints.append("each rank has 1/W of the SMs: a grid that spins must fit into them all at once")
             hints.append(
                 "a grid that waits for a peer's library kernel can keep that kernel off the GPU (matrix products launch "
                 "clusters of blocks): wait in a launch of one warp, then start the grid"
