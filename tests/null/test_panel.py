@@ -26,7 +26,7 @@ FACTS: dict[Verdict, list[str]] = {
     Verdict.CORRECT: [
         "CORRECT", "right on every rank in every call", "communication custom", "sm_load_store",
         "158.1 us (p10 147.7 us, p90 170.2 us)", "92.27 us (p10 84.8 us, p90 98.43 us)", "1.71x, 95 % interval 1.67 to 1.76",
-        "faster than the reference", "floor 8.693 us", "9% of that limit", "queued calls on the host wall clock: 189 us",
+        "faster than the reference", "floor 8.693 us", "9% of that limit", "queued calls on the judge's clock: 189 us",
         "taken on virtual", "ranks share one GPU; says nothing about NVLink", "run one after the other: cut the work into",
         "5 calls at paper with 8 ranks", "200 calls in 8 rounds", "277.5 ms", "h200-shared datasheet",
     ],
