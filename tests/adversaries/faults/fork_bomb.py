@@ -1,10 +1,11 @@
 """Forks processes that never end (bounded here, in case nothing stops it). The judge counts the family and ends
-it with its namespace.
+it with its namespace. Each fork copies the page tables of a process that has torch loaded: on a machine so busy that the 401st
+does not come within the limit of a call, the call is over its time instead.
 """
 # problem: 1
 # ranks: 2
 # plan: quick
-# expect: crash
+# expect: crash|deadlock
 # platform: cpu
 
 import os
