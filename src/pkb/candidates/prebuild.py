@@ -147,7 +147,6 @@ def prebuild(source: str) -> Prebuilt:
                 seconds=round(artifact.seconds, 3),
                 cached=artifact.cached,
                 file=artifact.path.name,
-                checked_only=artifact.path.suffix == ".o",
             )
         )
     return report
