@@ -5,7 +5,7 @@ not meant.
 
 Why: work on another thread can go on after `solution` has returned and so outside the measured time, and a wait on it
 can hang where a traceback does not show it. A helper thread can be honest, so it is a warning; the race stage and the
-clocks of the judge decide.
+host wall clock decide.
 
 Example:
 
