@@ -60,7 +60,7 @@ def _without_verdict(reader: Reader, run: Run, tasks: dict[str, Task]) -> Iterat
 
 
 def _line(run: Run, task: Task, answer: Step | None) -> dict[str, Json]:
-    return {"run": asdict(run), "task": task.to_dict(), "answer": answer and asdict(answer)}
+    return {"run": asdict(run), "task": task.to_dict(), "answer": asdict(answer) if answer else None}
 
 
 def write_jsonl(reader: Reader, runs: Iterable[Run], *, out: str, sources: bool = False) -> int:
