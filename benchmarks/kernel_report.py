@@ -98,7 +98,7 @@ def page(rows: dict[Case, Row], hardware: Hardware) -> str:
                 f"## Size `{size}`, {ranks} ranks",
                 "",
                 f"{len(here)} judged, {len(times)} of them timed in this version. The interval lies above 1 for {faster} of "
-                f"those; the judge's own clock confirms {confirmed}.",
+                f"those; the host wall clock confirms {confirmed}.",
                 "",
                 "| kernel | PyTorch + NCCL us | ours us | speedup (95 % interval) | of what the probe reached |",
                 "|---|---|---|---|---|",

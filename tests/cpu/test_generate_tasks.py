@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from pkb.cli.main import app
 from pkb.generate.attempt import Attempt, Judged, as_file
-from pkb.generate.journal import NoJournal
+from pkb.generate.journal import Journal
 from pkb.generate.judging import Judge, JudgeFailed
 from pkb.generate.models import ModelReply
 from pkb.generate.prices import Price
@@ -138,7 +138,7 @@ def test_the_best_kernel_is_kept(steps: list[Judged], best: int | None) -> None:
 
 def an_attempt(settings: Settings) -> Attempt:
     items = items_of(settings, settings.tasks(settings.registry().select("1"), samples=1))
-    work = Work(settings, items, journal=NoJournal(), judge=Judge(), progress=lambda what: None)
+    work = Work(settings, items, journal=Journal(), judge=Judge(), progress=lambda what: None)
     return Attempt(work, items[0])
 
 

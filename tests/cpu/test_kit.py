@@ -138,7 +138,7 @@ def test_cpp_end_to_end_and_from_a_read_only_cache(
     prebuilt = tmp_path / "prebuilt"
     build_dir.rename(prebuilt)
     monkeypatch.setenv("PKB_BUILD_CACHE", str(prebuilt))
-    artifact = cpp.build_library(SUM_CPP, name="sum", options=())
+    artifact = cpp.library_recipe(SUM_CPP, name="sum", options=()).obtain()
     assert artifact.cached
     assert artifact.path.parent == prebuilt
     assert not build_dir.exists()

@@ -192,7 +192,7 @@ def gpu_probe(platform: str, *, multicast: bool = False, scale: float = 1.0) -> 
     rows += [row("latency", "launch", "alone", 1, None, 2.0), row("latency", "round_trip", "pair", 2, None, 3.0)]
     return Probe(
         platform=platform, ranks=4, quick=False, device="NVIDIA H200", driver="580.95", date="2026-01-02 03:04:05+0000",
-        seconds=1.0, note="", facts={"multiprocessors": 33, "l2_bytes": 5, "memory_bytes": 7, "capability": 90}, rows=rows,
+        seconds=1.0, note="", facts={"sms": 33, "l2_bytes": 5, "memory_bytes": 7, "capability": 90}, rows=rows,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from pkb.judge.decision import Decided
 from pkb.judge.profile.calls import ProfiledCalls, profile_calls, records_of
 from pkb.judge.profile.roles import Expected
 from pkb.judge.session import evaluate
-from pkb.judge.stages import prepare as before_running
+from pkb.judge.stages import prepare
 from pkb.judge.worlds import World
 from pkb.platforms.registry import create
 from pkb.problems.registry import get
@@ -124,7 +124,7 @@ def profiled(folder: Path, extra: str) -> ProfiledCalls:
     path.write_text((EXAMPLES / "1_allreduce_symmetric.py").read_text() + extra)
     job = Job(path, TINY, call_limit_s=30.0)
     platform = create("cpu")
-    build = before_running.build(job, inspect_source(read(path)), platform.facts())
+    build = prepare.build(job, inspect_source(read(path)), platform.facts())
     with World(job, platform, get(1), ranks=2, build=build.folder, backend="torch") as world:
         world.open()
         return profile_calls(

@@ -241,7 +241,7 @@ def test_a_kernel_whose_code_multiplies_matrices_is_fused() -> None:
     expected = roles.expected_of(source, (PathUse("sm_load_store", 1, "st_release_sys"), PathUse("none", 0, "")))
     assert expected.computing == {"with_dot"}
     assert expected.lines["sm_load_store"] == 1
-    assert expected.on_multiprocessors == {"sm_load_store"}
+    assert expected.on_sms == {"sm_load_store"}
     assert role_of("move_only", "kernel", expected).role is Role.COMMUNICATION
     assert role_of("with_dot", "kernel", expected).role is Role.FUSED
 

@@ -154,7 +154,7 @@ def test_published_numbers_and_their_contradictions() -> None:
     ]  # fmt: skip
     assert sum(results.sources.values()) == 87
     assert results.agent.single_shot_correct == results.models[results.agent.model].solved.pass_at_1
-    assert {mechanism.backend for mechanism in results.mechanisms} == {"cuda", "triton", "parallelkittens"}
+    assert {mechanism["backend"] for mechanism in results.mechanisms} == {"cuda", "triton", "parallelkittens"}
 
 
 def run(*arguments: object) -> Any:

@@ -1,6 +1,6 @@
 """Scores as plain JSON and as rows, for programs and spreadsheets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pkb.analysis.compare import RunComparison
@@ -101,32 +101,21 @@ def sample_row(sample: Sample) -> dict[str, str | float]:
         **{name: said.get(name) for name in ("platform", "hardware", "ranks", "size", "dtype")},
     }
     if speed is not None:
-        values |= {
-            "decision": speed.decision, "speedup": speed.value, "speedup_low": speed.low, "speedup_high": speed.high,
-        }  # fmt: skip
+        values |= {"decision": speed.decision, "speedup": speed.value}
+        values |= {"speedup_low": speed.low, "speedup_high": speed.high}
     return {name: "" if (value := values.get(name)) is None else value for name in COLUMNS}
 
 
 def share_document(share: Share | None) -> dict[str, float] | None:
-    if share is None:
-        return None
-    return {
-        "value": share.value, "problems": share.problems, "low": share.interval.low, "high": share.interval.high,
-        "short": share.short,
-    }  # fmt: skip
+    figure = _figure(share)
+    return None if share is None or figure is None else figure | {"short": share.short}
 
 
 def _shares(shares: Mapping[Any, Share] | None) -> dict[str, dict[str, float] | None] | None:
     return None if shares is None else {f"{key:g}": share_document(share) for key, share in shares.items()}
 
 
-def _figure(figure: Figure | None) -> dict[str, float] | None:
+def _figure(figure: Figure | Share | None) -> dict[str, float] | None:
     if figure is None:
         return None
-    return {
-        "value": figure.value, "problems": figure.problems, "low": figure.interval.low, "high": figure.interval.high,
-    }  # fmt: skip
-
-
-def rows(samples: Sequence[Sample]) -> list[dict[str, str | float]]:
-    return [sample_row(sample) for sample in samples]
+    return {"value": figure.value, "problems": figure.problems, **figure.interval._asdict()}

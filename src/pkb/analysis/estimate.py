@@ -18,7 +18,7 @@ class Interval(NamedTuple):
 
 
 def unbiased_at_k(hits: int, tries: int, k: int) -> float:
-    """The chance that k of the tries, drawn without putting back, hold a hit: 1 - C(n-c, k) / C(n, k).
+    """The chance that k of the tries, drawn without replacement, hold a hit: 1 - C(n-c, k) / C(n, k).
 
     The estimator of Chen et al. 2021 (HumanEval). With fewer tries than k all of them are used, which can only understate.
     """
@@ -36,7 +36,7 @@ def first_at_k(outcomes: Sequence[bool], k: int) -> float:
 
 
 def bootstrap(values: Sequence[float], statistic: Statistic = statistics.fmean, *, seed: int = 0) -> Interval | None:
-    """95 % interval of a statistic over problems: they are drawn with putting back, as if the benchmark had other ones.
+    """95 % interval of a statistic over problems: they are drawn with replacement, as if the benchmark had other ones.
 
     None without values. It says how much the choice of problems matters, not how noisy one verdict is.
     """

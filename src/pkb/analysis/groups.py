@@ -26,15 +26,13 @@ class Group:
     """Problems of this group in the collection; `passed.problems` of them were judged."""
     samples: int
     passed: Share | None
-    """pass@k."""
+    """pass@1."""
     custom: Share | None
     fast: Share | None
-    """fast_1@k, proven; None where nothing correct was timed."""
+    """fast_1@1, proven; None where nothing correct was timed."""
 
 
-def group_by(
-    samples: Sequence[Sample], problems: Mapping[int, Problem], axis: str, *, k: int = 1, seed: int = 0
-) -> list[Group]:
+def group_by(samples: Sequence[Sample], problems: Mapping[int, Problem], axis: str, *, seed: int = 0) -> list[Group]:
     """Scores by group. A problem is counted once, under the first word of its axis, so that counts add up."""
     if axis not in AXES:
         raise ValueError(f"{axis!r} is no axis; one of {AXES}")
@@ -52,9 +50,9 @@ def group_by(
             name=name,
             problems=len({sample.problem for sample in members[name]}),
             samples=len(members[name]),
-            passed=share_at(members[name], lambda sample: sample.is_correct, k=k, seed=seed),
-            custom=share_at(members[name], lambda sample: sample.is_custom, k=k, seed=seed),
-            fast=fast_share(members[name], 1.0, k=k, seed=seed),
+            passed=share_at(members[name], lambda sample: sample.is_correct, k=1, seed=seed),
+            custom=share_at(members[name], lambda sample: sample.is_custom, k=1, seed=seed),
+            fast=fast_share(members[name], 1.0, seed=seed),
         )
         for name in names
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pkb.analysis.entries import Entry, MalformedEntry, read_entry
-from pkb.analysis.samples import Sample
+from pkb.analysis.samples import Sample, total
 from pkb.types.errors import UserError
 
 MAX_BYTES = 1 << 30
@@ -78,10 +78,8 @@ def _one_a_try(entries: Sequence[Entry], bad: list[BadEntry]) -> tuple[list[Samp
             steps[step] = sample
     samples = []
     for steps in tries.values():
-        costs = [sample.cost_usd for sample in steps.values() if sample.cost_usd is not None]
-        tokens = [sample.tokens for sample in steps.values() if sample.tokens is not None]
-        last = steps[max(steps)]
-        samples.append(replace(last, cost_usd=sum(costs) if costs else None, tokens=sum(tokens) if tokens else None))
+        cost, tokens = total(sample.cost_usd for sample in steps.values()), total(s.tokens for s in steps.values())
+        samples.append(replace(steps[max(steps)], cost_usd=cost, tokens=tokens))
     return samples, sum(len(steps) - 1 for steps in tries.values())
 
 

@@ -4,10 +4,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pkb.analysis.modes import FailureMode, failure_mode
 from pkb.types.verdict import Communication
+
+Amount = TypeVar("Amount", int, float)
 
 
 class Speed(NamedTuple):
@@ -131,3 +133,9 @@ def best(samples: Iterable[Sample]) -> Sample | None:
 
 def _merit(sample: Sample) -> float:
     return sample.speed.low if sample.speed and sample.speed.decision != "unproven" else -math.inf
+
+
+def total(amounts: Iterable[Amount | None]) -> Amount | None:
+    """The sum of those that are known; None where none is."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known[1:], known[0]) if known else None

@@ -15,7 +15,7 @@ from pkb.analysis.estimate import (
     unbiased_at_k,
 )
 from pkb.analysis.modes import FailureMode
-from pkb.analysis.samples import Sample, best, by_problem, judged_by_problem
+from pkb.analysis.samples import Sample, best, by_problem, judged_by_problem, total
 
 Estimator = Literal["unbiased", "first"]
 CURVE = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
@@ -128,7 +128,6 @@ def fast_share(
     *,
     k: int = 1,
     proven: bool = True,
-    estimator: Estimator = "unbiased",
     custom: bool = False,
     seed: int = 0,
 ) -> Share | None:
@@ -139,14 +138,14 @@ def fast_share(
     def hit(sample: Sample) -> bool:
         return is_fast(sample, p, proven=proven) and (sample.is_custom or not custom)
 
-    return share_at(samples, hit, k=k, estimator=estimator, seed=seed)
+    return share_at(samples, hit, k=k, seed=seed)
 
 
 def fast_curve(
-    samples: Sequence[Sample], ps: Sequence[float] = CURVE, *, proven: bool = True, seed: int = 0
+    samples: Sequence[Sample], *, k: int = 1, proven: bool = True, seed: int = 0
 ) -> dict[float, Share] | None:
-    """fast_p at one try for each p: never rises with p."""
-    shares = {p: fast_share(samples, p, proven=proven, seed=seed) for p in ps}
+    """fast_p@k for each p: never rises with p. None where one of them cannot be said."""
+    shares = {p: fast_share(samples, p, k=k, proven=proven, seed=seed) for p in CURVE}
     found = {p: share for p, share in shares.items() if share is not None}
     return found if len(found) == len(shares) else None
 
@@ -199,19 +198,19 @@ def score(samples: Sequence[Sample], *, ks: Sequence[int] = (1,), seed: int = 0)
         curve_point=fast_curve(samples, proven=False, seed=seed),
         untimed=sum(sample.speed is None for sample in correct),
         unproven=sum(sample.speed is not None and sample.speed.decision == "unproven" for sample in correct),
-        speedup=figure(samples, _believed_speedup, geometric_mean, seed=seed),
-        custom_speedup=figure(customs, _believed_speedup, geometric_mean, seed=seed),
+        speedup=figure(samples, believed_speedup, geometric_mean, seed=seed),
+        custom_speedup=figure(customs, believed_speedup, geometric_mean, seed=seed),
         utilisation=figure(samples, lambda sample: sample.utilisation, statistics.median, seed=seed),
         reference_utilisation=figure(
             samples, lambda sample: sample.reference_utilisation, statistics.median, seed=seed
         ),
         conditions=Counter(sample.conditions for sample in samples if sample.evaluation is not None),
-        cost_usd=_total([sample.cost_usd for sample in samples]),
-        tokens=_total([sample.tokens for sample in samples]),
+        cost_usd=total(sample.cost_usd for sample in samples),
+        tokens=total(sample.tokens for sample in samples),
     )
 
 
-def _believed_speedup(sample: Sample) -> float | None:
+def believed_speedup(sample: Sample) -> float | None:
     speed = sample.speed
     return speed.value if speed is not None and speed.decision != "unproven" else None
 
@@ -219,8 +218,3 @@ def _believed_speedup(sample: Sample) -> float | None:
 def _nothing_timed(samples: Sequence[Sample]) -> bool:
     correct = [sample for sample in samples if sample.is_correct]
     return bool(correct) and all(sample.speed is None for sample in correct)
-
-
-def _total(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

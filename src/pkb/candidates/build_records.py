@@ -14,8 +14,6 @@ class Built:
     cached: bool
     file: str
     """Its name in the folder of builds."""
-    checked_only: bool
-    """Compiled but not linked (a CPU build of torch)."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from pkb.candidates.paths.use import PathName
 from pkb.candidates.walled_build import BuildStopped, disassembled
 from pkb.kit.errors import CompileError
+from pkb.kit.toolkit import usual_homes
 
 _MAX_OUTPUT = 256 << 20
 
@@ -112,7 +113,6 @@ def _tool(path: Path) -> Path | None:
 
 
 def _folders() -> list[Path]:
-    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     spec = importlib.util.find_spec("triton")
     brought = [Path(spec.origin).parent / "backends" / "nvidia" / "bin"] if spec is not None and spec.origin else []
-    return [*(Path(home) / "bin" for home in homes if home), *brought]
+    return [*(home / "bin" for home in usual_homes()), *brought]

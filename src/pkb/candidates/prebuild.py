@@ -24,7 +24,7 @@ from pkb.candidates.names import Names
 from pkb.candidates.scopes import PythonScope, every_scope
 from pkb.candidates.walled_build import BuildStopped, build_behind_walls
 from pkb.kit.errors import CompileError, CompilerMissing, OptionRefused
-from pkb.kit.recipes import Given, recipe
+from pkb.kit.recipes import BadArgument, Given, recipe
 
 PR_SET_PDEATHSIG = 1
 
@@ -84,17 +84,6 @@ def _arguments(call: BuilderCall, constants: Constants) -> Given:
     unknown = set(found) - set(parameters)
     if unknown:
         raise Dynamic(f"unknown argument {sorted(unknown)[0]!r}")
-    for required in ("name", "cuda_src") if call.kind == "extension" else ("source",):
-        if not isinstance(found.get(required), str):
-            raise Dynamic(f"`{required}` is missing or no string")
-    for parameter, value in found.items():
-        is_list = parameter in ("options", "extra_cuda_cflags", "extra_include_paths", "extra_ldflags")
-        if is_list:
-            good = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-        else:
-            good = isinstance(value, str)
-        if not good and value is not None:
-            raise Dynamic(f"`{parameter}` is no {'list of strings' if is_list else 'string'}")
     return found
 
 
@@ -111,17 +100,16 @@ def prebuild(source: str) -> Prebuilt:
     constants = Constants()
     for call in calls:
         line = call.node.lineno
+        name = ""
         try:
             given = _arguments(call, constants)
-        except (Dynamic, RecursionError) as why:
-            report.skipped.append(Skipped(line, f"{why}: built when a rank asks for it"))
-            continue
-        name = str(given.get("name") or {"cubin": "kernel", "cpp": "library"}.get(call.kind))
-        try:
             order = recipe(call.kind, given)
             name = order.name
             artifact, walls = build_behind_walls(call.kind, given, order)
             report.walls |= walls
+        except (Dynamic, RecursionError, BadArgument) as why:
+            report.skipped.append(Skipped(line, f"{why}: built when a rank asks for it"))
+            continue
         except CompilerMissing as missing:
             report.unavailable = str(missing)
             return report
@@ -147,7 +135,6 @@ def prebuild(source: str) -> Prebuilt:
                 seconds=round(artifact.seconds, 3),
                 cached=artifact.cached,
                 file=artifact.path.name,
-                checked_only=artifact.path.suffix == ".o",
             )
         )
     return report

@@ -13,21 +13,9 @@ if TYPE_CHECKING:
 
 def check_readable(path: Path) -> None:
     """A file that is no text at all is wrong usage; whether the text is a good candidate is for the judge to say."""
-    if not path.exists():
-        raise UserError(f"{path} does not exist", "give the path of a .py file that defines solution(...)")
-    if path.is_dir():
-        raise UserError(f"{path} is a directory", "give one .py file")
-    if not path.is_file():
-        raise UserError(f"{path} is not a regular file", "give one .py file")
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start})", "a candidate is Python source") from error
-    if b"\0" in text:
+    from pkb.candidates.source import read
+
+    if "\0" in read(path).text:
         raise UserError(f"{path} holds zero bytes: it is a binary file", "a candidate is Python source")
 
 

@@ -78,7 +78,7 @@ def to_hardware(probe: "Probe", facts: "PlatformFacts") -> Hardware:
     elif ideal.switch_bytes_per_s is None:
         ideal = replace(ideal, switch_bytes_per_s=measured.switch_bytes_per_s)
     gpu = known.gpu if known is not None else probe.device
-    share = int(probe.facts.get("multiprocessors") or 1)
+    share = int(probe.facts.get("sms") or 1)
     where = f"{facts.max_ranks}x {probe.device}" if not is_shared(probe) else f"{probe.device} shared by all ranks"
     return Hardware(
         name=re.sub(r"[^a-z0-9]+", "-", f"{gpu} {probe.platform} measured".lower()).strip("-"),

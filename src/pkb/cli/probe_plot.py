@@ -41,7 +41,7 @@ def plot(probe: "Probe", hardware: "Hardware", path: Path) -> None:
             _draw(axes[line][1], {name: _by_blocks(chosen, name) for name in _names(chosen)}, hardware)
             axes[line][1].set_xscale("log", base=2)
             axes[line][1].xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes[line][1].set_xlabel("blocks, one per multiprocessor")
+            axes[line][1].set_xlabel("blocks, one per SM")
             axes[line][1].set_title(f"the same with {largest} MiB messages", fontsize=11)
     title = f"{probe.device}\nplatform {probe.platform}, {probe.ranks} ranks, {probe.date[:10]}"
     figure.suptitle(title, fontsize=13)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from pkb.cluster.sweep import Watcher
     from pkb.store import Task
 
@@ -76,10 +78,7 @@ def watch(*, total: int, done: int, counts: Counter[str]) -> Iterator["Watcher"]
 
 
 class _Bar:
-    def __init__(self, live: "object", *, total: int, done: int, counts: Counter[str]) -> None:
-        from rich.progress import Progress
-
-        assert isinstance(live, Progress)
+    def __init__(self, live: "Progress", *, total: int, done: int, counts: Counter[str]) -> None:
         self.live, self.counts = live, Counter(counts)
         self.now: dict[str, str] = {}
         self.bar = live.add_task("", total=total, completed=done)

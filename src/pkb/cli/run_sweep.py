@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pkb.cluster.planning import SweepPlan
     from pkb.cluster.ray_machines import Machines
     from pkb.cluster.tally import Tally
-    from pkb.cluster.writing import Ask
     from pkb.platforms.base import PlatformFacts
     from pkb.problems.base import Problem
     from pkb.problems.registry import Registry
@@ -79,7 +78,7 @@ class Asked:
             raise UserError(f"--eval-limit {self.eval_limit_s:g} is no limit", "give a number above 0")
 
 
-def begin(asked: Asked, *, store: Path | None, work: SweepWorkers, ask: "Ask | None" = None) -> "Tally":
+def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
     """A new run, planned, stored and worked off."""
     from pkb.cli.runs_option import open_store
     from pkb.cluster.orders import folder_text
@@ -104,12 +103,10 @@ def begin(asked: Asked, *, store: Path | None, work: SweepWorkers, ask: "Ask | N
         name = asked.name or "+".join(asked.models) or asked.candidates[0].resolve().stem
         with open_store(store) as writer:
             run = writer.create_run("sweep", name=name, config=config, tasks=plan.tasks, candidates=plan.candidates)
-            return _work_off(writer, run, work=work, machines=machines, store=store, ask=ask)
+            return _work_off(writer, run, work=work, machines=machines, store=store)
 
 
-def carry_on(
-    reference: str, *, store: Path | None, work: SweepWorkers, retry_errors: bool = False, ask: "Ask | None" = None
-) -> "Tally":
+def carry_on(reference: str, *, store: Path | None, work: SweepWorkers, retry_errors: bool = False) -> "Tally":
     """What is left of a stored run: a sweep that was stopped, or files that were imported."""
     from pkb.cli.runs_option import open_reader, open_store
 
@@ -121,7 +118,7 @@ def carry_on(
         if retry_errors:
             writer.retry_failed(run.id)
         with _machines(work.cluster) as machines:
-            return _work_off(writer, run, work=work, machines=machines, store=store, ask=ask)
+            return _work_off(writer, run, work=work, machines=machines, store=store)
 
 
 # -- planning ---------------------------------------------------------------------------------------------------------
@@ -237,13 +234,7 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 def _work_off(
-    writer: "Store",
-    run: "Run",
-    *,
-    work: SweepWorkers,
-    machines: "Machines | None",
-    store: Path | None,
-    ask: "Ask | None",
+    writer: "Store", run: "Run", *, work: SweepWorkers, machines: "Machines | None", store: Path | None
 ) -> "Tally":
     from pkb.cli.run_progress import watch
     from pkb.cluster.settings import SweepSettings
@@ -253,27 +244,21 @@ def _work_off(
     before = tally(writer, run)
     done = sum(before.verdicts.values()) + before.no_answer + len(before.failed)
     print(f"run {run.id}: {before.tasks} tasks, {done} of them done", file=sys.stderr, flush=True)
-    hands = _hands(writer.tasks(run.id), work=work, machines=machines, ask=ask)
-    with _signals(), watch(total=before.tasks, done=done, counts=Counter(before.verdicts)) as watcher:
-        sweep = Sweep(
-            writer, run, hands=hands, settings=SweepSettings.of(run.config), watcher=watcher, limit=work.limit
-        )  # fmt: skip
-        interrupted = False
-        try:
-            sweep.work()
-        except KeyboardInterrupt:
-            interrupted = True
-        except UserError as error:
-            where = f" --store {store}" if store else ""
-            raise UserError(error.message, f"then: pkb run --resume {run.id}{where}") from error
-    if interrupted:
-        where = f" --store {store}" if store else ""
-        print(f"interrupted; go on with: pkb run --resume {run.id}{where}", file=sys.stderr)
-        raise typer.Exit(130)
+    hands = _hands(writer.tasks(run.id), work=work, machines=machines)
+    settings = SweepSettings.of(run.config)
+    resume = f"pkb run --resume {run.id}" + (f" --store {store}" if store else "")
+    try:
+        with _signals(), watch(total=before.tasks, done=done, counts=Counter(before.verdicts)) as watcher:
+            Sweep(writer, run, hands=hands, settings=settings, watcher=watcher, limit=work.limit).work()
+    except KeyboardInterrupt:
+        print(f"interrupted; go on with: {resume}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except UserError as error:
+        raise UserError(error.message, f"then: {resume}") from error
     return tally(writer, run)
 
 
-def _hands(tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | None", ask: "Ask | None") -> "Hands":
+def _hands(tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | None") -> "Hands":
     platforms = {task.case.platform for task in tasks if task.state != "done"} or {AUTO}
     ranks = max((task.case.ranks for task in tasks), default=1)
     if machines is None:
@@ -283,14 +268,14 @@ def _hands(tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | Non
         on_gpu = any(traits(resolve(name)).device == "cuda" for name in platforms)
         if work.workers > 1 and on_gpu:
             raise UserError("several evaluations on one GPU would spoil each other's times", "--workers 1")
-        return LocalHands(seats=work.workers, builders=work.builders_here, askers=work.askers, ask=ask)
+        return LocalHands(seats=work.workers, builders=work.builders_here, askers=work.askers)
     from pkb.cluster.ray_hands import RayHands
 
     if len(platforms) > 1:
         raise UserError(f"the run is for platforms {', '.join(sorted(platforms))}", "a cluster works for one at a time")
     return RayHands(
         machines, platform=machines.platform(platforms.pop(), ranks=ranks), ranks=ranks, seats_each=work.workers,
-        builders_each=1 if work.builders is None else work.builders, askers=work.askers, ask=ask,
+        builders_each=1 if work.builders is None else work.builders, askers=work.askers,
     )  # fmt: skip
 
 

@@ -105,8 +105,6 @@ def import_candidates(
     like = Case("", platform, ranks, size, dtype, plan)
     check_words(like)
     known = {problem.name: problem.id for problem in open_registry(problems_folder).all()}
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a directory", "give the folder with the candidates")
     with open_store(store or ctx.obj) as writer:
         report = import_folder(writer, folder, problems=known, like=like, name=name, backend=backend)
     if json_out:

@@ -181,8 +181,8 @@ def _compared(found: "Results", k: int) -> "RunComparison":
 def _write_csv(found: "Results") -> None:
     import csv
 
-    from pkb.analysis.document import COLUMNS, rows
+    from pkb.analysis.document import COLUMNS, sample_row
 
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows(found.samples))
+    writer.writerows(map(sample_row, found.samples))

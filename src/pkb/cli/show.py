@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pkb.problems.base import Problem
     from pkb.roofline.rows import BoundsRow
+    from pkb.types.cost import Cost
     from pkb.types.hardware import Hardware
     from pkb.types.json_value import Json
 
@@ -60,14 +61,7 @@ class CaseWork:
     """Of rank 0, in words."""
     differing_by_rank: list[str]
     argument_bytes: int
-    flops: float
-    hbm_bytes: float
-    link_sent_bytes: float
-    link_received_bytes: float
-    switch_sent_bytes: float | None
-    switch_received_bytes: float | None
-    phases: int
-    cost_note: str
+    cost: "Cost"
     bounds: "dict[str, BoundsRow] | None"
     """By ceilings; None where the machine does not join so many GPUs."""
 
@@ -79,7 +73,13 @@ class ShownCase:
     work: CaseWork | None
 
     def to_dict(self) -> "dict[str, Json]":
-        return {"size": self.size, "why_not": self.why_not} | (asdict(self.work) if self.work else {})
+        """The cost's fields beside the others."""
+        shown: dict[str, Json] = {"size": self.size, "why_not": self.why_not}
+        if self.work is None:
+            return shown
+        work = asdict(self.work)
+        cost = work.pop("cost")
+        return shown | work | cost | {"cost_note": cost.pop("note")}
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,12 @@ class Description:
 
 
 def describe(problem: "Problem", *, ranks: int, dtype: str, hardware: "Hardware") -> Description:
-    from pkb.cli.rule_words import describe_comparison
-
     return Description(
         docstring=problem.docstring,
         signature=f"solution{problem.signature}",
         reference_source=problem.reference_source,
         layout=problem.layout,
-        comparison=describe_comparison(problem),
+        comparison=_comparison(problem),
         mutates=list(problem.mutates),
         ranks=ranks,
         dtype=dtype,
@@ -116,6 +114,27 @@ def describe(problem: "Problem", *, ranks: int, dtype: str, hardware: "Hardware"
             name: _describe_case(problem, name, ranks=ranks, dtype=dtype, hardware=hardware) for name in problem.sizes
         },
     )
+
+
+def _comparison(problem: "Problem") -> list[str]:
+    """One sentence for each output or mutated argument that has a rule of its own, and what they are compared with."""
+    from pkb.problems.compare import rule_words
+
+    truth = (
+        "outputs are compared with the reference computed on arguments widened to float64"
+        if problem.truth == "float64"
+        else "outputs are compared with the reference in its own dtype"
+    )
+    sentences = [truth]
+    if isinstance(problem.compare, tuple):
+        sentences += [f"output {index}: {rule_words(rule)}" for index, rule in enumerate(problem.compare)]
+    else:
+        sentences.append(f"every output: {rule_words(problem.compare)}")
+    sentences += [f"argument {name}, changed in place: {rule_words(rule)}" for name, rule in problem.mutates.items()]
+    sentences.append("all other arguments must be unchanged" if problem.mutates else "arguments must be unchanged")
+    if problem.returns_input:
+        sentences.append("an output may be an argument itself")
+    return sentences
 
 
 def _describe_case(problem: "Problem", size_name: str, *, ranks: int, dtype: str, hardware: "Hardware") -> ShownCase:
@@ -135,19 +154,11 @@ def _describe_case(problem: "Problem", size_name: str, *, ranks: int, dtype: str
             device=torch.device("meta"), layout=problem.layout,
         )  # fmt: skip
         per_rank.append({name: _words(value) for name, value in problem.inputs(draw).items()})
-    cost = problem.cost(size, ranks, DTYPES[dtype].itemsize)
     work = CaseWork(
         arguments=per_rank[0],
         differing_by_rank=[name for name in per_rank[0] if any(r[name] != per_rank[0][name] for r in per_rank)],
         argument_bytes=problem.argument_bytes(size_name, ranks, dtype),
-        flops=cost.flops,
-        hbm_bytes=cost.hbm_bytes,
-        link_sent_bytes=cost.link_sent_bytes,
-        link_received_bytes=cost.link_received_bytes,
-        switch_sent_bytes=cost.switch_sent_bytes,
-        switch_received_bytes=cost.switch_received_bytes,
-        phases=cost.phases,
-        cost_note=cost.note,
+        cost=problem.cost(size, ranks, DTYPES[dtype].itemsize),
         bounds=_bounds(problem, size_name, ranks=ranks, dtype=dtype, hardware=hardware),
     )
     return ShownCase(dict(size), None, work)
@@ -234,18 +245,19 @@ def _print_case(console: "Console", name: str, case: ShownCase, shown: Descripti
         argument: words + ("  (rank 0; differs by rank)" if argument in work.differing_by_rank else "")
         for argument, words in work.arguments.items()
     }
-    link = f"{bytes_words(work.link_sent_bytes)} sent, {bytes_words(work.link_received_bytes)} received"
-    if work.switch_sent_bytes is not None:
-        sent, received = bytes_words(work.switch_sent_bytes), bytes_words(work.switch_received_bytes or 0)
+    cost = work.cost
+    link = f"{bytes_words(cost.link_sent_bytes)} sent, {bytes_words(cost.link_received_bytes)} received"
+    if cost.switch_sent_bytes is not None:
+        sent, received = bytes_words(cost.switch_sent_bytes), bytes_words(cost.switch_received_bytes or 0)
         link += f"; with in-switch reduction or multicast {sent} sent, {received} received"
     facts |= {
         "per rank": f"{bytes_words(work.argument_bytes)} of arguments",
-        "cost": f"{flops_words(work.flops)}, {bytes_words(work.hbm_bytes)} of memory traffic",
-        "link": f"{link}; {work.phases} dependent steps",
+        "cost": f"{flops_words(cost.flops)}, {bytes_words(cost.hbm_bytes)} of memory traffic",
+        "link": f"{link}; {cost.phases} dependent steps",
     }
     facts["limit"] = _limit_words(work.bounds, shown.hardware)
-    if work.cost_note:
-        facts["note"] = work.cost_note
+    if cost.note:
+        facts["note"] = cost.note
     console.print(_facts_table(facts, indent=2))
 
 

@@ -6,8 +6,7 @@ resumed run neither asks nor judges twice.
 
 import threading
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from pkb.generate.models import ModelReply
 from pkb.generate.settings import filename
@@ -19,8 +18,10 @@ from pkb.types.errors import UserError
 _RENEW_S = 300.0
 
 
-class Journal(Protocol):
-    fatal: UserError | None
+class Journal:
+    """Writes nothing down and begins anew each time: for `inspect eval`."""
+
+    fatal: UserError | None = None
     """What stops the whole run: a refused key, a model that is not there."""
 
     def answered(
@@ -34,34 +35,8 @@ class Journal(Protocol):
         """`code` where the candidate is not the one of this step's answer."""
 
     def finished(self, task: TaskSpec) -> None: ...
+
     def failed(self, task: TaskSpec, error: str) -> None: ...
-    def steps(self, task: TaskSpec) -> list[Step]: ...
-    def transcript(self, step: Step) -> Any: ...
-    def code(self, step: Step) -> str | None: ...
-    def documents(self, task: TaskSpec) -> Mapping[int, VerdictDocument]:
-        """Verdicts by step."""
-
-
-class NoJournal:
-    """For `inspect eval`: begins anew each time."""
-
-    fatal: UserError | None = None
-
-    def answered(
-        self, task: TaskSpec, step: int, reply: ModelReply, *, transcript: Any, code: str | None, problem: str
-    ) -> None:
-        pass
-
-    def judged(
-        self, task: TaskSpec, step: int, document: VerdictDocument, *, code: str | None = None, done: bool
-    ) -> None:
-        pass
-
-    def finished(self, task: TaskSpec) -> None:
-        pass
-
-    def failed(self, task: TaskSpec, error: str) -> None:
-        pass
 
     def steps(self, task: TaskSpec) -> list[Step]:
         return []
@@ -73,17 +48,17 @@ class NoJournal:
         raise LookupError
 
     def documents(self, task: TaskSpec) -> Mapping[int, VerdictDocument]:
+        """Verdicts by step."""
         return {}
 
 
-class StoreJournal:
+class StoreJournal(Journal):
     """The claimed tasks of one run. As a context it keeps the claims alive, and gives back what was not finished."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         self.store, self.run_id = store, run_id
         self.worker = Worker.here()
         self.claimed: dict[str, Task] = {}
-        self.fatal: UserError | None = None
         self._over = threading.Event()
 
     def claim_all(self) -> list[Task]:
@@ -98,9 +73,7 @@ class StoreJournal:
         threading.Thread(target=self._keep_claims, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._over.set()
         for task in list(self.claimed.values()):
             self.store.release(task, self.worker)

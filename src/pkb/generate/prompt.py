@@ -1,7 +1,7 @@
 """Puts a prompt together from its parts. The same inputs give the same bytes, so that a hash names what a model was asked."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +45,7 @@ class Prompt:
         return hashlib.sha256(f"{self.system}\0{self.user}".encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Json]:
-        return {
-            "problem": self.problem,
-            "backend": self.backend,
-            "hardware": self.hardware,
-            "ranks": self.ranks,
-            "size": self.size,
-            "dtype": self.dtype,
-            "examples": list(self.examples),
-            "parts_version": self.parts_version,
-            "changed_parts": list(self.changed_parts),
-            "sha256": self.sha256,
-            "system": self.system,
-            "user": self.user,
-            "parts": [{"name": name, "text": text} for name, text in self.parts],
-        }
+        return asdict(self) | {"sha256": self.sha256, "parts": [part._asdict() for part in self.parts]}
 
 
 def compose(
@@ -83,7 +69,7 @@ def compose(
     shown = choose(backend, problem_id=problem.id, shots=shots)
     context: dict[str, Any] = {
         "problem": problem_facts(problem, ranks=ranks, size=size, dtype=dtype),
-        "backend": {"name": backend, "title": BACKENDS[backend].title},
+        "backend": {"name": backend, "title": BACKENDS[backend]},
         "hardware": hardware_facts(machine, dtype=dtype),
         "work": work_facts(problem, machine, ranks=ranks, size=size, dtype=dtype),
         "ranks": ranks,

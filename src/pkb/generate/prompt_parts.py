@@ -5,7 +5,6 @@ A user's folder holds files of the same names; what is missing there is the pack
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,23 +13,14 @@ from pkb.types.errors import UserError
 BUILT_IN = Path(__file__).parent / "parts"
 
 
-@dataclass(frozen=True)
-class Backend:
-    name: str
-    title: str
-    """As a prompt says it: `CUDA C++`."""
-
-
-BACKENDS: Mapping[str, Backend] = {
-    backend.name: backend
-    for backend in (
-        Backend("cuda", "CUDA C++ on symmetric memory"),
-        Backend("triton", "Triton on symmetric memory"),
-        Backend("parallelkittens", "ParallelKittens (ThunderKittens across GPUs)"),
-        Backend("nvshmem", "NVSHMEM"),
-        Backend("nccl-device", "CUDA C++ with NCCL's device API"),
-    )
+BACKENDS: Mapping[str, str] = {
+    "cuda": "CUDA C++ on symmetric memory",
+    "triton": "Triton on symmetric memory",
+    "parallelkittens": "ParallelKittens (ThunderKittens across GPUs)",
+    "nvshmem": "NVSHMEM",
+    "nccl-device": "CUDA C++ with NCCL's device API",
 }
+"""Programming models, as a prompt says them."""
 
 SYSTEM = "system"
 MODEL = "model"
@@ -65,11 +55,11 @@ class PartText(NamedTuple):
 def part_files() -> list[PartFile]:
     """All parts that come with the package, in the order of a prompt."""
     names: list[PartFile] = []
-    for name in (SYSTEM, *ORDER):
-        if name == MODEL:
-            names += [PartFile(f"model-{b.name}", f"programming model {b.title}") for b in BACKENDS.values()]
+    for part in (SYSTEM, *ORDER):
+        if part == MODEL:
+            names += [PartFile(f"model-{name}", f"programming model {title}") for name, title in BACKENDS.items()]
         else:
-            names.append(PartFile(name, _WHAT[name]))
+            names.append(PartFile(part, _WHAT[part]))
     return names
 
 
@@ -98,7 +88,10 @@ class Parts:
 
     def render(self, name: str, context: Mapping[str, Any]) -> str:
         """The part with its names filled in. A name that is not there is an error, never an empty place."""
-        jinja2 = _jinja2()
+        try:
+            import jinja2
+        except ImportError as error:
+            raise UserError("prompts need jinja2", "pip install 'pkb[generate]'") from error
         environment = jinja2.Environment(
             undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False,
             keep_trailing_newline=True,
@@ -148,11 +141,3 @@ def _read_folder(folder: Path, *, known: set[str]) -> dict[str, str]:
     if not own:
         raise UserError(f"{folder} holds no parts", "`pkb prompt --list-parts` names them; they end in .md")
     return own
-
-
-def _jinja2() -> Any:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise UserError("prompts need jinja2", "pip install 'pkb[generate]'") from error
-    return jinja2

@@ -17,7 +17,7 @@ from inspect_ai.solver import TaskState
 
 from pkb.generate.agent import agent_solver
 from pkb.generate.feedback import feedback
-from pkb.generate.journal import Journal, NoJournal
+from pkb.generate.journal import Journal
 from pkb.generate.judging import Judge, JudgeFailed, Progress
 from pkb.generate.oneshot import STEP, one_shot_solver
 from pkb.generate.settings import Settings
@@ -80,7 +80,7 @@ def _by_itself(kind: Kind, settings: Settings, *, problems: str, samples: int) -
     items = items_of(settings, settings.tasks(settings.registry().select(problems), samples=samples))
     judge = Judge(_to_stderr)
     atexit.register(judge.close)
-    return build(kind, settings, items, journal=NoJournal(), judge=judge, progress=_to_stderr)
+    return build(kind, settings, items, journal=Journal(), judge=judge, progress=_to_stderr)
 
 
 def build(

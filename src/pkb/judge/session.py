@@ -15,7 +15,7 @@ from pkb.judge.crew.leftovers import sweep
 from pkb.judge.decision import Decided, harness_failure
 from pkb.judge.hints import hints_for
 from pkb.judge.pipeline import Notes, OneSize, Progress
-from pkb.judge.stages import prepare as before_running
+from pkb.judge.stages import prepare
 from pkb.judge.stages.build import BuildReport
 from pkb.judge.stages.correctness import check_calls
 from pkb.judge.worlds import World
@@ -188,7 +188,7 @@ class _Session:
                     inspection = self._inspect()
                 with notes.within(Stage.BUILD):
                     self.progress("build")
-                    build = before_running.build(self.job, inspection, self.facts)
+                    build = prepare.build(self.job, inspection, self.facts)
             except Decided as decided:
                 self.settled = decided
                 raise
@@ -196,13 +196,13 @@ class _Session:
         return self.prepared
 
     def _inspect(self) -> Inspection:
-        before_running.check_syntax(self.source)
+        prepare.check_syntax(self.source)
         inspection = inspect_source(self.source)
         self.backend = inspection.backend
         self.known = Evidence(paths=tuple(dict.fromkeys(use.path for use in inspection.paths)))
-        before_running.check_rules(self.source, inspection)
+        prepare.check_rules(self.source, inspection)
         self.known = replace(self.known, hints=tuple(f"line {f.line}: {f.message}" for f in inspection.findings))
-        before_running.check_needs(inspection, self.facts)
+        prepare.check_needs(inspection, self.facts)
         return inspection
 
     def _second_world(self, notes: Notes, build: BuildReport) -> None:

@@ -51,7 +51,37 @@ class Recipe:
         return self.key + self.suffix
 
     def obtain(self) -> Artifact:
-        return obtain(self.key, self.suffix, name=self.name, build=self.build)
+        """The artifact: found, or built by one process while the others wait for it.
+
+        A build that fails with `CompileError` fails at once for all who were waiting too: eight ranks must not run a broken
+        60 s build one after another. The failure is not remembered beyond that, so a mended machine needs no cleaning.
+        """
+        began = time.monotonic()
+        began_wall = time.time()
+        found = find(self.file_name)
+        if found is not None:
+            return Artifact(path=found, cached=True, seconds=time.monotonic() - began)
+        folder = build_dir()
+        target = folder / self.file_name
+        failure = folder / f"{self.key}.failed"
+        with _locked(folder / f"{self.key}.lock", name=self.name):
+            if target.is_file():
+                return Artifact(path=target, cached=True, seconds=time.monotonic() - began)
+            if failure.is_file() and failure.stat().st_mtime >= began_wall:
+                own = (f"{self.name}.cu", f"{self.name}.cpp")
+                raise CompileError(failure.read_text(), name=self.name, own_files=own)
+            _remove_abandoned(folder)
+            scratch = Path(tempfile.mkdtemp(prefix=f"building-{os.getpid()}-", dir=folder))
+            try:
+                output = scratch / self.file_name
+                self.build(scratch, output)
+                output.replace(target)  # atomic: a reader sees the whole file or none
+            except CompileError as error:
+                failure.write_text(error.log)
+                raise
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+        return Artifact(path=target, cached=False, seconds=time.monotonic() - began)
 
 
 def content_key(*parts: str) -> str:
@@ -79,41 +109,6 @@ def find(file_name: str) -> Path | None:
         if folder and (Path(folder) / file_name).is_file():
             return Path(folder) / file_name
     return None
-
-
-def obtain(key: str, suffix: str, *, name: str, build: Callable[[Path, Path], None]) -> Artifact:
-    """The artifact `key + suffix`: found, or built by one process while the others wait for it.
-
-    `build(scratch, output)` may write what it likes into the folder `scratch` and must leave its result in `output`. A
-    build that fails with `CompileError` fails at once for all who were waiting too: eight ranks must not run a broken
-    60 s build one after another. The failure is not remembered beyond that, so a mended machine needs no cleaning.
-    """
-    began = time.monotonic()
-    began_wall = time.time()
-    file_name = key + suffix
-    found = find(file_name)
-    if found is not None:
-        return Artifact(path=found, cached=True, seconds=time.monotonic() - began)
-    folder = build_dir()
-    target = folder / file_name
-    failure = folder / f"{key}.failed"
-    with _locked(folder / f"{key}.lock", name=name):
-        if target.is_file():
-            return Artifact(path=target, cached=True, seconds=time.monotonic() - began)
-        if failure.is_file() and failure.stat().st_mtime >= began_wall:
-            raise CompileError(failure.read_text(), name=name, own_files=(f"{name}.cu", f"{name}.cpp"))
-        _remove_abandoned(folder)
-        scratch = Path(tempfile.mkdtemp(prefix=f"building-{os.getpid()}-", dir=folder))
-        try:
-            output = scratch / file_name
-            build(scratch, output)
-            output.replace(target)  # atomic: a reader sees the whole file or none
-        except CompileError as error:
-            failure.write_text(error.log)
-            raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    return Artifact(path=target, cached=False, seconds=time.monotonic() - began)
 
 
 def _remove_abandoned(folder: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from pkb.kit.cache import Artifact, Recipe, content_key
+from pkb.kit.cache import Recipe, content_key
 from pkb.kit.cuda import _plain_name
 from pkb.kit.errors import CompilerMissing
 from pkb.kit.nvcc import run_compiler
@@ -43,12 +43,8 @@ def build_cpp(source: str, *, name: str | None = None, options: Sequence[str] = 
     Tensors go in as `ctypes.c_void_p(tensor.data_ptr())`. Ranks on a cpu are processes that share memory: use
     `__atomic_load_n(p, __ATOMIC_ACQUIRE)` and `__atomic_store_n(p, v, __ATOMIC_RELEASE)` for signals.
     """
-    artifact = build_library(source, name=_plain_name(name or "library"), options=tuple(options))
-    return ctypes.CDLL(str(artifact.path))
-
-
-def build_library(source: str, *, name: str, options: tuple[str, ...]) -> Artifact:
-    return library_recipe(source, name=name, options=options).obtain()
+    recipe = library_recipe(source, name=_plain_name(name or "library"), options=tuple(options))
+    return ctypes.CDLL(str(recipe.obtain().path))
 
 
 def library_recipe(source: str, *, name: str, options: tuple[str, ...]) -> Recipe:

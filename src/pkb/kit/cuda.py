@@ -40,18 +40,13 @@ def compile(source: str, *, name: str | None = None, options: Sequence[str] = ()
     """
     name = _plain_name(name or "kernel")
     arch = resolve_arch(arch)
-    artifact = build_cubin(source, name=name, options=tuple(options), arch=arch)
+    artifact = cubin_recipe(source, name=name, options=tuple(options), arch=arch).obtain()
     return Module(source, name=name, artifact=artifact, arch=arch)
 
 
 def _plain_name(name: str) -> str:
     """A name that is safe as a file name: it comes from the candidate."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)[:80]
-
-
-def build_cubin(source: str, *, name: str, options: tuple[str, ...], arch: str) -> Artifact:
-    """The cubin's place on disk: built unless it is there already."""
-    return cubin_recipe(source, name=name, options=options, arch=arch).obtain()
 
 
 def cubin_recipe(source: str, *, name: str, options: tuple[str, ...], arch: str) -> Recipe:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from pkb.kit.cache import Artifact, Recipe, content_key
+from pkb.kit.cache import Recipe, content_key
 from pkb.kit.cpp import find_cxx
 from pkb.kit.errors import CompilerMissing
 from pkb.kit.nvcc import find as find_nvcc
@@ -38,9 +38,10 @@ def compile_cuda_extension(
     if torch.version.cuda is None:
         raise RuntimeError(f"extension {name!r} needs a CUDA build of torch; this is {torch.__version__}")
     name = extension_name(name)
-    artifact = build_extension(
+    recipe = extension_recipe(
         name, cuda_src, cflags=extra_cuda_cflags or (), includes=extra_include_paths or (), ldflags=extra_ldflags or ()
     )
+    artifact = recipe.obtain()
     loader = importlib.machinery.ExtensionFileLoader(name, str(artifact.path))
     spec = importlib.util.spec_from_file_location(name, artifact.path, loader=loader)
     if spec is None:
@@ -54,13 +55,6 @@ def extension_name(name: str) -> str:
     """It becomes part of a C symbol (PyInit_<name>), so it must be an identifier."""
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)[:80]
     return plain if plain[:1].isalpha() or plain.startswith("_") else f"ext_{plain}"
-
-
-def build_extension(
-    name: str, source: str, *, cflags: Sequence[str] = (), includes: Sequence[str] = (), ldflags: Sequence[str] = ()
-) -> Artifact:
-    """The shared library on disk."""
-    return extension_recipe(name, source, cflags=cflags, includes=includes, ldflags=ldflags).obtain()
 
 
 def extension_recipe(

@@ -2,14 +2,13 @@
 
 import contextlib
 import ctypes
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from pkb.kit.errors import CompileError
 from pkb.kit.messages import own_words
-from pkb.kit.toolkit import file_identity, include_dirs, wheel_roots
+from pkb.kit.toolkit import file_identity, include_dirs, usual_homes, wheel_roots
 
 _SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 _INTEGERS = "\n".join(
@@ -34,15 +33,8 @@ _HOST_HEADERS: Mapping[str, str] = {
 
 
 def _candidates() -> Iterator[str]:
-    for root in wheel_roots():
-        for soname in _SONAMES:
-            if (root / "lib" / soname).is_file():
-                yield str(root / "lib" / soname)
-    homes = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
-    for home in filter(None, homes):
-        for soname in _SONAMES:
-            if (Path(home) / "lib64" / soname).is_file():
-                yield str(Path(home) / "lib64" / soname)
+    folders = [*(root / "lib" for root in wheel_roots()), *(home / "lib64" for home in usual_homes())]
+    yield from (str(folder / soname) for folder in folders for soname in _SONAMES if (folder / soname).is_file())
     yield from _SONAMES
 
 

@@ -101,8 +101,24 @@ def _all(check: Check) -> Check:
     return lambda value: bool(value) and all(check(part) for part in value.strip("\"'").split(","))
 
 
-def _folder(value: str) -> bool:
-    return inside_reach(value)
+def inside_reach(folder: str) -> bool:
+    """A folder of the toolchain or of an installed library, or one below the build's own."""
+    if not folder or "\0" in folder:
+        return False
+    path = Path(folder)
+    if not path.is_absolute():
+        return ".." not in path.parts and not folder.startswith(("@", "~", "-", "=", "$"))
+    real = path.resolve()
+    return any(real.is_relative_to(root) for root in reach_roots())
+
+
+@lru_cache
+def reach_roots() -> tuple[Path, ...]:
+    """Where compilers, headers and libraries lie that every candidate may read."""
+    homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH", "NVSHMEM_HOME", "NCCL_HOME", "CUDNN_HOME")]
+    roots = ["/usr", "/opt", "/lib", "/lib64", sys.prefix, sys.base_prefix, *filter(None, homes)]
+    found = [*map(Path, roots), *wheel_roots(), *import_folders().readable, *filter(None, [cuda_home()])]
+    return tuple(dict.fromkeys(path.resolve() for path in found if path.resolve() != Path("/")))
 
 
 def _library(value: str) -> bool:
@@ -114,9 +130,9 @@ def _library_file(value: str) -> bool:
 
 
 # Options whose value may stand in the next word or behind the name: the check of the value.
-_FOLDERS: dict[str, Check] = {"-I": _folder, "-isystem": _folder, "--include-path": _folder, "-iquote": _folder}
+_FOLDERS: dict[str, Check] = dict.fromkeys(("-I", "-isystem", "--include-path", "-iquote"), inside_reach)
 _VALUES: dict[str, dict[str, Check]] = {
-    "host": {**_FOLDERS, "-D": lambda v: _host(f"-D{v}"), "-U": lambda v: _host(f"-U{v}"), "-l": _library, "-L": _folder},
+    "host": {**_FOLDERS, "-D": lambda v: _host(f"-D{v}"), "-U": lambda v: _host(f"-U{v}"), "-l": _library, "-L": inside_reach},
     "device": {
         **_FOLDERS,
         "-D": lambda v: _device(f"-D{v}"),
@@ -130,13 +146,13 @@ _VALUES: dict[str, dict[str, Check]] = {
         **dict.fromkeys(("-Xptxas", "--ptxas-options"), _all(_ptxas)),
         **dict.fromkeys(("-Xcudafe",), _all(_cudafe)),
         "-l": _library,
-        "-L": _folder,
+        "-L": inside_reach,
     },
     "link": {
         "-l": _library,
-        "-L": _folder,
-        "-Wl,-rpath,": _folder,
-        "-Wl,-rpath=": _folder,
+        "-L": inside_reach,
+        "-Wl,-rpath,": inside_reach,
+        "-Wl,-rpath=": inside_reach,
         **{name: (lambda v, n=name: _link(f"{n}={v}")) for name in ("-arch", "-gencode", "--generate-code")},  # type: ignore[misc]
     },
 }  # fmt: skip
@@ -182,26 +198,6 @@ def _joined(option: str, values: dict[str, Check]) -> bool:
         if value and check(value):
             return True
     return False
-
-
-def inside_reach(folder: str) -> bool:
-    """A folder of the toolchain or of an installed library, or one below the build's own."""
-    if not folder or "\0" in folder:
-        return False
-    path = Path(folder)
-    if not path.is_absolute():
-        return ".." not in path.parts and not folder.startswith(("@", "~", "-", "=", "$"))
-    real = path.resolve()
-    return any(real.is_relative_to(root) for root in reach_roots())
-
-
-@lru_cache
-def reach_roots() -> tuple[Path, ...]:
-    """Where compilers, headers and libraries lie that every candidate may read."""
-    homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH", "NVSHMEM_HOME", "NCCL_HOME", "CUDNN_HOME")]
-    roots = ["/usr", "/opt", "/lib", "/lib64", sys.prefix, sys.base_prefix, *filter(None, homes)]
-    found = [*map(Path, roots), *wheel_roots(), *import_folders().readable, *filter(None, [cuda_home()])]
-    return tuple(dict.fromkeys(path.resolve() for path in found if path.resolve() != Path("/")))
 
 
 def compiler_environment() -> dict[str, str]:

@@ -14,8 +14,8 @@ class Pipeline:
     """`kernel[blocks, threads](*pipe.tables, ..., pipe.base(turns))` calls
     `kernel(char* const* slots, pkb::u32* const* counts, int rank, int world, ..., pkb::u32 base)`.
 
-    Every call on it must have at most `blocks` blocks and the same number of them and of turns on all ranks. The kernels of
-    one pipeline must all take AHEAD alike, since what lies in its slots is reckoned from turn to turn.
+    Every call on it must have at most `blocks` blocks and the same number of them and of steps (turns) on all ranks. The
+    kernels of one pipeline must all take AHEAD alike, since what lies in its slots is reckoned from step to step.
     """
 
     def __init__(self, name: str, *, blocks: int, slot_bytes: int, device: Any, group: Any) -> None:
@@ -29,7 +29,7 @@ class Pipeline:
         self._turns = 0
 
     def base(self, turns: int) -> ctypes.c_uint32:
-        """How many turns all launches before have made, as the kernel's argument; this launch makes `turns` more."""
+        """How many steps all launches before have made, as the kernel's argument; this launch makes `turns` more."""
         before = self._turns
         self._turns = (before + turns) % 2**32
         return u32(before)
@@ -47,10 +47,10 @@ def pipeline(name: str, *, blocks: int, slot_bytes: int, device: Any, group: Any
 
 
 def turns(nbytes: int, *, blocks: int, least: int, most: int, unit: int = 16) -> tuple[int, int, int]:
-    """How blocks share out so many bytes: the number of blocks, that of turns, and the bytes of a block in a turn.
+    """How blocks share out so many bytes: the number of blocks, that of steps, and the bytes of a block in a step.
 
     At most `blocks` (all that wait must run at once: `kernel.resident_blocks`), and fewer if a block had less than
-    `least` bytes. All turns are of one size, at most `most` and a multiple of `unit`, of which `most` is one too.
+    `least` bytes. All steps are of one size, at most `most` and a multiple of `unit`, of which `most` is one too.
     """
     blocks = max(1, min(blocks, nbytes // least))
     count = max(1, -(-nbytes // (blocks * most)))

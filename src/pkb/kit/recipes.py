@@ -16,19 +16,23 @@ Given: TypeAlias = Mapping[str, str | Sequence[str] | None]
 """Arguments of a builder by name: text, or lists of text."""
 
 
+class BadArgument(TypeError):
+    """A builder is given something that it does not take."""
+
+
 def _text(given: Given, name: str, default: str | None = None) -> str:
     value = given.get(name)
-    if not value and default is not None:
+    if value in (None, "") and default is not None:
         return default
     if not isinstance(value, str):
-        raise TypeError(f"`{name}` is no string")
+        raise BadArgument(f"`{name}` is missing or no string")
     return value
 
 
 def _texts(given: Given, name: str) -> tuple[str, ...]:
     value = given.get(name) or ()
-    if isinstance(value, str):
-        raise TypeError(f"`{name}` is no list of strings")
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise BadArgument(f"`{name}` is no list of strings")
     return tuple(value)
 
 
@@ -81,6 +85,6 @@ _RECIPES: dict[str, Callable[[Given], Recipe]] = {
 def recipe(kind: str, given: Given) -> Recipe:
     """The recipe for arguments of the builder of this kind (`kit.compile`, `kit.build_cpp`, `compile_cuda_extension`).
 
-    Raises `OptionRefused`, or `CompilerMissing`.
+    Raises `BadArgument`, `OptionRefused`, or `CompilerMissing`.
     """
     return _RECIPES[kind](given)

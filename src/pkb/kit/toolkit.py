@@ -22,17 +22,18 @@ DEFAULT_ARCH = "sm_90a"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
+def usual_homes() -> list[Path]:
+    """Where a CUDA toolkit may lie: `CUDA_HOME`, `CUDA_PATH`, /usr/local/cuda."""
+    named = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
+    return [Path(place) for place in named if place]
+
+
 @lru_cache
 def cuda_home() -> Path | None:
-    """The CUDA toolkit: `CUDA_HOME`, `CUDA_PATH`, /usr/local/cuda, or where `nvcc` on the path lies."""
-    places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    """The CUDA toolkit: one of the usual places, or where `nvcc` on the path lies."""
     on_path = shutil.which("nvcc")
-    if on_path:
-        places.append(str(Path(on_path).resolve().parent.parent))
-    for place in places:
-        if place and (Path(place) / "include" / "cuda.h").is_file():
-            return Path(place)
-    return None
+    places = [*usual_homes(), *([Path(on_path).resolve().parent.parent] if on_path else [])]
+    return next((place for place in places if (place / "include" / "cuda.h").is_file()), None)
 
 
 def nvcc_path() -> Path | None:

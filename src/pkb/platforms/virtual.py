@@ -1,6 +1,6 @@
 """Several ranks on one GPU, under MPS: communication is real, the interconnect is the GPU's own memory.
 
-Each rank gets an equal share of the multiprocessors and sees only that many, so kernels sized by their number stay
+Each rank gets an equal share of the SMs and sees only that many, so kernels sized by their number stay
 co-resident. NCCL must be 2.30 or newer to accept ranks that share a GPU, and its thread blocks are limited, or the first
 collective of eight ranks deadlocks waiting for blocks that find no room.
 """

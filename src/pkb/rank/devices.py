@@ -183,7 +183,7 @@ class CudaDevice:
         properties = torch.cuda.get_device_properties(self.torch_device)
         return {
             "gpu": properties.name,
-            "multiprocessors": str(properties.multi_processor_count),
+            "sms": str(properties.multi_processor_count),
             "cuda": str(torch.version.cuda),
             "nccl": _nccl_version(),
             "clock": "CUDA events from a common barrier",

@@ -3,12 +3,12 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pkb.analysis.estimate import geometric_mean
-from pkb.analysis.groups import group_by
-from pkb.analysis.samples import Sample
-from pkb.analysis.score import CURVE, Figure, Share, fast_share, figure, share_at
+from pkb.analysis.groups import Group, group_by
+from pkb.analysis.samples import Sample, total
+from pkb.analysis.score import Figure, Share, believed_speedup, fast_curve, fast_share, figure, share_at
 from pkb.problems.base import Problem
 from pkb.report.contenders import Contender
 
@@ -52,19 +52,11 @@ class BoardRow:
         return tuple(-share.value if share else 1.0 for share in (self.faster, self.custom, self.correct))
 
 
-class HeatCell(NamedTuple):
-    """One contender on the problems that one word describes."""
-
-    passed: Share
-    custom: Share | None
-    fast: Share | None
-
-
 @dataclass(frozen=True)
 class HeatMap:
     words: list[str]
-    rows: dict[str, dict[str, HeatCell]]
-    """By contender and word."""
+    rows: dict[str, dict[str, Group]]
+    """By contender and word: groups with a judged problem."""
 
 
 def board(everybody: Sequence[Contender]) -> dict[View, list[BoardRow]]:
@@ -82,10 +74,6 @@ def board(everybody: Sequence[Contender]) -> dict[View, list[BoardRow]]:
 def _row(contender: Contender, view: View, *, k: int, speeds: Sequence[Sample]) -> BoardRow:
     samples = contender.samples
     correct = share_at(samples, lambda sample: sample.is_correct, k=k)
-    curve = [(p, fast_share(samples, p, k=k)) for p in CURVE]
-    timed = all(share is not None for _, share in curve)
-    costs = [each.sample.cost_usd for each in contender.tries if each.sample.cost_usd is not None]
-    tokens = [each.sample.tokens for each in contender.tries if each.sample.tokens is not None]
     steps = [each.step_count for each in contender.tries if each.steps]
     return BoardRow(
         contender=contender,
@@ -98,35 +86,27 @@ def _row(contender: Contender, view: View, *, k: int, speeds: Sequence[Sample]) 
         library=share_at(samples, lambda s: s.is_correct and s.communication == "library", k=k),
         faster=fast_share(samples, 1.0, k=k),
         custom_faster=fast_share(samples, 1.0, k=k, custom=True),
-        curve=tuple((p, share) for p, share in curve if share is not None) if timed else (),
-        speedup=figure(speeds, _believed_speedup, geometric_mean),
-        custom_speedup=figure([s for s in speeds if s.is_custom], _believed_speedup, geometric_mean),
+        curve=tuple((fast_curve(samples, k=k) or {}).items()),
+        speedup=figure(speeds, believed_speedup, geometric_mean),
+        custom_speedup=figure([s for s in speeds if s.is_custom], believed_speedup, geometric_mean),
         utilisation=figure(speeds, lambda sample: sample.utilisation, statistics.median),
         reference_utilisation=figure(speeds, lambda sample: sample.reference_utilisation, statistics.median),
         untimed=sum(sample.is_correct and sample.speed is None for sample in samples),
-        cost_usd=sum(costs) if costs else None,
-        tokens=sum(tokens) if tokens else None,
+        cost_usd=total(sample.cost_usd for sample in samples),
+        tokens=total(sample.tokens for sample in samples),
         steps=statistics.fmean(steps) if steps else None,
     )
-
-
-def _believed_speedup(sample: Sample) -> float | None:
-    speed = sample.speed
-    return speed.value if speed is not None and speed.decision != "unproven" else None
 
 
 def heat_map(everybody: Sequence[Contender], problems: Mapping[int, Problem]) -> dict[str, HeatMap]:
     """By axis: the share of problems correct at one try, and of how many."""
     maps = {}
     for axis in HEAT_AXES:
-        rows: dict[str, dict[str, HeatCell]] = {}
+        rows: dict[str, dict[str, Group]] = {}
         words: dict[str, None] = {}
         for contender in everybody:
-            cells = {}
-            for group in group_by(contender.samples, problems, axis):
-                if group.passed is not None:
-                    words[group.name] = None
-                    cells[group.name] = HeatCell(group.passed, group.custom, group.fast)
-            rows[contender.id] = cells
+            judged = [group for group in group_by(contender.samples, problems, axis) if group.passed is not None]
+            words |= dict.fromkeys(group.name for group in judged)
+            rows[contender.id] = {group.name: group for group in judged}
         maps[axis] = HeatMap(list(words), rows)
     return maps

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from pkb.analysis.modes import FailureMode
 from pkb.analysis.published import Published
@@ -153,9 +154,4 @@ def _progress(contender: Contender) -> AgentProgress:
 
 
 def _running(values: Sequence[float]) -> list[float]:
-    total: float = 0
-    sums = []
-    for value in values:
-        total += value
-        sums.append(round(total, 6))
-    return sums
+    return [round(total, 6) for total in accumulate(values)]

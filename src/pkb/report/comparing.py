@@ -25,10 +25,6 @@ class PairRow(NamedTuple):
 @dataclass(frozen=True)
 class Reading:
     summary: str
-    both: int
-    only_first: int
-    only_second: int
-    neither: int
     p: float
     rows: list[PairRow]
 
@@ -56,17 +52,8 @@ def pairs(everybody: Sequence[Contender]) -> Iterator[Pair]:
 
 
 def _reading(comparison: RunComparison) -> Reading:
-    return Reading(
-        summary=comparison.summary,
-        both=comparison.both,
-        only_first=comparison.only_first,
-        only_second=comparison.only_second,
-        neither=comparison.neither,
-        p=comparison.p_value,
-        rows=[
-            PairRow(row.problem, row.answer, row.why, _speed(row.first), _speed(row.second)) for row in comparison.rows
-        ],
-    )
+    rows = [PairRow(row.problem, row.answer, row.why, _speed(row.first), _speed(row.second)) for row in comparison.rows]
+    return Reading(comparison.summary, comparison.p_value, rows)
 
 
 def _speed(sample: Sample | None) -> list[float] | None:

@@ -8,7 +8,6 @@ from typing import Any
 from pkb.report.board import BoardRow, HeatMap, View
 from pkb.report.breakdown import AgentProgress, FailureModes
 from pkb.report.words import MODE_TONES, count_words
-from pkb.types.errors import UserError
 
 ENDINGS = ("png", "svg")
 INK, DIM, FAINT = "#22262b", "#646a73", "#d8dbd8"
@@ -41,10 +40,8 @@ def draw_all(
 
 @contextmanager
 def _figure(folder: Path, name: str, *, size: tuple[float, float]) -> Iterator[Any]:
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise UserError("--figures needs matplotlib", "pip install 'pkb[plot]'") from None
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -128,8 +125,7 @@ def _heat(axes: Any, axis: str, found: HeatMap, names: Mapping[str, str]) -> Non
     shades = LinearSegmentedColormap.from_list("right", ["#f3f3f1", MODE_TONES["correct"].light])
     for y, cells in enumerate(rows.values()):
         for x, word in enumerate(words):
-            if cell := cells.get(word):
-                share = cell.passed
+            if (cell := cells.get(word)) and (share := cell.passed):
                 axes.add_patch(_square(x, y, shades(0.85 * share.value)))
                 dark = share.value > 0.6
                 axes.text(

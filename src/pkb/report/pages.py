@@ -58,10 +58,7 @@ class Pages:
         self._write("static/highlight.css", _highlight_css())
 
     def copy_plotly(self) -> None:
-        try:
-            script = files("plotly") / "package_data" / "plotly.min.js"
-        except ModuleNotFoundError:
-            raise UserError("a report needs plotly", "pip install 'pkb[report]'") from None
+        script = files("plotly") / "package_data" / "plotly.min.js"
         (self.folder / "static" / "plotly.min.js").write_bytes(script.read_bytes())
 
     def _write(self, path: str, text: str) -> None:
@@ -91,11 +88,9 @@ def spreadsheet_safe(value: Any) -> Any:
 
 
 def _environment() -> Any:
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-        from markupsafe import Markup
-    except ModuleNotFoundError:
-        raise UserError("a report needs jinja2", "pip install 'pkb[report]'") from None
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
     env = Environment(
         loader=PackageLoader("pkb.report"),
         autoescape=True,  # every name, message and source comes from a model

@@ -1,27 +1,23 @@
 """The published results as rows beside ours: marked everywhere, since another judge took them on other hardware."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pkb.analysis.published import Published
 
 MARK = "published, not measured here"
 
 
-@dataclass(frozen=True)
-class Counted:
+class Counted(NamedTuple):
     """Problems of one reading."""
 
     correct: int
     faster: int
 
 
-@dataclass(frozen=True)
-class CategoryCell:
+class CategoryCell(NamedTuple):
     problems: int
     pass_at_1: int
-    pass_at_3: int
-    fast_at_1: int
-    fast_at_3: int
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,6 @@ class PublishedRow:
     best: Counted
     agent: Counted | None
     curve: list[tuple[float, float]]
-    modes: dict[str, int]
     categories: dict[str, CategoryCell]
     """By parallelism."""
 
@@ -51,9 +46,8 @@ def published_rows(said: Published) -> list[PublishedRow]:
             best=Counted(model.solved.pass_at_3, model.solved.fast_at_3),
             agent=Counted(said.agent.correct, said.agent.faster) if model.key == said.agent.model else None,
             curve=list(model.curve.items()),
-            modes={mode.value: count for mode, count in model.modes.items()},
             categories={
-                category.parallelism: CategoryCell(category.problems, *category.results[model.key])
+                category.parallelism: CategoryCell(category.problems, category.results[model.key].pass_at_1)
                 for category in said.categories
             },
         )

@@ -87,10 +87,10 @@ class _Work:
         self.heat = heat_map(everybody, self.known)
         self.modes = failure_modes(everybody, self.published)
         self.steps = progress(everybody)
+        self.everything: list[Entrant] = [(contender, each) for contender in everybody for each in contender.tries]
         self.entrants: dict[int, list[Entrant]] = {}
-        for contender in everybody:
-            for each in contender.tries:
-                self.entrants.setdefault(each.task.problem_id, []).append((contender, each))
+        for contender, each in self.everything:
+            self.entrants.setdefault(each.task.problem_id, []).append((contender, each))
         self.stems = {number: problem.stem for number, problem in self.known.items()}
         for number, found in self.entrants.items():
             self.stems.setdefault(number, tables.problem_file(found[0][1]))
@@ -136,9 +136,9 @@ class _Work:
         pages.page("problems.html", "problems.html", problems=by_problem, everybody=everybody)
         tables.write_problems(pages, by_problem)
 
-        pages.data("verdicts", tables.verdict_rows(everybody, self.stems))
-        pages.page("verdicts.html", "verdicts.html", count=sum(len(one.tries) for one in everybody))
-        tables.write_verdicts(pages, "verdicts", everybody)
+        pages.data("verdicts", tables.verdict_rows(self.everything, self.stems))
+        pages.page("verdicts.html", "verdicts.html", count=len(self.everything))
+        tables.write_verdicts(pages, "verdicts", self.everything)
 
         paths = paths_used(everybody)
         pages.page("failures.html", "failures.html", modes=self.modes, paths=paths,
@@ -174,10 +174,9 @@ class _Work:
             context: Mapping[str, Any] = (
                 problem_context(problem, entrants) if problem else {"problem": None, "chart_data": {}, "best": None}
             )
-            rows = tables.verdict_rows_of(entrants, self.stems)
             if entrants:
-                self.pages.data(f"p/{stem}", rows)
-                tables.write_verdicts_of(self.pages, f"problems/{stem}", entrants)
+                self.pages.data(f"p/{stem}", tables.verdict_rows(entrants, self.stems))
+                tables.write_verdicts(self.pages, f"problems/{stem}", entrants)
             best = context["best"]
             self.pages.page(
                 f"p/{stem}.html", "problem.html", **context, number=number, stem=stem, count=len(entrants),
@@ -187,17 +186,14 @@ class _Work:
             )  # fmt: skip
 
     def candidates(self, tell: Tell) -> None:
-        total = sum(len(one.tries) for one in self.everybody)
-        done, told = 0, time.monotonic()
-        for contender in self.everybody:
-            for each in contender.tries:
-                context = candidate_context(self.reader, each, contender, self._source(each))
-                known = self.known.get(each.task.problem_id)
-                self.pages.page(f"c/{each.slug}.html", "candidate.html", **context, known=known)
-                done += 1
-                if time.monotonic() - told > 2:
-                    tell(f"writing candidates: {done} of {total}")
-                    told = time.monotonic()
+        told = time.monotonic()
+        for done, (contender, each) in enumerate(self.everything, start=1):
+            context = candidate_context(self.reader, each, contender, self._source(each))
+            known = self.known.get(each.task.problem_id)
+            self.pages.page(f"c/{each.slug}.html", "candidate.html", **context, known=known)
+            if time.monotonic() - told > 2:
+                tell(f"writing candidates: {done} of {len(self.everything)}")
+                told = time.monotonic()
 
     def _source(self, each: Try) -> SourceView | None:
         sha = each.last.candidate_sha if each.last else each.task.candidate_sha

@@ -31,11 +31,6 @@ WORDED = (
     "dtype",
 )
 """Columns of words that repeat: sent once, and by number in the rows."""
-FIELDS = (
-    "slug", "problem", "contender", "backend", "sample", "verdict", "mode", "communication", "decision", "speedup", "low",
-    "high", "reference_us", "candidate_us", "utilisation", "platform", "hardware", "ranks", "size", "dtype", "steps",
-    "cost", "detail",
-)  # fmt: skip
 DETAIL = 160
 
 
@@ -90,24 +85,18 @@ def problem_file(each: Try) -> str:
     return file_safe(each.task.problem)
 
 
-def verdict_rows(everybody: Sequence[Contender], stems: Mapping[int, str]) -> VerdictTable:
-    return verdict_rows_of([(one, each) for one in everybody for each in one.tries], stems)
-
-
-def verdict_rows_of(entrants: Sequence[Entrant], stems: Mapping[int, str]) -> VerdictTable:
+def verdict_rows(entrants: Sequence[Entrant], stems: Mapping[int, str]) -> VerdictTable:
     """All a table needs to sort, filter and link ten thousand verdicts, in about a hundred bytes each."""
     words: dict[str, dict[str, int]] = {name: {} for name in WORDED}
-    rows = []
-    for contender, each in entrants:
-        values = _values(contender, each)
+    table = [_values(contender, each) for contender, each in entrants]
+    for values in table:
         for name in WORDED:
             values[name] = words[name].setdefault(str(values[name] or ""), len(words[name]))
-        rows.append([values[name] for name in FIELDS])
     numbers = {each.task.problem_id for _, each in entrants}
     return VerdictTable(
-        fields=FIELDS,
+        fields=tuple(table[0]) if table else (),
         words={name: list(known) for name, known in words.items()},
-        rows=rows,
+        rows=[list(values.values()) for values in table],
         stems={str(number): stems[number] for number in sorted(numbers)},
     )
 
@@ -234,7 +223,7 @@ def write_heat(pages: Pages, heat: Mapping[str, HeatMap], everybody: Sequence[Co
         {"axis": axis, "group": word, "collection": one.name, "problems": cell.passed.problems,
          "correct": cell.passed.value, "custom": cell.custom.value if cell.custom else None,
          "faster": cell.fast.value if cell.fast else None}
-        for axis, found in heat.items() for one in everybody for word, cell in found.rows[one.id].items()
+        for axis, found in heat.items() for one in everybody for word, cell in found.rows[one.id].items() if cell.passed
     ]  # fmt: skip
     pages.table("taxonomy", ["axis", "group", "collection", "problems", "correct", "custom", "faster"], rows)
 
@@ -244,11 +233,7 @@ def write_problems(pages: Pages, rows: Sequence[ProblemRow]) -> None:
     pages.table("problems", columns, map(vars, rows))
 
 
-def write_verdicts(pages: Pages, name: str, everybody: Sequence[Contender]) -> None:
-    write_verdicts_of(pages, name, [(one, each) for one in everybody for each in one.tries])
-
-
-def write_verdicts_of(pages: Pages, name: str, entrants: Sequence[Entrant]) -> None:
+def write_verdicts(pages: Pages, name: str, entrants: Sequence[Entrant]) -> None:
     rows = [
         sample_row(each.sample) | {"collection": one.name, "backend": each.task.backend, "name": each.task.problem,
                                    "page": f"c/{each.slug}.html", "detail": each.last.detail if each.last else ""}

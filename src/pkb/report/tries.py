@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pkb.analysis.samples import Sample
+from pkb.analysis.samples import Sample, total
 from pkb.store import EvaluationRow, Reader, Run, Step, Task
 from pkb.types.case import Case
 
@@ -47,11 +47,6 @@ class Try:
         return max(len(self.steps), len(self.judged))
 
     @property
-    def seconds(self) -> float | None:
-        known = [step.seconds for step in self.steps if step.seconds is not None]
-        return sum(known) if known else None
-
-    @property
     def case(self) -> Case:
         """As judged, else as asked for."""
         return self.last.case if self.last else self.task.case
@@ -84,8 +79,6 @@ def read_tries(reader: Reader, runs: Iterable[Run]) -> list[Try]:
 
 def _try(reader: Reader, run: Run, task: Task, *, rows: list[EvaluationRow], names: Mapping[str, str]) -> Try:
     steps = reader.steps(run.id, task.key)
-    costs = [step.cost_usd for step in steps if step.cost_usd is not None]
-    tokens = [count for step in steps for count in (step.tokens_in, step.tokens_out) if count is not None]
     last = rows[-1] if rows else None
     sample = Sample(
         collection=task.collection,
@@ -93,8 +86,8 @@ def _try(reader: Reader, run: Run, task: Task, *, rows: list[EvaluationRow], nam
         index=task.sample,
         evaluation=None if last is None else _light(reader.document(last.document_sha)),
         step=last.step if last and len(rows) > 1 else None,
-        cost_usd=sum(costs) if costs else None,
-        tokens=sum(tokens) if tokens else None,
+        cost_usd=total(step.cost_usd for step in steps),
+        tokens=total(count for step in steps for count in (step.tokens_in, step.tokens_out)),
         origin=f"{run.id}/{task.key}",
     )
     # The judge saw the file's name; the store knows one for each text, and a text may be there under several.

@@ -7,11 +7,12 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
 from pkb.store.reader import Reader
-from pkb.store.records import Run, Task
+from pkb.store.records import Run, Step, Task
 from pkb.types.errors import UserError
 from pkb.types.json_value import Json
 
@@ -25,7 +26,6 @@ _REAL = (
     "speedup", "speedup_low", "speedup_high", "reference_us", "candidate_us", "floor_us", "cost_usd", "model_seconds",
 )  # fmt: skip
 _BATCH = 1000
-Row = TypeVar("Row")
 
 
 def jsonl_rows(reader: Reader, runs: Iterable[Run], *, sources: bool = False) -> Iterator[dict[str, Json]]:
@@ -34,12 +34,9 @@ def jsonl_rows(reader: Reader, runs: Iterable[Run], *, sources: bool = False) ->
     for run in runs:
         tasks = {task.key: task for task in reader.tasks(run.id)}
         for row in reader.evaluations([run.id]):
-            said = [asdict(step) for step in reader.steps(run.id, row.task_key) if step.step == row.step]
-            line: dict[str, Json] = {
-                "run": asdict(run),
-                "task": tasks[row.task_key].to_dict(),
+            said = [step for step in reader.steps(run.id, row.task_key) if step.step == row.step]
+            line = _line(run, tasks[row.task_key], said[0] if said else None) | {
                 "step": row.step,
-                "answer": said[0] if said else None,
                 "evaluation": reader.document(row.document_sha),
                 "candidate_sha": row.candidate_sha,
                 "recorded_at": row.created_at,
@@ -57,15 +54,13 @@ def _without_verdict(reader: Reader, run: Run, tasks: dict[str, Task]) -> Iterat
     for key, task in tasks.items():
         said = reader.steps(run.id, key) if task.state == "done" and key not in judged else []
         if said:
-            yield {
-                "run": asdict(run),
-                "task": task.to_dict(),
-                "step": said[-1].step,
-                "answer": asdict(said[-1]),
-                "evaluation": None,
-                "candidate_sha": None,
-                "recorded_at": said[-1].created_at,
-            }
+            missing: dict[str, Json] = {"evaluation": None, "candidate_sha": None}
+            last = said[-1]
+            yield _line(run, task, last) | missing | {"step": last.step, "recorded_at": last.created_at}
+
+
+def _line(run: Run, task: Task, answer: Step | None) -> dict[str, Json]:
+    return {"run": asdict(run), "task": task.to_dict(), "answer": asdict(answer) if answer else None}
 
 
 def write_jsonl(reader: Reader, runs: Iterable[Run], *, out: str, sources: bool = False) -> int:
@@ -95,7 +90,8 @@ def write_parquet(reader: Reader, runs: Iterable[Run], *, out: str) -> int:
     )
     count = 0
     with _destination(out) as file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
-        for batch in _batches(_flat_rows(reader, runs)):
+        rows = _flat_rows(reader, runs)
+        while batch := list(islice(rows, _BATCH)):
             writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
             count += len(batch)
     return count
@@ -106,17 +102,6 @@ def _flat_rows(reader: Reader, runs: Iterable[Run]) -> Iterator[dict[str, Json]]
         of_run = {"run_name": run.name, "run_kind": run.kind, "run_created_at": run.created_at}
         for row in reader.evaluations([run.id]):
             yield of_run | row.to_dict()
-
-
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    batch: list[Row] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 @contextmanager

@@ -7,7 +7,7 @@ refused and named; the others are imported.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -56,9 +56,7 @@ class ImportReport:
         return asdict(self)
 
 
-def read_name(
-    stem: str, *, problems: Mapping[str, int], backends: Iterable[str] = BACKENDS, default: str = ""
-) -> FileNameParts:
+def read_name(stem: str, *, problems: Mapping[str, int], default: str = "") -> FileNameParts:
     """Problem and backend from a file's name without `.py`; `problems` gives ids by name.
 
     The whole rest is tried as a name before its last word is taken for a backend: `12_allgather_gemm` is problem 12 without
@@ -73,7 +71,7 @@ def read_name(
         if name is None:
             raise UserError(f"no problem is called {front or rest!r}", "`pkb problems` lists names")
         backend = backend.lower()
-        if backend not in backends and backend != default:
+        if backend not in BACKENDS and backend != default:
             raise UserError(f"{backend!r} is no backend we know", f"give --backend {backend} if it is one")
     elif not default:
         raise UserError("the name gives no backend", "give --backend WORD for such files")

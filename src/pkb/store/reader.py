@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from pkb.store.database import Database
-from pkb.store.records import Candidate, EvaluationRow, Run, RunSummary, Samples, Step, Task
+from pkb.store.records import Candidate, EvaluationRow, Run, RunSummary, Step, Task
 from pkb.store.worker import Worker
 from pkb.types.case import Case
 from pkb.types.document_versions import current
@@ -91,14 +91,6 @@ class Reader(Database):
         """What was said at a step: whatever JSON the writer gave."""
         return json.loads(self.objects.get(sha))
 
-    def samples(self, document_sha: str) -> Samples:
-        timing = self.document(document_sha).get("timing") or {}
-        reference, candidate = (
-            tuple(tuple(map(float, calls)) for calls in timing.get(f"{side}_samples_us") or ())
-            for side in ("reference", "candidate")
-        )
-        return Samples(reference, candidate)
-
     def summary(self, run: Run) -> RunSummary:
         execute = self.connection.execute
         tasks = dict(
@@ -120,11 +112,11 @@ class Reader(Database):
         )  # fmt: skip
 
 
-def is_held(task: Task, *, now: float | None = None) -> bool:
+def is_held(task: Task) -> bool:
     """Whether the task's worker may still be at it: its lease runs, and it is not known to be gone."""
     if task.state != "claimed" or task.claimed_by is None or task.lease_until is None:
         return False
-    return (time.time() if now is None else now) < task.lease_until and not Worker.parse(task.claimed_by).surely_gone()
+    return time.time() < task.lease_until and not Worker.parse(task.claimed_by).surely_gone()
 
 
 def task_of(row: sqlite3.Row) -> Task:

@@ -3,7 +3,7 @@ said). One candidate, evaluated once, is a task with one evaluation at step 0.""
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import quote
 
 from pkb.types.case import Case
@@ -13,8 +13,7 @@ from pkb.types.json_value import Json
 RunKind = Literal["sweep", "generate", "agent", "import"]
 RunState = Literal["open", "complete", "interrupted"]
 TaskState = Literal["waiting", "claimed", "done", "failed"]
-RUN_KINDS: tuple[RunKind, ...] = ("sweep", "generate", "agent", "import")
-RUN_STATES: tuple[RunState, ...] = ("open", "complete", "interrupted")
+RUN_KINDS, RUN_STATES = get_args(RunKind), get_args(RunState)
 
 
 @dataclass(frozen=True)
@@ -172,14 +171,6 @@ class EvaluationRow:
 
     def to_dict(self) -> dict[str, Json]:
         return _flat(asdict(self)) | {"paths": list(self.paths)}
-
-
-@dataclass(frozen=True)
-class Samples:
-    """All times of a verdict in microseconds, one tuple a round; empty where nothing was timed."""
-
-    reference_us: tuple[tuple[float, ...], ...] = ()
-    candidate_us: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,11 @@ class RunWriter(Reader):
             raise UserError(f"no kind of run is called {kind!r}", f"kinds are {', '.join(RUN_KINDS)}")
         refuse_secrets(dict(config or {}))
         text = dumps(dict(config or {}))
-        blobs = self._put(candidates)
+        files = dict(candidates or {})
+        specs = {task.key: task for task in tasks}
+        if strangers := set(files) - set(specs):
+            raise ValueError(f"candidates for tasks that are not given: {sorted(strangers)[:3]}")
+        shas = {key: self.objects.put(file.source) for key, file in files.items()}
         with self.transaction() as connection:
             created = now_utc()
             run_id = _new_id(connection, created)
@@ -52,19 +56,19 @@ class RunWriter(Reader):
                 "INSERT INTO runs (id, name, kind, created_at, config, state, note) VALUES (?, ?, ?, ?, ?, 'open', ?)",
                 (run_id, name, kind, created, text, note),
             )
-            self._insert_tasks(connection, run_id, tasks=tasks, candidates=candidates, blobs=blobs)
+            self._keep({sha: files[key].source for key, sha in shas.items()})
+            for key, spec in specs.items():
+                case = spec.case
+                connection.execute(
+                    "INSERT INTO tasks (run_id, key, collection, problem, problem_id, backend, sample, platform,"
+                    " ranks, size, dtype, plan, state, attempts, error, candidate_sha)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', 0, '', ?)",
+                    (run_id, key, spec.collection, case.problem, spec.problem_id, spec.backend, spec.sample, case.platform,
+                     case.ranks, case.size, case.dtype, case.plan, shas.get(key)),
+                )  # fmt: skip
+                if key in files:
+                    insert_candidate(connection, run_id, sha=shas[key], file=files[key], task=spec)
         return self.run(run_id)
-
-    def add_tasks(
-        self, run_id: str, tasks: Iterable[TaskSpec], *, candidates: Mapping[str, CandidateFile] | None = None
-    ) -> int:
-        """Adds those that are not there yet and says how many: a sweep that is started again adds nothing twice.
-
-        `candidates` gives, by task key, the file to evaluate.
-        """
-        blobs = self._put(candidates)
-        with self.transaction() as connection:
-            return self._insert_tasks(connection, run_id, tasks=tasks, candidates=candidates, blobs=blobs)
 
     def set_run_state(self, run_id: str, state: RunState) -> None:
         """`complete` is refused while work is left: a run that says so has an outcome for every task."""
@@ -109,44 +113,11 @@ class RunWriter(Reader):
                 removed += 1
         return removed
 
-    def _put(self, candidates: Mapping[str, CandidateFile] | None) -> dict[str, bytes]:
-        return {self.objects.put(file.source): file.source for file in (candidates or {}).values()}
-
     def _keep(self, blobs: Mapping[str, bytes]) -> None:
         """Inside a transaction: what was put before it and has been collected since is put again."""
         for sha, data in blobs.items():
             if not self.objects.has(sha):
                 self.objects.put(data)
-
-    def _insert_tasks(
-        self,
-        connection: sqlite3.Connection,
-        run_id: str,
-        *,
-        tasks: Iterable[TaskSpec],
-        candidates: Mapping[str, CandidateFile] | None,
-        blobs: Mapping[str, bytes],
-    ) -> int:
-        self._keep(blobs)
-        sha_by_source = {source: sha for sha, source in blobs.items()}
-        specs = {task.key: task for task in tasks}
-        if strangers := set(candidates or {}) - set(specs):
-            raise ValueError(f"candidates for tasks that are not given: {sorted(strangers)[:3]}")
-        added = 0
-        for key, spec in specs.items():
-            file = (candidates or {}).get(key)
-            sha = sha_by_source[file.source] if file else None
-            added += connection.execute(
-                "INSERT INTO tasks (run_id, key, collection, problem, problem_id, backend, sample, platform,"
-                " ranks, size, dtype, plan, state, attempts, error, candidate_sha)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', 0, '', ?)"
-                " ON CONFLICT (run_id, key) DO NOTHING",
-                (run_id, key, spec.collection, spec.problem, spec.problem_id, spec.backend, spec.sample, spec.case.platform,
-                 spec.case.ranks, spec.case.size, spec.case.dtype, spec.case.plan, sha),
-            ).rowcount  # fmt: skip
-            if file and sha:
-                insert_candidate(connection, run_id, sha=sha, file=file, task=spec)
-        return added
 
 
 def insert_candidate(

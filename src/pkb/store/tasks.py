@@ -1,7 +1,6 @@
 """Handing out work: each task to one worker at a time, and again to another one if the first is gone."""
 
 import time
-from collections.abc import Iterable
 
 from pkb.store.reader import is_held, task_of
 from pkb.store.records import Task
@@ -14,39 +13,16 @@ MAX_ATTEMPTS = 3
 
 
 class TaskWriter(RunWriter):
-    def claim(
-        self,
-        run_id: str,
-        worker: Worker,
-        *,
-        lease_s: float = LEASE_S,
-        platforms: Iterable[str] | None = None,
-        backends: Iterable[str] | None = None,
-        problem_ids: Iterable[int] | None = None,
-        max_ranks: int | None = None,
-    ) -> Task | None:
-        """The first task that waits and that this worker can do, now its own; None if there is none.
+    def claim(self, run_id: str, worker: Worker, *, lease_s: float = LEASE_S) -> Task | None:
+        """The first task that waits, now this worker's own; None if there is none.
 
         Claiming again after None makes sense only once `reclaim_dead` has returned something.
         """
-        wheres = ["run_id = ?", "state = 'waiting'"]
-        values: list[str | int] = [run_id]
-        filters: tuple[tuple[str, Iterable[str | int] | None], ...] = (
-            ("platform", platforms), ("backend", backends), ("problem_id", problem_ids),
-        )  # fmt: skip
-        for column, allowed in filters:
-            if allowed is not None:
-                chosen = list(allowed)
-                wheres.append(f"{column} IN ({', '.join('?' * len(chosen))})")
-                values += chosen
-        if max_ranks is not None:
-            wheres.append("ranks <= ?")
-            values.append(max_ranks)
         now = time.time()
         # Looking and taking are one step because the transaction has the write lock from its first line.
         with self.transaction() as connection:
             row = connection.execute(
-                f"SELECT rowid, key FROM tasks WHERE {' AND '.join(wheres)} ORDER BY rowid LIMIT 1", values
+                "SELECT rowid, key FROM tasks WHERE run_id = ? AND state = 'waiting' ORDER BY rowid LIMIT 1", (run_id,)
             ).fetchone()
             if row is None:
                 return None
@@ -59,38 +35,27 @@ class TaskWriter(RunWriter):
 
     def renew(self, task: Task, worker: Worker, *, lease_s: float = LEASE_S) -> bool:
         """More time. False: the task is no longer this worker's (its lease ran out and another one took it)."""
-        with self.transaction() as connection:
-            done = connection.execute(
-                f"UPDATE tasks SET lease_until = ? WHERE {_MINE}",
-                (time.time() + lease_s, task.run_id, task.key, str(worker)),
-            )
-            return done.rowcount == 1
+        return self._update(task, worker, "lease_until = ?", time.time() + lease_s)
 
     def release(self, task: Task, worker: Worker) -> bool:
         """Gives it back undone (Ctrl-C, a platform that went away): not counted as an attempt."""
-        with self.transaction() as connection:
-            done = connection.execute(
-                f"UPDATE tasks SET state = 'waiting', claimed_by = NULL, claimed_at = NULL, lease_until = NULL,"
-                f" attempts = attempts - 1 WHERE {_MINE}",
-                (task.run_id, task.key, str(worker)),
-            )
-            return done.rowcount == 1
+        given_back = "claimed_by = NULL, claimed_at = NULL, lease_until = NULL, attempts = attempts - 1"
+        return self._update(task, worker, f"state = 'waiting', {given_back}")
 
     def fail(self, task: Task, worker: Worker, *, error: str) -> bool:
         """It cannot be done: no verdict, no answer. `retry_failed` lets it wait again."""
-        with self.transaction() as connection:
-            done = connection.execute(
-                f"UPDATE tasks SET state = 'failed', lease_until = NULL, error = ? WHERE {_MINE}",
-                (error, task.run_id, task.key, str(worker)),
-            )
-            return done.rowcount == 1
+        return self._update(task, worker, "state = 'failed', lease_until = NULL, error = ?", error)
 
     def finish(self, task: Task, worker: Worker) -> bool:
         """Done without an evaluation of its own: a model's task whose steps were recorded with `done=False`."""
+        return self._update(task, worker, "state = 'done', lease_until = NULL, error = ''")
+
+    def _update(self, task: Task, worker: Worker, change: str, *values: str | float) -> bool:
+        """False: the task is not this worker's, and nothing was changed."""
+        mine = "run_id = ? AND key = ? AND claimed_by = ? AND state = 'claimed'"
         with self.transaction() as connection:
             done = connection.execute(
-                f"UPDATE tasks SET state = 'done', lease_until = NULL, error = '' WHERE {_MINE}",
-                (task.run_id, task.key, str(worker)),
+                f"UPDATE tasks SET {change} WHERE {mine}", (*values, task.run_id, task.key, str(worker))
             )
             return done.rowcount == 1
 
@@ -123,6 +88,3 @@ class TaskWriter(RunWriter):
                 "UPDATE tasks SET state = 'waiting', attempts = 0, error = '' WHERE run_id = ? AND state = 'failed'",
                 (run_id,),
             ).rowcount
-
-
-_MINE = "run_id = ? AND key = ? AND claimed_by = ? AND state = 'claimed'"

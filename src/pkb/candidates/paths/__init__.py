@@ -7,16 +7,23 @@ says in advance, without a GPU, what to expect. docs/paths.md has the rules and 
 """
 
 import ast
+from collections.abc import Iterator
 
-from pkb.candidates.names import Literal
-from pkb.candidates.paths import cuda, embedded
+from pkb.candidates.constants import UNKNOWN, fold
+from pkb.candidates.names import Literal, is_code, under
+from pkb.candidates.paths import cuda
 from pkb.candidates.paths.python import python_uses
-from pkb.candidates.paths.use import DIRECT, CudaUse, PathName, PathUse, settle
-from pkb.candidates.paths.values import Values
-from pkb.candidates.scopes import live_scopes
+from pkb.candidates.paths.use import DIRECT, CudaUse, Kind, PathName, PathUse, settle
+from pkb.candidates.paths.values import GETTERS, KERNEL, TABLES, Held, Values
+from pkb.candidates.scopes import PythonScope, live_scopes
 from pkb.candidates.source import Source, has_solution
 
 __all__ = ["PathName", "PathUse", "kernel_paths", "static_paths"]
+
+_KINDS: dict[Held, Kind] = {
+    "peer": "peer", "address": "peer", "peers": "table", "table": "table", "multicast": "multicast", "local": "local",
+}  # fmt: skip
+_PEERS = TABLES | GETTERS | {"multicast_ptr", "rendezvous"}
 
 
 def static_paths(source: Source) -> list[PathUse]:
@@ -56,10 +63,10 @@ def _found(source: Source) -> tuple[list[PathUse], dict[str, list[PathUse]]]:
 
 
 def _in_strings(values: Values) -> tuple[list[PathUse], dict[str, list[PathUse]]]:
-    literals = [*embedded.live_code(values)]
+    literals = [*_live_code(values)]
     if not literals:
         return [], {}
-    answer = cuda.ask(embedded.question(values, literals))
+    answer = cuda.ask(_question(values, literals))
     if isinstance(answer, str):
         return [_unknown(literal, answer) for literal in literals], {}
 
@@ -92,3 +99,57 @@ def _with_callees(values: Values, kernels: dict[str, list[PathUse]]) -> dict[str
             waiting += new
         answer[name] = [use for each in sorted(reached) for use in kernels.get(each, ())]
     return answer
+
+
+def _question(values: Values, literals: list[Literal]) -> cuda.CudaQuestion:
+    names: set[str] = set()
+    handed: list[tuple[str, tuple[Kind | None, ...]]] = []
+    has_peers = False
+    for scope in values.scopes:
+        for node in scope.nodes:
+            if isinstance(node, ast.Attribute):
+                names.add(node.attr)
+                has_peers |= node.attr in _PEERS
+            if isinstance(node, ast.Constant | ast.JoinedStr):
+                text = fold(node) or UNKNOWN
+                names |= {text} if len(text) <= 200 and text != UNKNOWN else set()
+            elif isinstance(node, ast.Name | ast.Attribute):
+                name = values.source.names.dotted(node) or ""
+                has_peers |= under(name, "pkb.kit") or "symmetric_memory" in name or "rendezvous" in name
+            elif isinstance(node, ast.Call):
+                for name, arguments in _handed(values, scope, node):
+                    handed.append((name, tuple(_KINDS.get(value) for value in arguments)))
+    has_peers |= values.source.tree is None or not has_solution(values.source.tree)
+    texts = tuple(literal.text for literal in literals)
+    return cuda.CudaQuestion(texts, tuple(sorted(names)), tuple(handed), has_peers)
+
+
+def _live_code(values: Values) -> Iterator[Literal]:
+    """Code strings in live Python; of those that a name is given to at module level, only where the name is used."""
+    nodes = [node for scope in values.scopes for node in scope.nodes]
+    loaded = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
+    strict = values.source.tree is not None and has_solution(values.source.tree)
+    dead: list[ast.expr] = [  # Triton's assembler is read where it is called
+        node for node in nodes
+        if isinstance(node, ast.Call) and (values.source.names.dotted(node.func) or "").endswith("inline_asm_elementwise")
+    ]  # fmt: skip
+    for node in values.scopes[0].nodes if strict else ():
+        if isinstance(node, ast.Assign):
+            names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+            dead += [node.value] if names and not names & loaded else []
+    live = {id(node) for node in nodes} - {id(part) for node in dead for part in ast.walk(node)}
+    yield from (each for each in values.source.names.literals if id(each.node) in live and is_code(each.text))
+
+
+def _handed(values: Values, scope: PythonScope, node: ast.Call) -> Iterator[tuple[str, list[Held]]]:
+    arguments = values.arguments(scope, node)
+    called = node.func
+    if isinstance(called, ast.Subscript):
+        called = called.value
+    elif isinstance(called, ast.Attribute) and called.attr == "launch":
+        called, arguments = called.value, arguments[2:]
+    elif isinstance(called, ast.Attribute):
+        yield called.attr, arguments
+    kernel = values.of(scope, called)
+    if isinstance(kernel, str) and kernel.startswith(KERNEL):
+        yield kernel.removeprefix(KERNEL), arguments

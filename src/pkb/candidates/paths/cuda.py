@@ -21,8 +21,7 @@ from pkb.candidates.names import strip_comments
 from pkb.candidates.paths import ptx
 from pkb.candidates.paths.flow import CudaUnit, Flow
 from pkb.candidates.paths.known import PEER_SOURCES
-from pkb.candidates.paths.preprocess import pieces, text_of
-from pkb.candidates.paths.syntax import CudaFunction, arguments_of, callee, functions
+from pkb.candidates.paths.syntax import CudaFunction, arguments_of, callee, functions, pieces, text_of
 from pkb.candidates.paths.use import CallContext, CudaUse, Kind
 
 MAX_BYTES = 256 << 10

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 from pkb.candidates.paths import syntax
 from pkb.candidates.paths.known import MENTIONS, PASS_THROUGH, POINTER_GETTERS, call_meanings
-from pkb.candidates.paths.preprocess import Node, text_of, walk
 from pkb.candidates.paths.ptx import instructions, meanings
-from pkb.candidates.paths.syntax import CudaFunction, arguments_of, callee
+from pkb.candidates.paths.syntax import CudaFunction, Node, arguments_of, callee, text_of, walk
 from pkb.candidates.paths.use import CallContext, CudaUse, Kind, Meaning
 
 _STRENGTH: dict[Kind | None, int] = {"peer": 4, "multicast": 3, "table": 2, "local": 1, None: 0}

@@ -1,6 +1,6 @@
 """Static rules: what can be said against a candidate by reading it. One rule a file, found by listing this folder.
 
-A rule is a module with `check(source) -> list[Finding]` and a docstring in three parts: What it finds, Why, Example.
+A rule is a module with `check(source, report)` and a docstring in three parts: What it finds, Why, Example.
 Rules are triage. Text can always be written so that a reader misses it, so the walls that hold stand at run time
 (docs/rules.md). For the same reason `reject` is only for what no honest kernel does: everything that merely deserves
 a look is `warn`.
@@ -8,7 +8,7 @@ a look is `warn`.
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
@@ -58,7 +58,7 @@ class Reporter:
 
     def __init__(self, source: Source, rule: str) -> None:
         self._source = source
-        self._rule = rule.rpartition(".")[2]
+        self._rule = rule
         self._found: dict[tuple[int, Severity], Finding] = {}
 
     def reject(self, line: int, message: str) -> None:
@@ -84,8 +84,9 @@ def rule_modules() -> dict[str, ModuleType]:
 def run_rules(source: Source, names: Iterable[str] | None = None) -> list[Finding]:
     findings: list[Finding] = []
     for name in rule_modules() if names is None else names:
-        check: Callable[[Source], list[Finding]] = rule_modules()[name].check
-        findings += check(source)
+        report = Reporter(source, name)
+        rule_modules()[name].check(source, report)
+        findings += report.findings()
     return sorted(findings, key=lambda finding: (finding.line, finding.rule))
 
 

@@ -19,7 +19,7 @@ Use instead: the arguments of `solution`, and `pkb.kit`.
 import ast
 
 from pkb.candidates.names import under
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.source import Source
 
 _FORBIDDEN = {
@@ -44,8 +44,7 @@ _FORBIDDEN = {
 _LISTINGS = ("sys.modules.items", "sys.modules.values", "sys.modules.keys", "sys.modules.copy")
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     for name, line in source.names.imports:
         _check_name(name, line, report)
     for name, node, line in source.names.references:
@@ -61,7 +60,6 @@ def check(source: Source) -> list[Finding]:
             report.warn(part.lineno, f"looks into a function through {part.attr}")
         elif isinstance(part, ast.For | ast.comprehension) and _lists_modules(part.iter, source):
             report.warn(part.iter.lineno, "lists the modules of the process")
-    return report.findings()
 
 
 def _check_name(name: str, line: int, report: Reporter) -> None:

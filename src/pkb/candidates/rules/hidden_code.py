@@ -14,7 +14,7 @@ Use instead: templates of CUDA text given to `pkb.kit.compile`, and `tl.constexp
 """
 
 from pkb.candidates.names import under
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.source import Source
 
 _RUNS = ("builtins.exec", "builtins.eval", "builtins.compile", "code.InteractiveInterpreter", "runpy")
@@ -22,8 +22,7 @@ _LOADS = ("marshal.loads", "marshal.load", "pickle.loads", "pickle.load", "dill.
 _DECODES = ("base64", "zlib.decompress", "bz2.decompress", "lzma.decompress", "codecs.decode", "binascii.unhexlify")
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     references = [reference for reference in source.names.references if "." in reference.name]
     runs = False
     for name, _, line in references:
@@ -34,4 +33,3 @@ def check(source: Source) -> list[Finding]:
         # Decoding alone may be data; together with exec it is a disguise.
         if runs and under(name, *_DECODES):
             report.warn(line, f"{name} decodes text beside code that is run from text")
-    return report.findings()

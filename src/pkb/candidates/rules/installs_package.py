@@ -18,7 +18,7 @@ import re
 
 from pkb.candidates.constants import fold
 from pkb.candidates.names import under
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.source import Source
 
 _COMMAND = re.compile(r"\b(?:pip3?|uv|conda|mamba|apt|apt-get)\s+(?:pip\s+)?(?:-\S+\s+)*install\b|\bgit\s+clone\b")
@@ -29,15 +29,13 @@ _CALLS = (
 )  # fmt: skip
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     for name, _, line in source.names.references:
         if under(name, *_CALLS) and "." in name:
             report.warn(line, f"{name} fetches code or data")
     for node in source.nodes:
         if isinstance(node, ast.Call) and any(_is_command(argument) for argument in node.args):
             report.warn(node.lineno, "installs a package")
-    return report.findings()
 
 
 def _is_command(node: ast.expr) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from pkb.candidates.constants import UNKNOWN, fold
 from pkb.candidates.names import under
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.source import Source
 
 _PROTECTED = (
@@ -37,8 +37,7 @@ _TORCH_NAMESPACES = frozenset({"aten", "prims", "prim", "c10d", "_c10d_functiona
 _REGISTRATIONS = ("torch.library.Library", "torch.library.impl", "torch.library.register_kernel")
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     for target in _targets(source):
         name = source.names.dotted(target)
         if isinstance(target, ast.Attribute | ast.Subscript) and name is not None:
@@ -49,7 +48,6 @@ def check(source: Source) -> list[Finding]:
         # monkeypatch.setattr(torch.cuda, "synchronize", ...), whoever made the monkeypatch
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
             _check_setter(node, source, report)
-    return report.findings()
 
 
 def _targets(source: Source) -> Iterator[ast.expr]:

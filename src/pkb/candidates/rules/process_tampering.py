@@ -19,7 +19,7 @@ import re
 
 from pkb.candidates.constants import fold
 from pkb.candidates.names import under
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.source import Source
 
 _TRACING = frozenset({"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise"})
@@ -36,8 +36,7 @@ _SESSIONS = ("os.setsid", "os.setpgid", "os.setpgrp", "os.unshare", "os.setns")
 _PRELOAD = frozenset({"LD_PRELOAD", "LD_AUDIT"})
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     for name, _, line in source.names.references:
         if under(name, *_SIGNALS):
             report.reject(line, f"{name} sends signals to processes")
@@ -57,7 +56,6 @@ def check(source: Source) -> list[Finding]:
         if key in _PRELOAD:
             report.reject(line, f"writes {key}: foreign code in every process started later")
     _check_literals(source, report)
-    return report.findings()
 
 
 def _is_watched(node: ast.AST, source: Source) -> bool:

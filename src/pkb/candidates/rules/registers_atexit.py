@@ -13,15 +13,13 @@ Use instead: nothing; memory goes with the process.
 """
 
 from pkb.candidates.names import under
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.source import Source
 
 _REGISTERS = ("atexit.register", "weakref.finalize", "threading._register_atexit", "multiprocessing.util.Finalize")
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     for name, _, line in source.names.references:
         if under(name, *_REGISTERS):
             report.warn(line, f"{name} leaves code for the end of the process")
-    return report.findings()

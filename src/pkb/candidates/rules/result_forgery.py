@@ -20,7 +20,7 @@ import ast
 import re
 
 from pkb.candidates.names import under
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.source import Source
 
 _FD_FOLDER = re.compile(r"/proc/[^/\s]+/(?:task/[^/\s]+/)?fd(?:info)?\b|/dev/fd\b")
@@ -33,8 +33,7 @@ _OWN = (
 _STANDARD = frozenset({1, 2})
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     opens_own = any(under(name, *_OWN) for name, _ in source.names.calls)
     tell = report.warn if opens_own else report.reject
     for name, call in source.names.calls:
@@ -50,7 +49,6 @@ def check(source: Source) -> list[Finding]:
     for literal in source.names.literals:
         for match in _FD_FOLDER.finditer(literal.text):
             report.reject(literal.line_of(match.start()), f"looks through open descriptors ({match.group()})")
-    return report.findings()
 
 
 def _number(node: ast.expr) -> int | None:

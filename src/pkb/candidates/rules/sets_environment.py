@@ -16,7 +16,7 @@ Use instead: nothing; the platform sets what a rank needs.
 
 import re
 
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.rules.process_tampering import environment_writes
 from pkb.candidates.source import Source
 
@@ -26,9 +26,7 @@ _BUILD_ONLY = frozenset(
 )
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     for key, line in environment_writes(source):
         if _STEERING.fullmatch(key) and key not in _BUILD_ONLY:
             report.warn(line, f"sets {key}")
-    return report.findings()

@@ -20,7 +20,7 @@ Use instead: let it fail, so that the verdict says why; or test for the capabili
 import ast
 
 from pkb.candidates.names import under
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.source import Source
 
 _BROAD = frozenset(
@@ -35,8 +35,7 @@ _QUESTIONS = (
 )  # fmt: skip
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     for node in source.nodes:
         if not isinstance(node, ast.Try):
             continue
@@ -48,7 +47,6 @@ def check(source: Source) -> list[Finding]:
                 report.warn(handler.lineno, "swallows the failure of a build")
             elif _calls_something(node) and _computes(handler, source):
                 report.warn(handler.lineno, "falls back to torch when the kernel fails")
-    return report.findings()
 
 
 def _is_broad(handler: ast.ExceptHandler) -> bool:

@@ -15,7 +15,7 @@ Use instead: `pkb.kit.compile` or `pkb.kit.build_cpp`, which build once for all 
 """
 
 from pkb.candidates.names import under
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.source import Source
 
 _MODULES = ("subprocess", "multiprocessing", "torch.multiprocessing", "pty", "asyncio.create_subprocess_exec")
@@ -24,11 +24,9 @@ _CALLS = ("os.system", "os.popen", "os.fork", "os.forkpty", "os.posix_spawn", "o
 _FAMILIES = ("os.exec", "os.spawn")
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     for name, _, line in source.names.references:
         if under(name, *_HARMLESS) or name in _MODULES:
             continue
         if under(name, *_MODULES, *_CALLS) or name.startswith(_FAMILIES):
             report.warn(line, f"{name} starts a process")
-    return report.findings()

@@ -18,7 +18,7 @@ Use instead: plain tensors.
 import ast
 
 from pkb.candidates.names import under
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.source import Source
 
 _BASES = (
@@ -29,8 +29,7 @@ _PROTOCOLS = frozenset({"__torch_function__", "__torch_dispatch__"})
 _MAKERS = frozenset({"_make_subclass", "_make_wrapper_subclass", "as_subclass"})
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     for node in source.nodes:
         if isinstance(node, ast.ClassDef):
             for base in node.bases:
@@ -41,4 +40,3 @@ def check(source: Source) -> list[Finding]:
             report.warn(node.lineno, f"{node.name} changes what torch functions do")
         elif isinstance(node, ast.Attribute) and node.attr in _MAKERS:
             report.warn(node.lineno, f"{node.attr} makes a tensor of another class")
-    return report.findings()

@@ -5,7 +5,7 @@ not meant.
 
 Why: work on another thread can go on after `solution` has returned and so outside the measured time, and a wait on it
 can hang where a traceback does not show it. A helper thread can be honest, so it is a warning; the race stage and the
-clocks of the judge decide.
+host wall clock decide.
 
 Example:
 
@@ -16,7 +16,7 @@ Use instead: CUDA streams and events, joined before `solution` returns.
 """
 
 from pkb.candidates.names import under
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.source import Source
 
 _STARTS = (
@@ -25,9 +25,7 @@ _STARTS = (
 )  # fmt: skip
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     for name, _, line in source.names.references:
         if under(name, *_STARTS) and name != "concurrent.futures":
             report.warn(line, f"{name} runs code beside the call")
-    return report.findings()

@@ -16,7 +16,7 @@ Use instead: module-level variables for buffers that are kept between calls; `pk
 import ast
 
 from pkb.candidates.constants import fold
-from pkb.candidates.rules import Finding, Reporter
+from pkb.candidates.rules import Reporter
 from pkb.candidates.source import Source
 
 _OPENS = ("builtins.open", "io.open", "os.fdopen")
@@ -28,8 +28,7 @@ _METHODS = frozenset({"write_text", "write_bytes"})
 _FLAGS = ("os.O_WRONLY", "os.O_RDWR", "os.O_CREAT", "os.O_APPEND", "os.O_TRUNC")
 
 
-def check(source: Source) -> list[Finding]:
-    report = Reporter(source, __name__)
+def check(source: Source, report: Reporter) -> None:
     for name, call in source.names.calls:
         if name in _OPENS and _writes(_mode(call, position=1)):
             report.warn(call.lineno, "opens a file for writing")
@@ -42,7 +41,6 @@ def check(source: Source) -> list[Finding]:
             path_open = node.func.attr == "open" and source.names.dotted(node.func) is None
             if node.func.attr in _METHODS or (path_open and _writes(_mode(node, position=0))):
                 report.warn(node.lineno, "writes a file")
-    return report.findings()
 
 
 def _mode(call: ast.Call, *, position: int) -> str:

@@ -167,7 +167,7 @@ def _overlap(
         return None, "a kernel communicates and computes at once: what it hides cannot be seen from outside"
     if "unknown" in expected.paths:
         return None, "the candidate's CUDA was not read, so its kernels are not told apart: pip install 'pkb[analysis]'"
-    unseen = sorted(expected.on_multiprocessors - {path for named in roles.values() for path in named.paths})
+    unseen = sorted(expected.on_sms - {path for named in roles.values() for path in named.paths})
     if unseen:
         return None, f"by its text it uses {', '.join(unseen)}, but none of the kernels that ran is known to"
     if communication == 0:

@@ -50,7 +50,7 @@ class Expected:
     """All ways that the text seems to use, in a kernel or not; with `unknown` where its CUDA was not read."""
 
     @property
-    def on_multiprocessors(self) -> frozenset[str]:
+    def on_sms(self) -> frozenset[str]:
         return self.paths & ON_MULTIPROCESSORS
 
 

@@ -69,7 +69,7 @@ class Session:
         self.device = rank.device.torch_device
         self.cuda = self.device.type == "cuda"
         self.kernels: Any = None
-        self.multiprocessors = 1
+        self.sms = 1
 
     def open(self, command: ProbeOpen) -> ProbeOpened:
         self.sampler = Sampler(
@@ -79,9 +79,9 @@ class Session:
         if self.cuda:
             self.kernels = kit.compile(SOURCE.read_text(), name="probe")
             properties = torch.cuda.get_device_properties(self.device)
-            self.multiprocessors = properties.multi_processor_count
+            self.sms = properties.multi_processor_count
             facts |= self._rank.device.facts() | {
-                "multiprocessors": self.multiprocessors,
+                "sms": self.sms,
                 "l2_bytes": properties.L2_cache_size,
                 "memory_bytes": properties.total_memory,
                 "capability": properties.major * 10 + properties.minor,
@@ -119,7 +119,7 @@ class Session:
     def memory(self, command: ProbeMemory) -> list[ProbeRow]:
         """Memory behind the caches; on a GPU also L2, with a buffer that fits beside those of the ranks that share it."""
         runs, nbytes = self._runs(command.who), command.nbytes
-        memory = Memory(self.sampler, rank=self.number, kernels=self.kernels, blocks=self.multiprocessors)
+        memory = Memory(self.sampler, rank=self.number, kernels=self.kernels, blocks=self.sms)
         self._step("copying within its own memory")
         rows = [_row(memory.copy(nbytes, by_kernel=False, runs=runs), name="copy", size=nbytes, work=2 * nbytes)]
         if self.cuda:
@@ -139,12 +139,12 @@ class Session:
         way, rows = command.way, []
         blocked = self.cuda and way != "copy_engine"
         plan: list[tuple[int, int | None]] = [
-            (nbytes, blocks_for(nbytes, self.multiprocessors) if blocked else None) for nbytes in command.sizes
+            (nbytes, blocks_for(nbytes, self.sms) if blocked else None) for nbytes in command.sizes
         ]
         if blocked:
             largest = max(command.sizes)
-            counts = [count for count in command.blocks if count < self.multiprocessors]
-            plan += [(largest, count) for count in [*counts, self.multiprocessors]]
+            counts = [count for count in command.blocks if count < self.sms]
+            plan += [(largest, count) for count in [*counts, self.sms]]
         for nbytes, blocks in dict.fromkeys(plan):
             self._step(f"{way}, {nbytes} bytes, {blocks} blocks, {command.who}")
             sample = self.links.measure(way, pattern=command.who, nbytes=nbytes, blocks=blocks)

@@ -182,5 +182,5 @@ class Links:
             raise RuntimeError(f"rank {self.rank}, {what}: byte {where} was written, and no message reaches it")
 
 
-def blocks_for(nbytes: int, multiprocessors: int) -> int:
-    return max(1, min(multiprocessors, nbytes // BLOCK_BYTES))
+def blocks_for(nbytes: int, sms: int) -> int:
+    return max(1, min(sms, nbytes // BLOCK_BYTES))
