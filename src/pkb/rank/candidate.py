@@ -4,6 +4,7 @@ Neither the references nor the input generators can be read from here, and no se
 """
 
 import importlib.util
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from pkb.rank.emulate import aliases
 from pkb.rank.execute import Arguments
 from pkb.rank.execute import aliases as output_aliases
-from pkb.rank.isolation import reach
+from pkb.rank.isolation import gate, reach
 from pkb.rank.isolation.lockdown import lock_down
 from pkb.rank.observe import Observer
 from pkb.rank.raised import MissingSolution
@@ -55,7 +56,8 @@ class CandidateRank(Rank):
             symmetric.install(shared)
             self.activity, self.poison = symmetric.ACTIVITY, symmetric.poison
         self.activity.on_wait = self.status.wait
-        self.observer = Observer(self.activity)
+        builds = os.environ.get("PKB_BUILD_CACHE")
+        self.observer = Observer(self.activity, [config.folder, *([Path(builds)] if builds else [])])
         self.solution: Any = None
 
     def handle(self, command: Command[Reply], fds: list[int]) -> Reply | None:
@@ -89,7 +91,11 @@ class CandidateRank(Rank):
         readable = [*reach.default_readable(), *(Path(path) for path in options.readable)]
         return lock_down(
             readable=readable,
-            writable=[self.config.folder, *(Path(path) for path in options.writable)],
+            writable=[
+                self.config.folder,
+                self.config.folder / gate.OWN_SHM,
+                *(Path(path) for path in options.writable),
+            ],
             forbidden=[reach.own_package(), *reach.SECRETS],
             max_file_bytes=options.max_file_bytes,
         )

@@ -1,20 +1,22 @@
 """What a batch of calls did to move data, observed while it ran.
 
 Library calls are counted by the process groups' own sequence numbers, on every group that exists (with gloo also for
-point-to-point transfers), and on a GPU in one call of each case by the names of the kernels; symmetric memory by the calls
-that hand out peers' memory. The text of the candidate plays no part, and nothing is put between it and torch: a dispatch
-mode, say, makes honest code fail that builds tensor subclasses.
+point-to-point transfers), and on a GPU in one call of each case by the names of the kernels; symmetric memory and CUDA IPC by
+the calls that hand out peers' memory. The text of the candidate plays no part, and nothing is put between it and torch's
+operators: a dispatch mode, say, makes honest code fail that builds tensor subclasses.
 """
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from pkb.rank.profile import device_events
+from pkb.rank.unlisted import UnlistedGroups, libraries_that_open_ipc, watch_ipc
 from pkb.types.protocol.limits import MAX_NAME, clean, is_library
 from pkb.types.protocol.replies import Observed
 
@@ -41,13 +43,19 @@ class Seen:
 
 
 class Observer:
-    def __init__(self, activity: Any) -> None:
-        self._activity = activity
+    def __init__(self, activity: Any, own_folders: Sequence[Path] = ()) -> None:
+        self._activity, self._own_folders = activity, own_folders
+        self._unlisted = UnlistedGroups()
+        self._unlisted.watch()
+        watch_ipc(self._peer_memory)
+
+    def _peer_memory(self) -> None:
+        self._activity.peer_access_count += 1
 
     @contextlib.contextmanager
     def watching(self, *, profile: bool) -> Iterator[Seen]:
         seen = Seen()
-        before = _sequence_numbers()
+        before, unlisted = _sequence_numbers(), self._unlisted.operations()
         reductions = self._activity.library_reductions
         with device_events(wanted=profile) as events:
             seen.profiled = profile and torch.cuda.is_available()
@@ -55,7 +63,11 @@ class Observer:
         seen.events.update(str(event.name) for event in events)
         after = _sequence_numbers()
         seen.collectives = sum(after.values()) - sum(before.get(name, 0) for name in after)
+        seen.collectives += self._unlisted.since(unlisted)
         seen.collectives += self._activity.library_reductions - reductions
+        # Not in batches that are timed: it takes a millisecond.
+        if profile and libraries_that_open_ipc(self._own_folders):
+            self._peer_memory()
         # Peers' pointers may be fetched once and used in every call, so what counts is that they were ever handed out.
         seen.symmetric = int(self._activity.peer_accesses())
 

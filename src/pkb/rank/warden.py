@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from pkb.rank.devices import RankBarrier
+from pkb.rank.isolation.gate import OWN_SHM, Gate, take_away
 from pkb.rank.isolation.namespaces import (
     Layers,
     die_with_parent,
@@ -27,7 +28,7 @@ from pkb.rank.isolation.namespaces import (
 )
 from pkb.types.protocol.codec import decode
 from pkb.types.protocol.replies import Ready, facts
-from pkb.types.protocol.settings import SideSettings
+from pkb.types.protocol.settings import CandidateOptions, SideSettings
 
 
 def main() -> None:
@@ -88,10 +89,16 @@ def _init(settings: SideSettings, layers: Layers) -> None:
             layers, tmp_dir=Path(settings.folder), hidden=[Path("/run")], max_processes=settings.max_processes
         )
     page = mmap.mmap(-1, 64 * RankBarrier.SLOT_BYTES)
+    services, own_shm = _only_to_start(settings)
+    gate = Gate() if services or own_shm else None
     ranks = {
-        fork_bound(partial(_rank, settings, rank, page, report, imported)): rank for rank in range(settings.world_size)
+        fork_bound(partial(_rank, settings, rank, page, report, imported, gate)): rank
+        for rank in range(settings.world_size)
     }
     _close_rank_ends(settings)
+    if gate is not None:
+        private = report.get("private mounts") == "on"
+        gate.release(settings.world_size, partial(take_away, services, own_shm, private_mounts=private))
     while ranks:
         pid, status = os.wait()
         if pid in ranks:
@@ -99,7 +106,26 @@ def _init(settings: SideSettings, layers: Layers) -> None:
     os._exit(0)
 
 
-def _rank(settings: SideSettings, rank: int, page: mmap.mmap, layers: dict[str, str], imported: float) -> None:
+def _only_to_start(settings: SideSettings) -> tuple[list[Path], Path | None]:
+    """What is taken from ranks that will load a candidate: services of the platform, and the machine's /dev/shm."""
+    if not settings.isolate or not isinstance(settings.options, CandidateOptions):
+        return [], None
+    own_shm = None
+    if settings.shm_bytes is None:
+        own_shm = Path(settings.folder) / OWN_SHM
+        own_shm.mkdir()
+        own_shm.chmod(0o1777)
+    return [Path(path) for path in settings.options.writable], own_shm
+
+
+def _rank(
+    settings: SideSettings,
+    rank: int,
+    page: mmap.mmap,
+    layers: dict[str, str],
+    imported: float,
+    gate: Gate | None,
+) -> None:
     """A rank process, from fork to exit. Nothing returns from here."""
     from pkb.rank.server import Rank, RankConfig, StatusPage, failure, prepare_process
     from pkb.types.channel import Channel, ChannelClosed
@@ -129,8 +155,9 @@ def _rank(settings: SideSettings, rank: int, page: mmap.mmap, layers: dict[str, 
     try:
         server = role(own, channel, status, RankBarrier(page, rank, own.world_size))
         server.open()
+        walls = layers | server.isolation | (gate.wait() if gate else {})
         server.opened |= {"imports": imported, "ready": time.monotonic()}
-        channel.send(Ready(facts(layers | server.isolation), server.opened))
+        channel.send(Ready(facts(walls), server.opened))
         server.serve()
     except ChannelClosed:
         pass

@@ -4,7 +4,7 @@ timed outputs that is verified: every call that moves the median must be wrong o
 # problem: 1
 # ranks: 2
 # plan: timing
-# expect: rejected
+# expect: race
 # stage: timing
 # rule: timed_output
 # platform: cpu

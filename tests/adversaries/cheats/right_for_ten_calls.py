@@ -4,7 +4,7 @@ calls, chosen after they are over.
 # problem: 1
 # ranks: 2
 # plan: timing
-# expect: rejected
+# expect: race
 # stage: timing
 # rule: timed_output
 # platform: cpu

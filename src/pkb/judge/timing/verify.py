@@ -2,10 +2,11 @@
 
 import math
 
-from pkb.judge.decision import Decided
+from pkb.judge.decision import Decided, bad_output
 from pkb.judge.exchange import Outcome, Reports
 from pkb.judge.timing.sides import Workload
-from pkb.types.verdict import Evidence, Failure, FailureKind, Stage, Verdict
+from pkb.types.difference import Mismatch, Pattern, rank_words
+from pkb.types.verdict import Evidence, Failure, FailureKind, RaceKind, Stage, Verdict
 
 
 def verify_timed(work: Workload, slots: tuple[int, ...], reports: Reports) -> None:
@@ -30,16 +31,26 @@ def _require_right(work: Workload, slots: tuple[int, ...], *, words: str) -> Out
     chosen = work.source.sample(slots, max(1, math.ceil(work.verify_share * len(slots))))
     work.exchange.release()
     outcome = work.exchange.check(chosen, words=words)
-    if not outcome.rejected and not outcome.mismatch:
-        return outcome
-    what = outcome.rejected or (outcome.mismatch.pattern if outcome.mismatch else "")
-    raise Decided(
-        Verdict.REJECTED,
+    if outcome.rejected:
+        raise bad_output(outcome.rejected, Stage.TIMING)
+    if outcome.mismatch:
+        raise _wrong_when_timed(outcome.mismatch)
+    return outcome
+
+
+def _wrong_when_timed(mismatch: Mismatch) -> Decided:
+    """A race, which is no accusation: work that was left out in calls believed to be unwatched looks no different from an
+    epoch that wrapped after hundreds of honest calls, or from ranks that began closer together than ever before."""
+    stale = Pattern.STALE in mismatch.patterns
+    return Decided(
+        Verdict.RACE,
         Stage.TIMING,
-        f"right when checked, wrong when timed: {what or 'values differ'}",
+        f"right when checked one by one, wrong in a timed call: {mismatch.output} on {rank_words(mismatch.ranks)} "
+        f"({mismatch.pattern or mismatch.what})",
         Evidence(
-            mismatch=outcome.mismatch,
+            race_kind=RaceKind.STALE_READ if stale else RaceKind.MISSING_SYNCHRONISATION,
+            mismatch=mismatch,
             failure=Failure(FailureKind.TIMED_OUTPUT, "a timed call returned a wrong result"),
-            failing_ranks=outcome.mismatch.ranks if outcome.mismatch else (),
+            failing_ranks=mismatch.ranks,
         ),
     )

@@ -28,7 +28,7 @@ from pkb.types.processes import die_with_parent as die_with_parent
 # PID last: the first fork after it is the inner init, so nothing may be tried in a child any more.
 _FLAGS = {"network": 0x40000000, "mount": 0x00020000, "ipc": 0x08000000, "pid": 0x20000000}
 _CLONE_NEWUSER = 0x10000000
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 1, 2, 4, 8, 1 << 14, 1 << 18
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 2, 4, 8, 1 << 12, 1 << 14, 1 << 18
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _PID_MAX = "/proc/sys/kernel/pid_max"
 _RESERVED_PIDS = 300  # once numbers have wrapped, the kernel gives out none below this
@@ -189,18 +189,18 @@ def finish_namespaces(
     """
     report = dict(layers.report)
     if layers.network:
-        report["loopback"] = _attempt(_loopback_up)
+        report["loopback"] = attempt(_loopback_up)
     if layers.mount:
-        report["private mounts"] = _attempt(_own_mounts)
+        report["private mounts"] = attempt(_own_mounts)
     if report.get("private mounts") != "on":
         for name in ("proc", "shm", "tmp", "hidden", "process limit"):
             report[name] = "off: needs a mount namespace"
         return report
-    report["proc"] = _attempt(_mount_proc) if layers.pid else "off: needs a PID namespace"
+    report["proc"] = attempt(_mount_proc) if layers.pid else "off: needs a PID namespace"
     report["shm"] = _private(Path("/dev/shm"), layers.private_shm_bytes, also=0)
     # Candidates load the libraries that they build here, so no MS_NOEXEC.
     report["tmp"] = _private(tmp_dir, layers.private_tmp_bytes, also=0)
-    covered = [_attempt(functools.partial(_cover, path)) for path in hidden if path.is_dir()]
+    covered = [attempt(functools.partial(cover, path)) for path in hidden if path.is_dir()]
     report["hidden"] = next((answer for answer in covered if answer != "on"), "on" if covered else "off: not asked for")
     if max_processes is None or layers.outer_pid_max_fd is None or report["proc"] != "on":
         report["process limit"] = "off: " + ("not asked for" if max_processes is None else "needs a /proc of its own")
@@ -210,7 +210,8 @@ def finish_namespaces(
     return report
 
 
-def _attempt(step: Callable[[], None]) -> str:
+def attempt(step: Callable[[], None]) -> str:
+    """`on`, or `off` and why."""
     try:
         step()
     except OSError as error:
@@ -232,14 +233,20 @@ def _private(path: Path | None, size_bytes: int | None, *, also: int) -> str:
     if path is None or size_bytes is None:
         return "off: not asked for"
     data = f"size={size_bytes},mode=1777"
-    return _attempt(
+    return attempt(
         lambda: kernel.mount("tmpfs", str(path), kind="tmpfs", flags=_MS_NOSUID | _MS_NODEV | also, data=data)
     )
 
 
-def _cover(path: Path) -> None:
+def cover(path: Path) -> None:
+    """With an empty folder, for all processes of this mount namespace."""
     flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC | _MS_RDONLY
     kernel.mount("tmpfs", str(path), kind="tmpfs", flags=flags, data="size=4k,mode=755")
+
+
+def bind(folder: Path, target: Path) -> None:
+    """`target` becomes another name of `folder`, for all processes of this mount namespace."""
+    kernel.mount(str(folder), str(target), kind=None, flags=_MS_BIND)
 
 
 def _loopback_up() -> None:

@@ -24,6 +24,7 @@ _REMEDIES = {
     "shm": f"a candidate could reach files in /dev/shm: {_NAMESPACES}",
     "tmp": f"what a candidate writes is bounded by the disk only: {_NAMESPACES}",
     "hidden": f"a candidate could reach services in /run: {_NAMESPACES}",
+    "services": f"a candidate could end other ranks' MPS server: {_NAMESPACES}",
     "loopback": f"ranks could not meet: {_NAMESPACES}",
     "proc": "a container that masks parts of /proc forbids a fresh one: --security-opt systempaths=unconfined",
     "process limit": "a fork bomb is bounded by the machine only: Linux 6.14, or run inside a cgroup with pids.max",

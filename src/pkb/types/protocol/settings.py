@@ -32,6 +32,7 @@ class CandidateOptions:
 
     readable: Paths
     writable: Paths
+    """Folders of services that ranks need to start; covered before the candidate is loaded."""
     max_file_bytes: Bytes
     collective_timeout_s: Seconds
 
@@ -57,6 +58,7 @@ class SideSettings(Command[Ready]):
     exits: Descriptor
     """Where the end of each rank is told."""
     shm_bytes: Bytes | None
+    """Of a /dev/shm of the side's own. None: ranks start with the machine's, and a candidate's get another at the gate."""
     tmp_bytes: Bytes | None
     max_processes: Annotated[int, Between(1, 1 << 31)] | None
 

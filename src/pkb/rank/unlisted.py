@@ -1,0 +1,108 @@
+"""Ways of moving data that torch keeps no list of: process groups made by their constructors, memory opened by CUDA IPC.
+
+Seen inside the candidate's process, hence a description of honest candidates and no proof against others.
+"""
+
+import contextlib
+import ctypes
+import struct
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+IPC_CALL = "IpcOpenMemHandle"
+"""Of the CUDA runtime's and the driver's name for it."""
+GROUP_CLASSES = ("ProcessGroup", "ProcessGroupGloo", "ProcessGroupNCCL")
+Started = tuple[Any, int]
+"""A group, and its operations so far."""
+_DYNAMIC_SYMBOLS = 11
+"""The type of that section in an ELF file; it links to the section with the names."""
+
+
+class UnlistedGroups:
+    """Process groups made since `watch` that are not torch.distributed's own."""
+
+    def __init__(self) -> None:
+        self._new: list[Any] = []
+        self._known: list[weakref.ref[Any]] = []
+
+    def watch(self) -> None:
+        for name in GROUP_CLASSES:
+            if found := getattr(torch._C._distributed_c10d, name, None):
+                found.__init__ = self._noting(found.__init__)
+
+    def _noting(self, make: Callable[..., None]) -> Callable[..., None]:
+        def noting(group: Any, *arguments: Any, **options: Any) -> None:
+            make(group, *arguments, **options)
+            self._new.append(group)  # held until it has been counted, should it be used and dropped in one call
+
+        return noting
+
+    def operations(self) -> dict[int, Started]:
+        """How many have been started on each, which lives as long as this answer: its id stays its own."""
+        groups = [group for reference in self._known if (group := reference()) is not None] + self._new
+        self._new, self._known = [], [weakref.ref(group) for group in groups]
+        listed = dist.distributed_c10d._world.pg_names
+        return {id(group): (group, _sequence_number(group)) for group in groups if group not in listed}
+
+    def since(self, before: dict[int, Started]) -> int:
+        """How many have been started on all of them since then."""
+        return sum(number - before.get(key, (None, 0))[1] for key, (_, number) in self.operations().items())
+
+
+def _sequence_number(group: Any) -> int:
+    with contextlib.suppress(RuntimeError):  # nobody has used it
+        return int(group._get_sequence_number_for_group())
+    return 0
+
+
+def watch_ipc(on_open: Callable[[], None]) -> None:
+    """Tells of memory of another process that is opened through torch's storages or through ctypes."""
+    storage: Any = torch.UntypedStorage
+    open_storage, find = storage._new_shared_cuda, ctypes.CDLL.__getitem__
+
+    def opened(_: type, *arguments: Any, **options: Any) -> Any:
+        on_open()
+        return open_storage(*arguments, **options)
+
+    def found(library: ctypes.CDLL, name: Any) -> Any:
+        if IPC_CALL in str(name):
+            on_open()
+        return find(library, name)
+
+    storage._new_shared_cuda = classmethod(opened)
+    ctypes.CDLL.__getitem__ = found  # type: ignore[method-assign]
+
+
+def libraries_that_open_ipc(folders: Sequence[Path]) -> list[Path]:
+    """Of the libraries from these folders that this process has loaded, those that import the call."""
+    return [path for path in _loaded(folders) if _imports(path, IPC_CALL.encode())]
+
+
+def _loaded(folders: Sequence[Path]) -> Iterator[Path]:
+    seen = set()
+    for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and "x" in fields[1] and fields[5] not in seen:
+            seen.add(fields[5])
+            path = Path(fields[5])
+            if any(path.is_relative_to(folder) for folder in folders):
+                yield path
+
+
+def _imports(path: Path, name: bytes) -> bool:
+    """Whether it stands among the dynamic symbols of a library; the runtime's own code, linked statically, holds it anyway."""
+    with contextlib.suppress(OSError, ValueError, IndexError, struct.error):
+        data = path.read_bytes()
+        (table,) = struct.unpack_from("<Q", data, 0x28)
+        size, count = struct.unpack_from("<HH", data, 0x3A)
+        sections = [struct.unpack_from("<IIQQQQI", data, table + size * index) for index in range(count)]
+        for _, kind, _, _, _, _, link in sections:
+            if kind == _DYNAMIC_SYMBOLS:
+                start, length = sections[link][4:6]
+                return data.find(name, start, start + length) >= 0
+    return False

@@ -1,0 +1,51 @@
+"""What torch keeps no list of: which libraries import a call, and CUDA IPC asked for through ctypes."""
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from forked import in_child
+
+from pkb.rank.unlisted import IPC_CALL, libraries_that_open_ipc, watch_ipc
+
+CALLS = 'extern "C" int cudaIpcOpenMemHandle(void**, int, unsigned); extern "C" int entry() { return %s; }'
+WORDS = 'extern "C" const char* entry() { return "cudaIpcOpenMemHandle"; }'
+
+
+def library(folder: Path, name: str, text: str) -> Path:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no g++")
+    source, out = folder / f"{name}.cpp", folder / f"{name}.so"
+    source.write_text(text)
+    subprocess.run([compiler, "-shared", "-fPIC", "-O0", "-o", out, source], check=True)
+    return out
+
+
+def test_a_library_that_imports_the_call_is_told_from_one_that_names_it(tmp_path: Path) -> None:
+    caller = library(tmp_path, "caller", CALLS % "cudaIpcOpenMemHandle(nullptr, 0, 0)")
+    naming = library(tmp_path, "naming", WORDS)
+
+    def found() -> list[str]:
+        for path in (caller, naming):
+            ctypes.CDLL(str(path), mode=1)  # lazily bound: there is no CUDA runtime here
+        return [path.name for path in libraries_that_open_ipc([tmp_path])]
+
+    assert in_child(found) == ["caller.so"]
+    assert in_child(lambda: libraries_that_open_ipc([tmp_path])) == [], "neither is loaded"
+
+
+def test_ctypes_is_watched() -> None:
+    def found() -> int:
+        opened: list[int] = []
+        watch_ipc(lambda: opened.append(1))
+        libc = ctypes.CDLL(None)
+        assert libc.getpid() > 0
+        for look in (getattr, ctypes.CDLL.__getitem__):
+            with pytest.raises(AttributeError):
+                look(libc, f"cuda{IPC_CALL}")
+        return len(opened)
+
+    assert in_child(found) == 2
