@@ -112,6 +112,8 @@ def _rank(settings: SideSettings, rank: int, page: mmap.mmap, layers: dict[str, 
         if peer != rank:
             os.close(fd)
     os.close(settings.exits)
+    if settings.cores and settings.cores[rank]:
+        os.sched_setaffinity(0, settings.cores[rank])
     own = RankConfig(settings, rank)
     os.environ |= {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(own.world_size),

@@ -87,18 +87,18 @@ def _build(job: Job) -> None:
     from pkb.platforms.registry import create
 
     os.nice(19)
-    hardware = create(job.case.platform).facts().hardware
-    report = prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(hardware))
+    facts = create(job.case.platform).facts()
+    report = prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(facts))
     report.discard()
 
 
 def _evaluate(order: JudgeOrder, job: Job, line: _Line) -> VerdictDocument:
-    from pkb.judge.session import evaluate
-    from pkb.platforms.device_lock import devices_of, hold
+    from pkb.judge.session import devices_for, evaluate
+    from pkb.platforms.device_lock import hold
 
     if order.cores:
         os.sched_setaffinity(0, order.cores)
-    devices = devices_of(job.case.platform, job.case.ranks) or (["cpu"] if order.alone else [])
+    devices = devices_for(job) or (["cpu"] if order.alone else [])
     with hold(devices, say=line.stage):
         line.say("began")
         return VerdictDocument(evaluate(job, progress=line.stage).to_dict())
