@@ -62,7 +62,7 @@ def test_what_is_noted_of_one_where_much_is_wrong(monkeypatch: pytest.MonkeyPatc
     assert noted["peer access"] == "not between GPU 0 and GPU 2 (not supported)"
     assert noted["throttling"] == "GPU 0: none; GPU 1: power cap, heat (hardware); GPU 2: none"
     assert noted["power limit"] == "GPU 0: 700 W; GPU 1: 350 W, by default 700 W; GPU 2: 700 W"
-    assert noted["other processes on the GPU"].endswith("GPU 2: 2 with 4.3 GB")
+    assert noted["other processes on the GPU"].endswith("GPU 2: 2 with 4.00 GiB")
     assert noted["NVLink"] == "none"
 
 
@@ -118,7 +118,7 @@ def test_a_candidate_that_starves_the_oracle_is_blamed(monkeypatch: pytest.Monke
     found = blamed(cards, {10, 11}, OUT_OF_MEMORY, monkeypatch)
     assert isinstance(found, Decided)
     assert found.verdict is Verdict.CRASH
-    assert "75.2 GB of the memory of rank 1's GPU" in found.detail
+    assert "70.0 GiB of the memory of rank 1's GPU" in found.detail
     assert found.evidence.failure is not None
     assert found.evidence.failure.kind is FailureKind.MEMORY_LIMIT
 
@@ -161,7 +161,9 @@ def test_every_device_with_a_context_is_found() -> None:
     assert contexts.others() == [2]
     driver.active.add(3)
     assert contexts.others() == [2, 3], "asked anew: a candidate makes them when it likes"
-    assert Contexts(FakeDriver(set(), status=3), own=1, count=3).others() == [0, 2], "what cannot be asked is waited for"
+    assert Contexts(FakeDriver(set(), status=3), own=1, count=3).others() == [0, 2], (
+        "what cannot be asked is waited for"
+    )
     assert Contexts(None, own=0, count=4).others() == []
     assert Contexts(driver, own=0, count=1).others() == []
 

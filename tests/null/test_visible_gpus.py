@@ -1,9 +1,7 @@
 """Which GPUs are ours, on machines that do not exist: what the user has chosen, what may not be opened, MIG, modes, locks."""
 
-import multiprocessing
 import os
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from pkb.platforms.node import NodePlatform
 from pkb.platforms.nvml import Gpu
 from pkb.platforms.virtual import VirtualPlatform
 from pkb.types.case import Case
-from pkb.types.errors import UserError
 from pkb.types.job import Job
 
 KNOWN = [
@@ -153,43 +150,41 @@ def test_the_second_world_is_locked_from_the_start(
     shown: str | None, ranks: int, plan: str, taken: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     install(monkeypatch, box(8), visible=shown)
-    job = Job(tmp_path / "x.py", Case("1_allreduce", "node", ranks, "tiny", "fp32", plan))
-    if job.plan.second_world_trials == 0:
-        assert plan == "quick"
+    job = Job(tmp_path / "x.py", Case("1", "node", ranks, "tiny", "fp32", plan))
     assert devices_for(job) == [gpu.uuid for gpu in gpus()][:taken]
 
 
-def _queue_up(
-    folder: str, number: int, order: "multiprocessing.Queue[int]", said: "multiprocessing.Queue[str]"
-) -> None:
-    os.environ["PKB_LOCK_DIR"] = folder
-    with hold(["GPU-a"], say=said.put):
-        order.put(number)
-        time.sleep(0.05)
+def queue_up(number: int, told: int) -> int:
+    """A process that stands in line, and says when it begins to wait and when it has the device."""
+    if child := os.fork():
+        return child
+    try:
+        with hold(["GPU-a"], wait_s=60, say=lambda text: os.write(told, f"{text}\n".encode()) and None):
+            os.write(told, f"{number} has it\n".encode())
+    finally:
+        os._exit(0)
 
 
 def test_the_queue_is_served_in_order_and_the_dead_are_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PKB_LOCK_DIR", str(tmp_path))
-    context = multiprocessing.get_context("fork")
-    order, said = context.Queue(), context.Queue()
+    heard, told = os.pipe()
     waiting = []
-    with hold(["GPU-a"]):
-        for number in range(5):
-            waiting.append(context.Process(target=_queue_up, args=(str(tmp_path), number, order, said)))
-            waiting[-1].start()
-            text = said.get(timeout=20)  # it is in line before the next one comes
-            assert text == f"waiting for GPU-a, in use by process {os.getpid()}" + (
-                f", {number} more before this one" if number else ""
-            )
-        os.kill(waiting[1].pid or 0, signal.SIGKILL)
-        waiting[1].join()
-        with pytest.raises(UserError, match="GPU-b"), hold(["GPU-b"], wait_s=0):
-            raise UserError("GPU-b is free, and others' queues are none of its business")
+    with os.fdopen(heard) as lines:
+        with hold(["GPU-a"]):
+            for number in range(5):
+                waiting.append(queue_up(number, told))
+                before = f", {number} more before this one" if number else ""
+                # It is in line before the next one comes.
+                assert lines.readline() == f"waiting for GPU-a, in use by process {os.getpid()}{before}\n"
+            os.kill(waiting[1], signal.SIGKILL)
+            with hold(["GPU-b"], wait_s=0):
+                pass  # other queues are none of its business
+        os.close(told)
+        assert lines.read().splitlines() == [f"{number} has it" for number in (0, 2, 3, 4)]
     for process in waiting:
-        process.join(20)
-    assert [order.get(timeout=5) for _ in range(4)] == [0, 2, 3, 4]
+        os.waitpid(process, 0)
     assert [path.name for path in tmp_path.iterdir() if path.stat().st_size > 64] == [], "its file does not grow"
 
 

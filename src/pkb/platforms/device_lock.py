@@ -50,7 +50,7 @@ def hold(
         deadline = time.monotonic() + wait_s
         for device in sorted({device for device in devices if _held.get(device) != os.getpid()}):
             fd = _open(lock_folder() / f"{''.join(c if c.isalnum() or c in '-_.' else '_' for c in device)}.queue")
-            stack.callback(os.close, fd)
+            stack.callback(_leave, fd)
             _take(fd, device, deadline=deadline, say=say)
             _held[device] = os.getpid()
             stack.callback(_held.pop, device, None)
@@ -70,6 +70,12 @@ def _take(fd: int, device: str, *, deadline: float, say: Callable[[str], None]) 
         time.sleep(_POLL_S)
     # Who has it, for people; the lock itself is the kernel's.
     os.pwrite(fd, f"process {os.getpid()}".ljust(40).encode(), _HEADER.size)
+
+
+def _leave(fd: int) -> None:
+    """Unlocked, and not closed only: a child that was forked meanwhile has the same open file, and would keep the lock."""
+    _ofd(fd, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, 0, 0)
+    os.close(fd)
 
 
 def _draw_number(fd: int) -> int:

@@ -58,6 +58,8 @@ def _carry_out(order: JudgeOrder, line: _Line) -> VerdictDocument | None:
     with tempfile.TemporaryDirectory(prefix=f"pkb-candidate-{os.getpid()}-") as folder:
         candidate = Path(folder) / Path(order.filename).name
         candidate.write_bytes(order.source)
+        if order.devices is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = order.devices
         job = job_for(order, candidate)
         if order.kind == "build":
             _build(job)
