@@ -19,6 +19,7 @@ HARMLESS = {
     # (system call, what is asked for: a path with numbers and random names taken out)
     ("openat", "/proc/*/oom_score_adj"),
     ("openat", "/dev/tty"),
+    ("mkdir", "*/__pycache__"),
     ("mknodat", ""),
     ("setpriority", ""),
     ("sched_setscheduler", ""),
@@ -46,6 +47,7 @@ def denied(log: str) -> set[tuple[str, str]]:
 
 
 def _normal(path: str) -> str:
+    path = re.sub(r"^.*/__pycache__(/.*)?$", "*/__pycache__", path)
     path = re.sub(r"^(/tmp)/pkb-[^/]+", r"\1/pkb-*", path)
     path = re.sub(r"(?<=/)(\d+)(?=/|$)", "*", path)
     return re.sub(r"[0-9a-f]{8,}", "*", path)

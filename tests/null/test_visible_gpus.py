@@ -11,11 +11,13 @@ from typer.testing import CliRunner
 
 from pkb.cli.main import app
 from pkb.judge.session import devices_for
+from pkb.judge.settling import why_not
 from pkb.platforms.cuda import cuda_environment, gpus, visible
 from pkb.platforms.device_lock import devices_of, hold
 from pkb.platforms.node import NodePlatform
 from pkb.platforms.nvml import Gpu
 from pkb.platforms.virtual import VirtualPlatform
+from pkb.problems.registry import default_registry
 from pkb.types.case import Case
 from pkb.types.job import Job
 
@@ -193,3 +195,24 @@ def test_capability_is_read_and_not_guessed_from_a_name() -> None:
     assert [replace(gpu, capability=c).architecture for c in ((8, 0), (8, 9), (9, 0), (10, 3), (12, 0), (0, 0))] == [
         "8.0", "8.9", "9.0a", "10.3a", "12.0a", "",
     ]  # fmt: skip
+
+
+# -- cards that people have ---------------------------------------------------------------------------------------------
+
+
+def test_a_card_with_24_gb_runs_every_problem_at_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With contexts of all ranks; a card that is too small says so before anything starts."""
+    install(monkeypatch, box(1, name="NVIDIA L4", memory_bytes=24 << 30, capability=(8, 9)))
+    card = VirtualPlatform().facts()
+    small = replace(card, memory_bytes=6 << 30)
+    refused = []
+    for problem in default_registry().all():
+        for ranks in (4, 8):
+            case = Case(problem.stem, "virtual", ranks, "paper", problem.default_dtype, "standard")
+            if problem.why_not("paper", ranks, problem.default_dtype) is None:
+                assert why_not(case, problem, card) is None
+                if (refusal := why_not(case, problem, small)) is not None:
+                    refused.append(refusal)
+    assert refused
+    assert "GiB" in refused[0].message
+    assert "fewer ranks" in refused[0].fix
