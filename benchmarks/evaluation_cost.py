@@ -55,7 +55,7 @@ def launch(args: argparse.Namespace, platform: Platform, folder: Path, role: str
         shared = folder / f"shared-{trial}"
         for path in (own_build, shared):
             path.mkdir(exist_ok=True)
-        environment = os.environ | platform.environment(args.ranks) | build_environment(platform.facts().hardware)
+        environment = os.environ | platform.environment(args.ranks) | build_environment(platform.facts())
         environment |= {"PKB_BUILD_DIR": str(own_build), "PKB_BUILD_CACHE": str(own_build)}
         command = [
             sys.executable, str(HERE / "naive_rank.py"), "--role", role, "--problem", args.problem, "--size", args.size,

@@ -59,7 +59,8 @@ def serve(rank: int, world: int, folder: Path, device_index: int, device_kind: s
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     torch.backends.cudnn.allow_tf32 = False
-    device: Any = CudaDevice(device_index, world_size=world) if device_kind == "cuda" else CpuDevice()
+    sharers = world if torch.cuda.device_count() == 1 else 1
+    device: Any = CudaDevice(device_index, sharers=sharers) if device_kind == "cuda" else CpuDevice()
     dist.init_process_group(
         backend,
         store=dist.FileStore(str(folder / "rendezvous"), world),  # type: ignore[attr-defined]

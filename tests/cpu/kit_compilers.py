@@ -12,6 +12,8 @@ needs_cuda_compiler = pytest.mark.skipif(not HAS_CUDA_COMPILER, reason="neither 
 needs_nvcc = pytest.mark.skipif(nvcc.find() is None or cuda_home() is None, reason="no nvcc on this machine")
 needs_cxx = pytest.mark.skipif(cpp.find_cxx() is None, reason="no C++ compiler on this machine")
 
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+"""GPUs that people have: A100; A10, RTX 3090; L4, L40S, RTX 4090; H100, H200, H20; B200; RTX 5090, RTX PRO 6000."""
 
 BROKEN = 'extern "C" __global__ void broken(float* x) {\n  x[0] = 1.0f;\n  x[1] = nobody;\n}\n'
 

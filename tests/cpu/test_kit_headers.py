@@ -5,7 +5,7 @@ import re
 
 import kit_compilers
 import pytest
-from kit_compilers import needs_cuda_compiler
+from kit_compilers import ARCHITECTURES, needs_cuda_compiler
 
 from pkb import kit
 from pkb.kit import cuda
@@ -127,7 +127,7 @@ EVERY_HEADER = {"pkb": EVERY_PART, "pkb_collective": COLLECTIVE, "pkb_mma": MMA,
 
 
 @needs_cuda_compiler
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("header", EVERY_HEADER)
 def test_every_part_of_the_device_headers_compiles(header: str, arch: str) -> None:
     module = kit.compile(EVERY_HEADER[header], name="everything", arch=arch)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from pkb.cli.main import app
 from pkb.kit.cpp import find_cxx
 from pkb.platforms import cuda, nccl
+from pkb.platforms.nvml import Gpu
 from pkb.platforms.virtual import VirtualPlatform
 from pkb.types.errors import UserError
 
@@ -123,7 +124,7 @@ def test_the_version_of_cuda_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def pretend_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = cuda.Gpu("NVIDIA H200", 1 << 37, "580", False)
+    one = Gpu("NVIDIA H200", 1 << 37, "580", "GPU-1")
     for module in ("cuda", "virtual", "node"):
         monkeypatch.setattr(f"pkb.platforms.{module}.gpus", lambda: (one,))
     monkeypatch.setattr(cuda, "torch_cuda", lambda: "13.0")

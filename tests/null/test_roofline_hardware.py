@@ -20,7 +20,10 @@ def no_files_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 def test_machines() -> None:
-    assert machines() == ["a100x8", "b200x8", "gb200-nvl72", "h100x8", "h200x8"]
+    assert machines() == [
+        "a100x8", "a10x8", "a800x8", "b200x8", "b300x8", "gb200-nvl72", "h100x8", "h200x8", "h20x8", "h800x8", "l40sx8",
+        "l4x8", "rtx3090x8", "rtx4090x8", "rtx5090x8", "rtxpro6000x8",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", machines())
@@ -121,6 +124,18 @@ def test_what_load_would_refuse_is_not_written(tmp_path: Path) -> None:
         ("NVIDIA A100-SXM4-80GB", "a100x8"),
         ("NVIDIA B200", "b200x8"),
         ("4x NVIDIA GB200", "gb200-nvl72"),
+        ("NVIDIA A100-PCIE-40GB", "a100x8"),
+        ("NVIDIA A10", "a10x8"),
+        ("NVIDIA A800-SXM4-80GB", "a800x8"),
+        ("NVIDIA L4", "l4x8"),
+        ("NVIDIA L40S", "l40sx8"),
+        ("8x NVIDIA H20", "h20x8"),
+        ("NVIDIA H800", "h800x8"),
+        ("NVIDIA B300 SXM6 AC", "b300x8"),
+        ("NVIDIA GeForce RTX 3090", "rtx3090x8"),
+        ("NVIDIA GeForce RTX 4090 D", "rtx4090x8"),
+        ("2x NVIDIA GeForce RTX 5090", "rtx5090x8"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtxpro6000x8"),
     ],
 )
 def test_built_in_by_device(device: str, name: str) -> None:
@@ -130,7 +145,10 @@ def test_built_in_by_device(device: str, name: str) -> None:
     assert built_in_for(device) == load(name)
 
 
-@pytest.mark.parametrize("device", ["", "2 cores, x86_64", "NVIDIA GH200 480GB", "NVIDIA A10", "NVIDIA H20"])
+@pytest.mark.parametrize("device", [
+        "", "2 cores, x86_64", "NVIDIA GH200 480GB", "NVIDIA A10G", "NVIDIA H20-3e", "NVIDIA L40", "NVIDIA A1000",
+        "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GB300", "NVIDIA GeForce RTX 5090 Ti",
+    ])  # fmt: skip
 def test_unknown_device(device: str) -> None:
     assert for_device(device, shared_gpu=True) is None
 

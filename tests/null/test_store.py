@@ -3,6 +3,8 @@
 import json
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -271,6 +273,37 @@ def test_equal_content_is_kept_once_and_damage_is_found_and_mended(store: Store)
     assert check(store).clean
     path.write_bytes(b"")
     store.objects.put(SOURCE)
+    assert check(store).clean
+
+
+@pytest.mark.parametrize("when", ["while files are listed", "before they are removed"])
+def test_collecting_keeps_nobody_waiting_and_takes_nothing_that_is_wanted_meanwhile(
+    store: Store, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process writes in the middle of it, and refers to what nothing referred to when it began."""
+    store.objects.put(b"nobody needs this")
+    wanted = store.objects.put(SOURCE)
+
+    def write() -> None:
+        with Store(store.root) as other:
+            other.create_run("sweep", tasks=[SPEC], candidates={SPEC.key: FILE})
+
+    names, transaction = store.objects.names, store.transaction
+
+    def listed() -> Iterator[str]:
+        yield from names()
+        write()
+
+    def begun() -> AbstractContextManager[sqlite3.Connection]:
+        write()
+        return transaction()
+
+    if when == "while files are listed":
+        monkeypatch.setattr(store.objects, "names", listed)
+    else:
+        monkeypatch.setattr(store, "transaction", begun)
+    assert store.collect_garbage() == 1
+    assert store.objects.has(wanted)
     assert check(store).clean
 
 

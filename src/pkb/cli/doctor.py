@@ -18,8 +18,11 @@ def doctor(
     fix: Annotated[
         bool, typer.Option("--fix", help="Get what can be had: an NCCL that lets several ranks share a GPU.")
     ] = False,
+    node: Annotated[
+        bool, typer.Option("--node", help="Try several GPUs together: links, multicast, an all-reduce in the sandbox.")
+    ] = False,
 ) -> None:
-    """Say which platforms work here and what is missing. Exit status 0 if one works, else 2."""
+    """Say which platforms work here and what is missing. Exit status 0 if one works (with --node: that one), else 2."""
     from pkb.cli import machine_facts
     from pkb.cli.output import stdout_console, write_json
     from pkb.platforms import registry as platforms
@@ -36,16 +39,24 @@ def doctor(
         "machine": machine_facts.machine(),
         "isolation": machine_facts.isolation(),
     }
+    if node:
+        from pkb.cli import doctor_node
+
+        tried = doctor_node.node()
+        sections |= tried
+        works = all(fact.ok for fact in [tried["node"][0], *tried.get("trial", [])])
     if json_out:
         write_json("-", _document(found, sections))
     else:
         console = stdout_console()
         for title, facts in sections.items():
             console.print(_table(title, facts))
-        if works:
-            console.print(f"`--platform auto` means {platforms.resolve('auto')} here", style="green")
+        if not works:
+            console.print(f"{'node does not work' if node else 'no platform works'} here", style="bold red")
+        elif node:
+            console.print("node works here", style="green")
         else:
-            console.print("no platform works here", style="bold red")
+            console.print(f"`--platform auto` means {platforms.resolve('auto')} here", style="green")
     raise typer.Exit(0 if works else 2)
 
 

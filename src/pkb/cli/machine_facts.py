@@ -4,7 +4,6 @@ import importlib.metadata
 import os
 import platform as python_platform
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,12 +86,18 @@ def compilers() -> list[Fact]:
 
 
 def gpu() -> list[Fact]:
-    facts = []
-    devices = _run("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
-    if devices:
-        facts += [Fact(f"GPU {index}", ok=True, found=line) for index, line in enumerate(devices.splitlines())]
-    else:
+    from pkb.platforms.cuda import gpu_notes
+    from pkb.platforms.cuda import gpus as visible_gpus
+
+    facts = [
+        Fact(f"GPU {gpu.index}", ok=True, found=f"{gpu.name}, {bytes_words(gpu.memory_bytes)}, driver {gpu.driver}")
+        for gpu in visible_gpus()
+    ]
+    if not facts:
         facts.append(Fact("GPU", ok=False, found="no NVIDIA GPU or driver: only the platform cpu can work"))
+    for note in gpu_notes():
+        found, _, to_do = note.partition(": " if ": `" in note else "; ")
+        facts.append(Fact("not used", ok=False, found=found, to_do=to_do))
     mps = shutil.which("nvidia-cuda-mps-control")
     if mps:
         facts.append(Fact("MPS", ok=True, found=mps))
@@ -144,14 +149,3 @@ def isolation_facts(report: Mapping[str, str]) -> list[Fact]:
 
 def _is_there(words: str) -> bool:
     return words.split(" ")[0].rstrip(":;,(") in ("on", "active")
-
-
-def _run(*command: str) -> str:
-    """What a command prints, or nothing where it is missing, fails or hangs (as nvidia-smi does on a broken driver)."""
-    if shutil.which(command[0]) is None:
-        return ""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

@@ -50,7 +50,9 @@ def run(
         bool, typer.Option("--retry-errors", help="With --resume: try again what got no verdict.")
     ] = False,
     limit: Annotated[int | None, typer.Option(metavar="N", help="At most N tasks now; the rest can be resumed.")] = None,
-    workers: Annotated[int, typer.Option(help="Evaluations at a time, on cpu only; a GPU does one.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(help="Evaluations at a time. Default: one for each GPU; on cpu one.")
+    ] = None,
     builders: Annotated[int | None, typer.Option(help="Builds at a time. Default: half the cores.")] = None,
     askers: Annotated[int, typer.Option(help="Questions to models at a time.")] = 8,
     cluster: Annotated[

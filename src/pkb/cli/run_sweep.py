@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class SweepWorkers:
     """Who does it: may differ from start to start of the same run."""
 
-    workers: int = 1
+    workers: int | None = None
+    """Evaluations at a time; None: one on a CPU, one for each GPU."""
     builders: int | None = None
     askers: int = 8
     cluster: str | None = None
@@ -263,20 +264,39 @@ def _hands(tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | Non
     ranks = max((task.case.ranks for task in tasks), default=1)
     if machines is None:
         from pkb.cluster.local import LocalHands
-        from pkb.platforms.registry import resolve, traits
 
-        on_gpu = any(traits(resolve(name)).device == "cuda" for name in platforms)
-        if work.workers > 1 and on_gpu:
-            raise UserError("several evaluations on one GPU would spoil each other's times", "--workers 1")
-        return LocalHands(seats=work.workers, builders=work.builders_here, askers=work.askers)
+        devices = seat_devices(platforms)
+        seats = work.workers or (len(devices) if devices else 1)
+        if devices is not None and seats > len(devices):
+            why = f"{seats} evaluations at a time need {seats} GPUs of one kind, and there is room for {len(devices)}"
+            raise UserError(f"{why}: on one GPU they would spoil each other's times", f"--workers {len(devices)}")
+        return LocalHands(
+            seats=seats, builders=work.builders_here, askers=work.askers,
+            devices=[device for device in devices or () if device],
+        )  # fmt: skip
     from pkb.cluster.ray_hands import RayHands
 
     if len(platforms) > 1:
         raise UserError(f"the run is for platforms {', '.join(sorted(platforms))}", "a cluster works for one at a time")
     return RayHands(
-        machines, platform=machines.platform(platforms.pop(), ranks=ranks), ranks=ranks, seats_each=work.workers,
+        machines, platform=machines.platform(platforms.pop(), ranks=ranks), ranks=ranks, seats_each=work.workers or 1,
         builders_each=1 if work.builders is None else work.builders, askers=work.askers,
     )  # fmt: skip
+
+
+def seat_devices(platforms: Iterable[str]) -> list[str] | None:
+    """Where evaluations on these platforms may sit at the same time: None on a CPU, which seats share as they like; a GPU each
+    where all ranks share one; one seat, with all GPUs (so none is named), where each rank has its own."""
+    from pkb.platforms.cuda import gpus
+    from pkb.platforms.registry import resolve, traits
+
+    kinds = [traits(resolve(name)) for name in platforms]
+    if all(kind.device == "cpu" for kind in kinds):
+        return None
+    if not all(kind.shares_device for kind in kinds):
+        return [""]
+    found = gpus()
+    return [gpu.uuid for gpu in found if gpu.name == found[0].name]
 
 
 @contextmanager

@@ -1,9 +1,10 @@
-"""This machine at work: evaluations one after another on a device, builds beside them at low priority, models in threads."""
+"""This machine at work: evaluations one after another on each GPU, builds beside them at low priority, models in threads."""
 
 import os
 import queue
 import threading
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pkb.cluster.orders import AskEvent, AskOrder, Order
@@ -14,11 +15,14 @@ from pkb.types.errors import UserError
 
 
 class LocalHands:
-    def __init__(self, *, seats: int, builders: int, askers: int, ask: Ask | None = None) -> None:
+    def __init__(
+        self, *, seats: int, builders: int, askers: int, devices: Sequence[str] = (), ask: Ask | None = None
+    ) -> None:
+        """`devices`: the GPU of each seat by its UUID; empty where a seat is a share of the cores, or all GPUs."""
         self._events: queue.Queue[JudgeEvent] = queue.Queue()
         self._judge = JudgeClient(self._events.put)
         self._ask = ask
-        self._shares = shares_of_cores(seats)
+        self._shares, self._devices = shares_of_cores(seats), tuple(devices)
         self._sitting: dict[str, int] = {}
         """Seat by order."""
         self.seats, self.builders, self.askers = seats, builders, askers
@@ -31,7 +35,8 @@ class LocalHands:
         if order.kind == "evaluate":
             seat = next(n for n in range(self.seats) if n not in self._sitting.values())
             self._sitting[order.id] = seat
-            order = replace(order, cores=self._shares[seat])
+            device = self._devices[seat] if self._devices else None
+            order = replace(order, cores=self._shares[seat], devices=device)
         self._judge.send(order)
 
     def events(self, timeout_s: float) -> list[JudgeEvent]:

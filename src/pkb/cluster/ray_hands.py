@@ -10,22 +10,25 @@ from typing import Any
 
 from pkb.cluster import ray_tasks
 from pkb.cluster.orders import AskOrder, Order
-from pkb.cluster.ray_machines import Machines, Seat
+from pkb.cluster.ray_machines import Machines, Seat, on_machine
 from pkb.cluster.writing import Ask
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
 from pkb.platforms.device_lock import LOCK_WAIT_S
 
 LOOK_S = 2.0
 MARGIN_S = 300.0
-LOST_S = 20.0
-"""A seat whose machine is gone is not waited for longer than this."""
 
 
 @dataclass
 class _Running:
     order: Order
     seat: Seat | None
+    """Where it is done, or on whose machine."""
     deadline: float
+
+    @property
+    def in_seat(self) -> bool:
+        return self.order.kind == "evaluate"
 
 
 class RayHands:
@@ -41,7 +44,7 @@ class RayHands:
         self._looked = 0.0
         remote = self.ray.remote
         # Nothing is reserved for a build: it is niced, and the seats hold all cores already. We bound how many there are.
-        self._judge, self._write = remote(ray_tasks.judge), remote(ray_tasks.write).options(num_cpus=0, max_retries=0)
+        self._build, self._write = remote(ray_tasks.build), remote(ray_tasks.write).options(num_cpus=0, max_retries=0)
         self._look()
 
     @property
@@ -59,7 +62,11 @@ class RayHands:
             return
         seat = self._seat_for(order)
         wait = LOCK_WAIT_S if order.kind == "evaluate" else 0
-        self._running[self._there(order, seat)] = _Running(order, seat, now + order.limit_s + wait + MARGIN_S)
+        if order.kind == "evaluate":
+            reference = seat.actor.evaluate.remote(order)
+        else:
+            reference = self._build.options(num_cpus=0, max_retries=0, **on_machine(seat.node_id)).remote(order)
+        self._running[reference] = _Running(order, seat, now + order.limit_s + wait + MARGIN_S)
 
     def _seat_for(self, order: JudgeOrder) -> Seat:
         """An evaluation sits where its candidate was built, if it can: builds are cached on the machine's own disk."""
@@ -76,18 +83,6 @@ class RayHands:
         seat = built if built in free and built is not None else free[0]
         seat.order_id = order.id
         return seat
-
-    def _there(self, order: JudgeOrder, seat: Seat) -> Any:
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        evaluates = order.kind == "evaluate"
-        task = self._judge.options(
-            num_cpus=seat.bundle.get("CPU", 0) if evaluates else 0,
-            num_gpus=seat.bundle.get("GPU", 0) if evaluates else 0,
-            max_retries=0,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(seat.group, placement_group_bundle_index=0),
-        )
-        return task.remote(order)
 
     def events(self, timeout_s: float) -> list[JudgeEvent]:
         events: list[JudgeEvent] = []
@@ -130,11 +125,9 @@ class RayHands:
         seats = self.machines.seats()
         for reference, running in list(self._running.items()):
             seat = running.seat
-            gone = seat is not None and (
-                seat not in seats or (seat.unready_since is not None and now - seat.unready_since > LOST_S)
-            )
+            gone = seat is not None and seat not in seats
             if gone or now > running.deadline:
-                self.ray.cancel(reference, force=True)
+                self._stop(reference, running)
                 order = self._end(reference)
                 events.append(
                     JudgeEvent(order.id, "lost" if gone else "late", "its machine is gone" if gone else "no answer")
@@ -143,7 +136,14 @@ class RayHands:
 
     def close(self) -> None:
         """Ends what is under way: a worker that is killed takes its judge and all ranks along."""
-        for reference in list(self._running):
-            self.ray.cancel(reference, force=True)
+        for reference, running in list(self._running.items()):
+            if not running.in_seat:
+                self.ray.cancel(reference, force=True)
             self._end(reference)
-        self.machines.close()
+        self.machines.close()  # and with it all seats
+
+    def _stop(self, reference: Any, running: _Running) -> None:
+        if not running.in_seat:
+            self.ray.cancel(reference, force=True)
+        elif running.seat in self.machines.seats():
+            self.machines.restart(running.seat)

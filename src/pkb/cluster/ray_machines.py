@@ -1,8 +1,8 @@
 """The machines of a Ray cluster: who is there, what each can do, and the seats on it.
 
-A seat is room for one evaluation: a placement group of one bundle (STRICT_PACK, so all of it is on one machine). On `node` it
-is all GPUs of a machine, on `virtual` one GPU, on `cpu` a share of the cores. It is reserved while the sweep lasts, so nobody
-else who uses the cluster can be scheduled into a measurement.
+A seat is room for one evaluation: an actor that stays while the sweep lasts, with its share of one machine. On `node` that is
+all GPUs of a machine, on `virtual` one GPU, on `cpu` some of the cores. So nobody else who uses the cluster can be scheduled
+into a measurement, and the judge is imported once a seat.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import importlib
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,12 +18,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pkb.cluster import ray_tasks
+from pkb.cluster.fingerprint import difference, sources_hash
 from pkb.platforms.registry import PLATFORMS, traits
 from pkb.types.errors import UserError
 
 GREET_S = 120.0
 """What a machine may take to say what it can do; importing torch on a cold disk takes a while."""
 CONNECT_S = 60.0
+ASK_AGAIN_S = 60.0
+"""After which a machine that was refused is asked once more: it may have been mended, or those that it did not fit are gone."""
 
 
 def import_ray() -> Any:
@@ -66,12 +70,16 @@ def _knock(address: str) -> None:
 
 @dataclass
 class Seat:
-    group: Any
-    bundle: dict[str, float]
-    ready: bool = False
+    actor: Any
+    node_id: str
+    hello: Any
+    """The first answer of its actor, while that is waited for."""
     order_id: str | None = None
     """The evaluation that is done there."""
-    unready_since: float | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self.hello is None
 
 
 @dataclass
@@ -99,6 +107,7 @@ class Machines:
                 ) from error
         self.machines: dict[str, Machine] = {}
         self.refused: dict[str, str] = {}
+        self._ask_again: dict[str, float] = {}
         self._greetings: dict[str, tuple[Any, float, Machine]] = {}
 
     def close(self) -> None:
@@ -124,11 +133,13 @@ class Machines:
         nodes = {str(node["NodeID"]): node for node in self.ray.nodes() if node["Alive"]}
         for node_id in [known for known in self.machines if known not in nodes]:
             self._remove(self.machines.pop(node_id))
+        for node_id in [node for node, when in self._ask_again.items() if time.monotonic() > when]:
+            del self._ask_again[node_id]
         for node_id, node in nodes.items():
-            if node_id not in self.machines and node_id not in self._greetings and node_id not in self.refused:
+            if node_id not in self.machines and node_id not in self._greetings and node_id not in self._ask_again:
                 resources = node["Resources"]
                 machine = Machine(node_id, float(resources.get("CPU", 0)), float(resources.get("GPU", 0)))
-                self._greetings[node_id] = (self._greet(node_id), time.monotonic() + GREET_S, machine)
+                self._greetings[node_id] = (self._greet(machine), time.monotonic() + GREET_S, machine)
         for node_id, (reference, give_up, machine) in list(self._greetings.items()):
             done, _ = self.ray.wait([reference], timeout=0)
             if done or time.monotonic() > give_up or node_id not in nodes:
@@ -136,28 +147,33 @@ class Machines:
                 if node_id in nodes:
                     self._admit(machine, reference if done else None)
 
-    def _greet(self, node_id: str) -> Any:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        there = NodeAffinitySchedulingStrategy(node_id, soft=False)
-        task = self.ray.remote(ray_tasks.greet).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
-        return task.remote()
+    def _greet(self, machine: Machine) -> Any:
+        task = self.ray.remote(ray_tasks.greet).options(num_cpus=0, max_retries=0, **on_machine(machine.node_id))
+        return task.remote(int(machine.gpus))
 
     def _admit(self, machine: Machine, reference: Any) -> None:
-        import pkb
-
         if reference is None:
-            self.refused[machine.node_id] = f"a machine did not answer within {GREET_S:.0f} s"
+            self._refuse(machine, f"a machine did not answer within {GREET_S:.0f} s")
             return
         try:
             machine.can = self.ray.get(reference)
         except self.ray.exceptions.RayError as error:  # most often: pkb is not installed there
-            self.refused[machine.node_id] = f"a machine cannot run pkb: {str(error).strip().splitlines()[-1]}"
+            self._refuse(machine, f"a machine cannot run pkb: {str(error).strip().splitlines()[-1]}")
             return
-        if machine.can.version != pkb.__version__:
-            self.refused[machine.node_id] = f"a machine has pkb {machine.can.version}, here is {pkb.__version__}"
+        if machine.can.sources != sources_hash():
+            self._refuse(machine, "a machine has another pkb than this one: its source files differ")
             return
+        self.refused.pop(machine.node_id, None)
         self.machines[machine.node_id] = machine
+
+    def _refuse(self, machine: Machine, why: str) -> None:
+        """For now; said once."""
+        if self.refused.get(machine.node_id) != why:
+            print(f"left out: {why} ({machine.node_id[:8]})", file=sys.stderr, flush=True)
+        self.refused[machine.node_id] = why
+        self._ask_again[machine.node_id] = time.monotonic() + ASK_AGAIN_S
+        self._remove(machine)
+        self.machines.pop(machine.node_id, None)
 
     def platform(self, asked: str, *, ranks: int) -> str:
         """The platform meant by a name or by `auto`: the largest that any machine has room for `ranks` on."""
@@ -174,36 +190,57 @@ class Machines:
 
     def reserve(self, platform: str, *, ranks: int, seats_each: int) -> None:
         """Seats on every machine that can do such evaluations and has none yet."""
-        for machine in self.machines.values():
+        for machine in list(self.machines.values()):
             if machine.seats or machine.can.max_ranks.get(platform, 0) < ranks:
                 continue
+            seated = next((other for other in self.machines.values() if other.seats), machine)
+            if odd := difference(machine.can.software, seated.can.software, gpu=traits(platform).device == "cuda"):
+                self._refuse(machine, f"a machine is unlike the others, and their times would not compare: {odd}")
+                continue
             count, bundle = seat_bundle(machine, platform, seats_each=seats_each)
-            machine.seats = [Seat(self._group(bundle), bundle) for _ in range(count)]
+            machine.seats = [self._seat(machine, bundle) for _ in range(count)]
 
-    def _group(self, bundle: dict[str, float]) -> Any:
-        from ray.util.placement_group import placement_group
-
-        return placement_group([bundle], strategy="STRICT_PACK")
+    def _seat(self, machine: Machine, bundle: dict[str, float]) -> Seat:
+        """Ray starts the actor again when its process dies. What it was doing is not done again by Ray: the sweep counts."""
+        kind = self.ray.remote(ray_tasks.SeatWorker).options(
+            num_cpus=bundle.get("CPU", 0), num_gpus=bundle.get("GPU", 0), max_restarts=-1, max_task_retries=0,
+            **on_machine(machine.node_id),
+        )  # fmt: skip
+        actor = kind.remote()
+        return Seat(actor, machine.node_id, actor.hello.remote())
 
     def check_seats(self) -> None:
-        """A group is usable while Ray says it is created; when its machine dies, Ray looks for another place for it."""
-        from ray.util.placement_group import placement_group_table
+        """A seat can be used once its actor has answered: others may hold its resources until then."""
+        for machine in list(self.machines.values()):
+            for seat in machine.seats:
+                if seat.hello is None or not self.ray.wait([seat.hello], timeout=0)[0]:
+                    continue
+                try:
+                    self.ray.get(seat.hello)
+                    seat.hello = None
+                except self.ray.exceptions.RayError as error:
+                    self._refuse(machine, f"a seat does not start: {str(error).strip().splitlines()[-1]}")
+                    break
 
-        for seat in self.seats():
-            state = placement_group_table(seat.group).get("state")
-            seat.ready = state == "CREATED"
-            seat.unready_since = None if seat.ready else seat.unready_since or time.monotonic()
+    def restart(self, seat: Seat) -> None:
+        """Ends what is done there; its judge and all ranks die with the process."""
+        self.ray.kill(seat.actor, no_restart=False)
 
     def seats(self) -> list[Seat]:
         return [seat for machine in self.machines.values() for seat in machine.seats]
 
     def _remove(self, machine: Machine) -> None:
-        from ray.util.placement_group import remove_placement_group
-
-        for seat in machine.seats:
+        seats, machine.seats = machine.seats, []
+        for seat in seats:
             if self.ray.is_initialized():
-                remove_placement_group(seat.group)
-            seat.ready = False
+                self.ray.kill(seat.actor)
+
+
+def on_machine(node_id: str) -> dict[str, Any]:
+    """Options of a task or an actor: there, or nowhere."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False)}
 
 
 def seat_bundle(machine: Machine, platform: str, *, seats_each: int) -> tuple[int, dict[str, float]]:

@@ -127,7 +127,7 @@ class Exchange:
 
     @cached_property
     def _room_for_truths(self) -> float:
-        return TRUTH_SHARE * self.oracle.platform.facts().memory_bytes
+        return TRUTH_SHARE * self.oracle.platform.facts().memory_for(self.oracle.spec.world_size)
 
     def check(self, slots: Sequence[int], *, words: str) -> Outcome:
         """Know the truth of these calls and compare. All truths are known before the first comparison, so that a result of

@@ -84,7 +84,7 @@ class OneSize:
         with notes.within(Stage.CORRECTNESS), self.world.blame(Stage.CORRECTNESS):
             checked = self._correctness(argument_bytes)
             self._odd()
-        pace = Pace(plan, self.facts.memory_bytes, argument_bytes, checked.call_bytes)
+        pace = Pace(plan, self.facts.memory_for(job.case.ranks), argument_bytes, checked.call_bytes)
         with notes.within(Stage.RACES), self.world.blame(Stage.RACES):
             if plan.race_calls:
                 calls, repeats = pace.races()

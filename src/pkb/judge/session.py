@@ -15,6 +15,7 @@ from pkb.judge.crew.leftovers import sweep
 from pkb.judge.decision import Decided, harness_failure
 from pkb.judge.hints import hints_for
 from pkb.judge.pipeline import Notes, OneSize, Progress
+from pkb.judge.settling import second_world
 from pkb.judge.stages import prepare
 from pkb.judge.stages.build import BuildReport
 from pkb.judge.stages.correctness import check_calls
@@ -43,9 +44,22 @@ def evaluate_sizes(
     The ranks are started once, and again after a size that did not end well; `job.case.size` plays no part. The candidate is
     inspected and built once, and tried once with another number of ranks: what that decides, it decides for all sizes.
     """
-    with hold(devices_of(job.case.platform, job.case.ranks), say=progress):
+    with hold(devices_for(job), say=progress):
         sweep()
         yield from _Session(job, progress).run(sizes)
+
+
+def problem_of(job: Job) -> Problem:
+    extra = load_folder(job.problems_folder) if job.problems_folder else []
+    return default_registry().plus(extra).get(job.case.problem)
+
+
+def devices_for(job: Job) -> list[str]:
+    """All that it measures on, those of the second world included: taken later, they might be in the middle of somebody
+    else's measurement, and two that wait for each other's would wait for ever."""
+    facts = create(job.case.platform).facts()
+    other = second_world(job.case, problem_of(job), facts) if job.plan.second_world_trials else None
+    return devices_of(job.case.platform, max(job.case.ranks, other or 0))
 
 
 def _say_with_size(say: Progress, size: str, text: str) -> None:
@@ -63,8 +77,7 @@ class _Session:
 
     def __init__(self, job: Job, progress: Progress) -> None:
         self.job, self.progress = job, progress
-        extra = load_folder(job.problems_folder) if job.problems_folder else []
-        self.problem: Problem = default_registry().plus(extra).get(job.case.problem)
+        self.problem: Problem = problem_of(job)
         self.platform: Platform = create(job.case.platform)
         self.facts = self.platform.facts()
         self.source = read(job.candidate)
@@ -220,16 +233,7 @@ class _Session:
 
     def _try_second_world(self, notes: Notes, build: BuildReport) -> str:
         job, plan = self.job, self.job.plan
-        other = next(
-            (
-                n
-                for n in (2, 4, 3, 8)
-                if n != job.case.ranks
-                and n <= self.facts.max_ranks
-                and self.problem.why_not("tiny", n, job.case.dtype) is None
-            ),
-            None,
-        )
+        other = second_world(job.case, self.problem, self.facts)
         if other is None:
             return "no second world size: the problem or the platform has none"
         with self._new_world(other, build) as world:
@@ -266,6 +270,8 @@ class _Session:
     def _open(self, world: World, notes: Notes) -> None:
         with notes.within(Stage.START):
             if not self.platform_runs:
+                # Before anything of ours is on the devices, so that whoever is there is somebody else.
+                notes.environment |= self.platform.conditions(world.ranks)
                 self.progress("starting the platform")
                 self.platform_runs = True
                 self.platform.start()

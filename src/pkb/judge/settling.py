@@ -57,7 +57,7 @@ def why_not(case: Case, problem: Problem, facts: PlatformFacts) -> UserError | N
     reason = problem.why_not(case.size, case.ranks, case.dtype)
     if reason is not None:
         return UserError(reason, f"`pkb show {problem.id}` lists what it can run with")
-    needed, there = memory_estimate(case, problem), facts.memory_for(case.ranks)
+    needed, there = memory_estimate(case, problem) + context_bytes(case, facts), facts.memory_for(case.ranks)
     if there and needed > there:
         smaller = [name for name in problem.sizes if name in ("tiny", "paper") and name != case.size]
         return UserError(
@@ -66,6 +66,19 @@ def why_not(case: Case, problem: Problem, facts: PlatformFacts) -> UserError | N
             f"a smaller size ({' or '.join(smaller)}) or fewer ranks",
         )
     return None
+
+
+def context_bytes(case: Case, facts: PlatformFacts) -> int:
+    """What the processes of both sides take of GPUs before they hold any data. Under MPS they share a context's code."""
+    if "cuda" not in facts.capabilities:
+        return 0
+    return 2 * case.ranks * ((128 if facts.shares_device else 512) << 20)
+
+
+def second_world(case: Case, problem: Problem, facts: PlatformFacts) -> int | None:
+    """The other number of ranks that a candidate is tried with; None where the problem or the platform has none."""
+    fitting = (n for n in (2, 4, 3, 8) if n != case.ranks and n <= facts.max_ranks)
+    return next((n for n in fitting if problem.why_not("tiny", n, case.dtype) is None), None)
 
 
 def memory_estimate(case: Case, problem: Problem) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pkb.judge.crew.crew import Crew
-from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.crew.failure import CrewFailure, CrewFailureKind
 from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.sides import candidate_crew, oracle_crew
 from pkb.judge.decision import Decided, from_failure, harness_failure
@@ -101,18 +101,29 @@ class World:
         except CrewFailure as failure:
             if failure.role == "candidate":
                 raise from_failure(failure, stage, self.platform.facts()) from failure
-            if self.platform.device == "cuda" and (fault := self._candidate_fault()):
+            if self.platform.device == "cuda" and (fault := self._candidate_fault(failure)):
                 raise from_failure(fault, stage, self.platform.facts()) from failure
             raise
 
-    def _candidate_fault(self) -> CrewFailure | None:
-        """Does the candidate's side still work? Asked only when the oracle has failed beside it."""
+    def _candidate_fault(self, oracles: CrewFailure) -> CrewFailure | None:
+        """Has the candidate's side taken the oracle's memory, and does it still work? Asked only when the oracle has failed
+        beside it."""
         try:
             assert self._candidate is not None
+            # Before it is asked to let go of anything.
+            if out_of_memory(oracles) and (taken := self.platform.over_share(self.ranks, self._candidate.pids())):
+                ranks = list(self._candidate.ranks)
+                return CrewFailure(CrewFailureKind.LIMIT, ranks, taken, role="candidate", limit="memory")
             self._candidate.ask(Drop(), timeout_s=30)
         except CrewFailure as failure:
             return failure
         return None
+
+
+def out_of_memory(failure: CrewFailure) -> bool:
+    """Whether a side of ours says that a device had no memory left. Its word is enough: it runs no code but ours."""
+    said = failure.error
+    return said is not None and (said.type == "OutOfMemoryError" or "out of memory" in said.message)
 
 
 @contextlib.contextmanager

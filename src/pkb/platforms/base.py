@@ -20,6 +20,8 @@ class PlatformFacts:
     """Of all devices together; ranks of both sides share it."""
     shares_device: bool = True
     """Whether all ranks run on one device, as opposed to one each."""
+    architecture: str = ""
+    """Of its GPUs, as compilers are told: `9.0a`."""
 
     def memory_for(self, ranks: int) -> int:
         """What so many ranks have: with a device each, the memory of devices that no rank uses does not help."""
@@ -70,6 +72,23 @@ class Platform(Protocol):
     def environment(self, world_size: int) -> dict[str, str]: ...
     def candidate_environment(self, world_size: int) -> dict[str, str]: ...
     def device_indices(self, world_size: int) -> list[int]: ...
+    def devices(self, world_size: int) -> list[str]:
+        """Those that so many ranks measure on, each by a name that does not depend on how it was asked for; none on a CPU,
+        where cores are shared out instead."""
+        ...
+
+    def cores(self, world_size: int) -> list[tuple[int, ...]]:
+        """By rank, the cores near its device; empty where that makes no difference."""
+        ...
+
+    def conditions(self, world_size: int) -> dict[str, str]:
+        """What of these devices bears on a measurement: kept with the verdict."""
+        ...
+
+    def over_share(self, world_size: int, pids: set[int]) -> str:
+        """In words, where these processes hold more of a device's memory than a candidate may; else empty."""
+        ...
+
     def memory_limit_bytes(self) -> int: ...
     def readable(self) -> list[str]: ...
     def writable(self) -> list[str]: ...  # what ranks need to start, and what a candidate must not reach

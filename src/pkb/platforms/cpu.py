@@ -56,6 +56,18 @@ class CpuPlatform:
     def device_indices(self, world_size: int) -> list[int]:
         return [0] * world_size
 
+    def devices(self, world_size: int) -> list[str]:
+        return []
+
+    def cores(self, world_size: int) -> list[tuple[int, ...]]:
+        return []
+
+    def conditions(self, world_size: int) -> dict[str, str]:
+        return {}
+
+    def over_share(self, world_size: int, pids: set[int]) -> str:
+        return ""
+
     def memory_limit_bytes(self) -> int:
         return psutil.virtual_memory().available // 2
 

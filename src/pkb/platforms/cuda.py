@@ -1,44 +1,74 @@
-"""What the two GPU platforms share: finding the GPU, its facts, and the environment of ranks."""
+"""What the two GPU platforms share: which GPUs there are for us, and the environment of ranks.
+
+A GPU is ours if CUDA would show it: `CUDA_VISIBLE_DEVICES` counts here as it does there, with GPUs in the order of the PCI bus.
+Ranks are told their GPUs by UUID, so that neither a number nor another order of counting can mean a different one.
+"""
 
 import os
-from dataclasses import dataclass
-from functools import cache
+import re
+from collections.abc import Sequence
 
 from pkb.platforms.nccl import torch_cuda
+from pkb.platforms.nvml import Gpu, machine
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+CUDA_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-@dataclass(frozen=True)
-class Gpu:
-    name: str
-    memory_bytes: int
-    driver: str
-    multicast: bool
-
-
-@cache
 def gpus() -> tuple[Gpu, ...]:
-    """The machine's NVIDIA GPUs by NVML, without making a CUDA context in this process."""
-    try:
-        import pynvml
-    except ImportError:
-        return ()
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    found = []
-    driver = str(pynvml.nvmlSystemGetDriverVersion())
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-        found.append(Gpu(str(pynvml.nvmlDeviceGetName(handle)), int(memory.total), driver, False))
-    return tuple(found)
+    """The GPUs that this process may run ranks on. Without a choice of the user's the largest come first: a small card for
+    the display is no reason to judge on it."""
+    known, asked = machine().gpus, os.environ.get(VISIBLE)
+    found = sorted(known, key=lambda gpu: -(gpu.memory_bytes >> 30)) if asked is None else visible(asked, known)
+    return tuple(gpu for gpu in found if not gpu.mig)
+
+
+def visible(asked: str, known: Sequence[Gpu]) -> list[Gpu]:
+    """As CUDA reads the variable: numbers, or beginnings of UUIDs if the first is one; the first entry that names no GPU
+    ends the list, and one that comes twice makes all of it void."""
+    chosen: list[Gpu] = []
+    entries = [entry.strip() for entry in asked.split(",")]
+    by_uuid = entries[0].startswith("GPU-")
+    for entry in entries:
+        gpu = _by_uuid(entry, known) if by_uuid else _by_number(entry, known)
+        if gpu is None:
+            break
+        if gpu in chosen:
+            return []
+        chosen.append(gpu)
+    return chosen
+
+
+def _by_number(entry: str, known: Sequence[Gpu]) -> Gpu | None:
+    digits = re.match(r"\+?(\d+)", entry)
+    number = int(digits[1]) if digits else -1
+    return known[number] if 0 <= number < len(known) else None
+
+
+def _by_uuid(entry: str, known: Sequence[Gpu]) -> Gpu | None:
+    """One that fits two GPUs means neither."""
+    fitting = [gpu for gpu in known if entry.startswith("GPU-") and gpu.uuid.startswith(entry)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def gpu_notes() -> list[str]:
+    """GPUs of this machine that are not used, each with why and what to do."""
+    notes = [f"{words}; ask who gives out the GPUs of this machine" for words in machine().left_out]
+    notes += [
+        f"GPU {gpu.index} is split by MIG, which is not supported: `nvidia-smi -i {gpu.index} -mig 0`, or use another GPU"
+        for gpu in machine().gpus
+        if gpu.mig
+    ]
+    asked, whole = os.environ.get(VISIBLE), [gpu for gpu in machine().gpus if not gpu.mig]
+    if asked is not None and len(gpus()) < len(whole):
+        notes.append(f"{VISIBLE}={asked!r} makes {len(gpus())} of {len(whole)} GPUs visible")
+    return notes
 
 
 def why_no_gpu() -> str:
     """What stands in the way of any rank on a GPU; empty if nothing does."""
     if not gpus():
-        return "no NVIDIA GPU is visible (nvidia-ml-py and the driver are needed to look)"
+        return "; ".join(gpu_notes()) or "no NVIDIA GPU is visible (nvidia-ml-py and the driver are needed to look)"
     if not torch_cuda():
         return (
             "torch is a CPU build here: `make clean`, then `make demo` with the GPU there, or install torch from PyPI"
@@ -46,13 +76,26 @@ def why_no_gpu() -> str:
     return ""
 
 
-def cuda_environment() -> dict[str, str]:
-    """Common to `virtual` and `node`: loopback rendezvous, and compilers told which architecture to build for."""
-    keep = ("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
-    return {name: os.environ[name] for name in keep if name in os.environ} | {
+def why_not_compute_mode(used: Sequence[Gpu], *, processes: int) -> str:
+    """`processes`: how many of ours have a context on each GPU."""
+    refused = ("prohibited", "exclusive_process", "exclusive_thread") if processes > 1 else ("prohibited",)
+    for gpu in used:
+        if gpu.compute_mode in refused:
+            return (
+                f"GPU {gpu.index} is in compute mode {gpu.compute_mode}, and an evaluation has {processes} processes on it: "
+                f"`nvidia-smi -i {gpu.index} -c DEFAULT`"
+            )
+    return ""
+
+
+def cuda_environment(used: Sequence[Gpu]) -> dict[str, str]:
+    """Common to `virtual` and `node`: these GPUs and no other, and a loopback rendezvous."""
+    keep = ("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES")
+    return {name: os.environ[name] for name in keep if name in os.environ} | CUDA_ORDER | {
+        VISIBLE: ",".join(gpu.uuid for gpu in used),
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
         "NCCL_IB_DISABLE": "1",  # one machine needs no adapter, and ranks cannot open one
         "NCCL_DEBUG": "WARN",
         "OMP_NUM_THREADS": "1",
-    }
+    }  # fmt: skip

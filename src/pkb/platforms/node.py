@@ -1,7 +1,15 @@
 """A GPU for each rank, joined by NVLink: the machine the benchmark is about. All code but the placement is `virtual`'s."""
 
+import os
+
 from pkb.platforms.base import PlatformFacts
-from pkb.platforms.cuda import cuda_environment, gpus, why_no_gpu
+from pkb.platforms.conditions import conditions, has_multicast
+from pkb.platforms.cuda import cuda_environment, gpus, why_no_gpu, why_not_compute_mode
+from pkb.platforms.nvml import Gpu, cores_near, device_bytes
+from pkb.types.units import bytes_words
+
+MEMORY_SHARE = 0.45
+"""Of each GPU's memory that a candidate's rank may take; the oracle's rank is on the same GPU."""
 
 
 class NodePlatform:
@@ -13,10 +21,21 @@ class NodePlatform:
     times = "a GPU per rank"
     note = ""
     private_shm = True
+    fewest_gpus = 2
+
+    def gpus(self, world_size: int | None = None) -> list[Gpu]:
+        """Of the visible ones those of one kind, that of the first: ranks of different speeds would wait for each other."""
+        found = gpus()
+        return [gpu for gpu in found if gpu.name == found[0].name][:world_size]
 
     def facts(self) -> PlatformFacts:
-        found = gpus()
-        why_not = f"needs at least 2 GPUs, {len(found)} found" if len(found) < 2 else why_no_gpu()
+        found = self.gpus()
+        few = f"needs at least {self.fewest_gpus} GPUs of one kind, {len(found)} visible"
+        why_not = (
+            why_no_gpu()
+            or (few if len(found) < self.fewest_gpus else "")
+            or why_not_compute_mode(found, processes=2)  # the oracle's rank and the candidate's
+        )
         return PlatformFacts(
             name=self.name,
             shares_device=self.shares_device,
@@ -24,8 +43,9 @@ class NodePlatform:
             why_not=why_not,
             hardware=f"{len(found)}x {found[0].name}" if found else "",
             max_ranks=len(found),
-            capabilities=("torch", "triton", "cuda", "cpp", "multicast"),
+            capabilities=("torch", "triton", "cuda", "cpp", *(("multicast",) if has_multicast(found) else ())),
             memory_bytes=sum(gpu.memory_bytes for gpu in found),
+            architecture=found[0].architecture if found else "",
         )
 
     def start(self) -> None:
@@ -35,13 +55,32 @@ class NodePlatform:
         return
 
     def environment(self, world_size: int) -> dict[str, str]:
-        return cuda_environment()
+        return cuda_environment(self.gpus(world_size))
 
     def candidate_environment(self, world_size: int) -> dict[str, str]:
-        return {}
+        """torch's allocator keeps to it; for memory that a candidate takes past it, see `over_share`."""
+        return {"PKB_GPU_MEMORY_SHARE": str(MEMORY_SHARE)}
 
     def device_indices(self, world_size: int) -> list[int]:
         return list(range(world_size))
+
+    def devices(self, world_size: int) -> list[str]:
+        return [gpu.uuid for gpu in self.gpus(world_size)]
+
+    def cores(self, world_size: int) -> list[tuple[int, ...]]:
+        ours = os.sched_getaffinity(0)
+        near = [cores_near(gpu, max(ours) + 1) for gpu in self.gpus(world_size)]
+        return [tuple(core for core in cores if core in ours) for cores in near]
+
+    def conditions(self, world_size: int) -> dict[str, str]:
+        return conditions(self.gpus(world_size))
+
+    def over_share(self, world_size: int, pids: set[int]) -> str:
+        for rank, gpu in enumerate(self.gpus(world_size)):
+            held, share = device_bytes(gpu, pids), int(MEMORY_SHARE * gpu.memory_bytes)
+            if held > share:
+                return f"{bytes_words(held)} of the memory of rank {rank}'s GPU, {bytes_words(share)} allowed"
+        return ""
 
     def memory_limit_bytes(self) -> int:
         import psutil

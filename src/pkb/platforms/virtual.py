@@ -16,8 +16,10 @@ import time
 from pathlib import Path
 
 from pkb.platforms.base import PlatformFacts
-from pkb.platforms.cuda import cuda_environment, gpus, why_no_gpu
+from pkb.platforms.conditions import conditions
+from pkb.platforms.cuda import CUDA_ORDER, VISIBLE, cuda_environment, gpus, why_no_gpu, why_not_compute_mode
 from pkb.platforms.nccl import HOW_TO_GET_NCCL, suitable_nccl
+from pkb.platforms.short_folder import short_parent
 from pkb.types.errors import UserError
 
 MAX_RANKS = 8
@@ -44,8 +46,9 @@ class VirtualPlatform:
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def facts(self) -> PlatformFacts:
-        found = gpus()
-        why_not = why_no_gpu()
+        found = gpus()[:1]
+        # Under MPS one process, the server, has the GPU: modes that allow one only are fine.
+        why_not = why_no_gpu() or why_not_compute_mode(found, processes=1)
         if not why_not and shutil.which("nvidia-cuda-mps-control") is None:
             why_not = "nvidia-cuda-mps-control is not on the PATH; it comes with the driver's utilities"
         elif not why_not and suitable_nccl() is None:
@@ -59,13 +62,15 @@ class VirtualPlatform:
             max_ranks=MAX_RANKS,
             capabilities=("torch", "triton", "cuda", "cpp"),
             memory_bytes=found[0].memory_bytes if found else 0,
+            architecture=found[0].architecture if found else "",
         )
 
     def start(self) -> None:
         """An MPS daemon of our own, with its own pipe directory, so that nobody else's is touched."""
-        self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-mps-{os.getpid()}-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-mps-{os.getpid()}-", dir=short_parent()))
         self._shm_before = set(SHM.iterdir())
-        environment = os.environ | self._mps()
+        # By UUID, for the server as for its clients: numbers would be counted anew among those that the server has.
+        environment = os.environ | self._mps() | CUDA_ORDER | {VISIBLE: gpus()[0].uuid}
         environment.pop("LD_PRELOAD", None)
         self._keeper = subprocess.Popen(
             [sys.executable, "-m", "pkb.platforms.mps_keeper", str(os.getpid())],
@@ -117,7 +122,7 @@ class VirtualPlatform:
         nccl = suitable_nccl()
         if nccl is None:
             raise UserError("this machine's NCCL refuses several ranks on one GPU", HOW_TO_GET_NCCL)
-        return cuda_environment() | self._mps() | {
+        return cuda_environment(gpus()[:1]) | self._mps() | {
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(100 // world_size),
             "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1",
             "NCCL_MULTI_RANK_GPU_ENABLE": "1",
@@ -133,6 +138,18 @@ class VirtualPlatform:
 
     def device_indices(self, world_size: int) -> list[int]:
         return [0] * world_size
+
+    def devices(self, world_size: int) -> list[str]:
+        return [gpu.uuid for gpu in gpus()[:1]]
+
+    def cores(self, world_size: int) -> list[tuple[int, ...]]:
+        return []
+
+    def conditions(self, world_size: int) -> dict[str, str]:
+        return conditions(gpus()[:1])
+
+    def over_share(self, world_size: int, pids: set[int]) -> str:
+        return ""  # MPS keeps each to its share
 
     def memory_limit_bytes(self) -> int:
         import psutil

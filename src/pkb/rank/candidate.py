@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pkb.rank.emulate import aliases
 from pkb.rank.execute import Arguments
 from pkb.rank.execute import aliases as output_aliases
@@ -47,6 +49,8 @@ class CandidateRank(Rank):
         self.isolation = self._lock_down()
         super().open()
         if config.device == "cuda":
+            if share := os.environ.get("PKB_GPU_MEMORY_SHARE"):
+                torch.cuda.set_per_process_memory_fraction(float(share), self.device.torch_device)
             self.device.open_barrier()  # type: ignore[attr-defined]
             symmetric_watch.watch()
             self.activity, self.poison = symmetric_watch.ACTIVITY, symmetric_watch.poison

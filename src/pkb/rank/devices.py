@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
+from pkb.rank.contexts import Contexts, load_driver, multicast_words
+
 _SLOT = struct.Struct("=Q")
 
 
@@ -18,7 +20,7 @@ _SLOT = struct.Struct("=Q")
 _EVENT = getattr(torch._C, "_CudaEventBase", object)
 _RECORD, _ELAPSED = getattr(_EVENT, "record", None), getattr(_EVENT, "elapsed_time", None)
 _QUERY = getattr(_EVENT, "query", None)
-_SYNCHRONIZE, _CURRENT_STREAM = torch.cuda.synchronize, torch.cuda.current_stream
+_SYNCHRONIZE, _CURRENT_STREAM, _SET_DEVICE = torch.cuda.synchronize, torch.cuda.current_stream, torch.cuda.set_device
 
 
 ORIGIN_COVER_US = 300.0
@@ -64,6 +66,7 @@ class RankBarrier:
 class Device(Protocol):
     torch_device: torch.device
 
+    def make_current(self) -> None: ...
     def synchronize(self) -> None: ...
     def align(self) -> None: ...
     def begin(self) -> bool: ...
@@ -81,6 +84,9 @@ class CpuDevice:
         self.torch_device = torch.device("cpu")
         self._scratch = torch.zeros(4 << 20, dtype=torch.uint8)
         self._clock = time.monotonic_ns
+
+    def make_current(self) -> None:
+        return
 
     def synchronize(self) -> None:
         return
@@ -114,17 +120,17 @@ class CudaDevice:
     ranks, on one GPU and on several, and recording an event costs the host next to nothing.
     """
 
-    def __init__(self, index: int, *, world_size: int) -> None:
+    def __init__(self, index: int, *, sharers: int) -> None:
         self.torch_device = torch.device("cuda", index)
-        torch.cuda.set_device(index)
+        self.make_current()
         properties = torch.cuda.get_device_properties(index)
         # Twice the L2, shared out over the ranks that flush it together when they share a GPU.
-        share = max(1, world_size if torch.cuda.device_count() == 1 else 1)
-        flush_bytes = max(16 << 20, 2 * properties.L2_cache_size // share)
+        flush_bytes = max(16 << 20, 2 * properties.L2_cache_size // sharers)
         self._scratch = torch.zeros(flush_bytes, dtype=torch.uint8, device=self.torch_device)
         self._cycles_per_us = max(1.0, getattr(properties, "clock_rate", 1_980_000) / 1000)
         self._handle: Any = None
-        self._cudart = _load_cudart()
+        self._cudart, self._driver = _load_cudart(), load_driver()
+        self._contexts = Contexts(self._driver, index, torch.cuda.device_count())
         self._covered, self._origin = torch.cuda.Event(), torch.cuda.Event(enable_timing=True)
         self._events: list[torch.cuda.Event] = []
         self._used = 0
@@ -140,8 +146,15 @@ class CudaDevice:
         self.align()
         self.synchronize()
 
+    def make_current(self) -> None:
+        """Whatever device a candidate's last call has left current."""
+        _SET_DEVICE(self.torch_device)
+
     def synchronize(self) -> None:
+        """All that this process has under way, on a peer's GPU too."""
         _SYNCHRONIZE(self.torch_device)
+        for other in self._contexts.others():
+            _SYNCHRONIZE(other)
 
     def align(self) -> None:
         if self._handle is not None:
@@ -155,15 +168,15 @@ class CudaDevice:
         """
         self._used = 0
         self.spin(ORIGIN_COVER_US)
-        _RECORD(self._covered, _CURRENT_STREAM())  # type: ignore[misc]
+        _RECORD(self._covered, _CURRENT_STREAM(self.torch_device))  # type: ignore[misc]
         self.align()
-        _RECORD(self._origin, _CURRENT_STREAM())  # type: ignore[misc]
+        _RECORD(self._origin, _CURRENT_STREAM(self.torch_device))  # type: ignore[misc]
         return not _QUERY(self._covered)  # type: ignore[misc]
 
     def stamp(self) -> int:
         if self._used == len(self._events):
             self._events.append(torch.cuda.Event(enable_timing=True))
-        _RECORD(self._events[self._used], _CURRENT_STREAM())  # type: ignore[misc]
+        _RECORD(self._events[self._used], _CURRENT_STREAM(self.torch_device))  # type: ignore[misc]
         self._used += 1
         return self._used - 1
 
@@ -186,6 +199,7 @@ class CudaDevice:
             "sms": str(properties.multi_processor_count),
             "cuda": str(torch.version.cuda),
             "nccl": _nccl_version(),
+            "multicast": multicast_words(self._driver, self.torch_device.index),
             "clock": "CUDA events from a common barrier",
         }
 

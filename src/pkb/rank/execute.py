@@ -61,6 +61,7 @@ def run_batch(
     """Call the function once per slot. Outputs of all calls are held, so one that a later call overwrites is found out."""
     batch = Batch()
     stamps: list[tuple[Any, Any, Any, float]] = []
+    device.make_current()
     device.synchronize()
     on_step("waiting for the other ranks to begin the batch", waiting=True)
     if not schedule.aligned:  # a common start of the batch; the calls then run as fast as each rank can
@@ -69,6 +70,7 @@ def run_batch(
         batch.common_origin = _begin_together(device, barrier, schedule.barrier_timeout_s)
     for position, slot in enumerate(schedule.slots):
         values = arguments[slot]
+        device.make_current()
         if schedule.late_host_us and schedule.late_host_us[position]:
             time.sleep(schedule.late_host_us[position] * 1e-6)
         if schedule.late_device_us and schedule.late_device_us[position]:

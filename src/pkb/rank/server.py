@@ -105,7 +105,8 @@ class Rank:
         torch.backends.cudnn.allow_tf32 = False
         torch.manual_seed(random.SystemRandom().getrandbits(63))
         if config.device == "cuda":
-            self.device = CudaDevice(config.side.device_indices[config.rank], world_size=config.world_size)
+            sharers = config.world_size if config.side.shares_device else 1
+            self.device = CudaDevice(config.side.device_indices[config.rank], sharers=sharers)
         self.opened["device"] = time.monotonic()
         store = dist.FileStore(  # type: ignore[attr-defined]
             str(config.folder / "rendezvous"), config.world_size

@@ -138,6 +138,8 @@ def _rank(
         if peer != rank:
             os.close(fd)
     os.close(settings.exits)
+    if settings.cores and settings.cores[rank]:
+        os.sched_setaffinity(0, settings.cores[rank])
     own = RankConfig(settings, rank)
     os.environ |= {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(own.world_size),

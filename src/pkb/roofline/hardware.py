@@ -90,12 +90,13 @@ def cache_path(device_name: str, *, shared_gpu: bool) -> Path:
 
 
 def built_in_for(device_name: str) -> Hardware | None:
-    """By the GPU's name as a word: `GB200` is no `B200`, `GH200` no `H200`."""
+    """By the GPU's name as a word: `GB200` is no `B200`, `L40` no `L4`, `A10G` no `A10`, and `RTX 3090 Ti` or `H20-3e` are
+    faster than what they are called after: a floor that is too high would reject honest times."""
     return next((machine for machine in map(_built_in, machines()) if _is_a(machine, device_name)), None)
 
 
 def _is_a(machine: Hardware, device_name: str) -> bool:
-    return re.search(rf"(?<![A-Z]){re.escape(machine.gpu)}(?![0-9])", device_name) is not None
+    return re.search(rf"(?<![A-Z]){re.escape(machine.gpu)}(?![0-9A-Za-z]|-[0-9]| Ti)", device_name) is not None
 
 
 def shared(hardware: Hardware) -> Hardware:

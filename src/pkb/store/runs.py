@@ -2,7 +2,7 @@
 
 import random
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +22,9 @@ _ANIMALS = (
     "hawk heron horse ibex jay kite koala lark lemur lion lynx magpie marten mole moose newt otter owl panda puffin quail "
     "rabbit raven robin salmon seal shrew sloth snail sparrow stoat stork swan tiger toad trout turtle vole whale wolf wren"
 )
+
+REMOVED_AT_ONCE = 100
+"""Objects that are removed while the write lock is held: milliseconds."""
 
 
 def now_utc() -> str:
@@ -96,21 +99,24 @@ class RunWriter(Reader):
     def collect_garbage(self) -> int:
         """Removes objects that no row refers to and what killed writers left; says how many files.
 
-        It holds the write lock all the while. A writer puts its objects before it takes that lock, so inside its own
-        transaction it looks again whether they are still there (`_keep`), and between the two nothing can be lost.
+        Looking through all files takes as long as there are many, so it is done without the write lock. What seems to be
+        garbage is then removed a few at a time, each few inside a transaction that looks once more whether a row has come
+        to refer to them. A writer puts its objects before it takes that lock, and inside its own transaction looks again
+        whether they are still there (`_keep`): between the two nothing can be lost.
         """
         removed = 0
-        with self.transaction() as connection:
-            used: set[str] = set()
-            for table, column, _ in OBJECT_COLUMNS:
-                rows = connection.execute(f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL")
-                used.update(row[0] for row in rows)
-            for sha in [sha for sha in self.objects.names() if sha not in used]:
-                self.objects.remove(sha)
-                removed += 1
-            for path in self.objects.stale():
-                path.unlink(missing_ok=True)
-                removed += 1
+        listed = list(self.objects.names())  # before the rows: what is put meanwhile is not in it
+        used = _referenced(self.connection)
+        doubtful = [sha for sha in listed if sha not in used]
+        for start in range(0, len(doubtful), REMOVED_AT_ONCE):
+            some = doubtful[start : start + REMOVED_AT_ONCE]
+            with self.transaction() as connection:
+                for sha in set(some) - _referenced(connection, among=some):
+                    self.objects.remove(sha)
+                    removed += 1
+        for path in self.objects.stale():
+            path.unlink(missing_ok=True)
+            removed += 1
         return removed
 
     def _keep(self, blobs: Mapping[str, bytes]) -> None:
@@ -118,6 +124,16 @@ class RunWriter(Reader):
         for sha, data in blobs.items():
             if not self.objects.has(sha):
                 self.objects.put(data)
+
+
+def _referenced(connection: sqlite3.Connection, *, among: Sequence[str] | None = None) -> set[str]:
+    """Objects that rows refer to: all, or those of `among`."""
+    used: set[str] = set()
+    for table, column, _ in OBJECT_COLUMNS:
+        which = "IS NOT NULL" if among is None else f"IN ({', '.join('?' * len(among))})"
+        rows = connection.execute(f"SELECT DISTINCT {column} FROM {table} WHERE {column} {which}", among or ())
+        used.update(row[0] for row in rows)
+    return used
 
 
 def insert_candidate(

@@ -28,6 +28,7 @@ from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.printed import Printed
 from pkb.judge.crew.stacks import candidate_frames
 from pkb.platforms.base import Platform
+from pkb.platforms.short_folder import short_parent
 from pkb.types.channel import Channel, ChannelClosed, pair
 from pkb.types.processes import interrupt_later
 from pkb.types.protocol.codec import encode
@@ -58,7 +59,10 @@ class Crew:
         self._exits: dict[int, int] = {}
         self._printed = Printed()
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-{spec.role}-{os.getpid()}-"))
+        parent = (
+            short_parent() if platform.device == "cuda" else None
+        )  # torch's symmetric memory meets at sockets there
+        self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-{spec.role}-{os.getpid()}-", dir=parent))
         self._checked = 0.0
         """When its limits were last looked at."""
         self._launched = 0.0
@@ -89,6 +93,7 @@ class Crew:
             shares_device=self.platform.shares_device,
             device=self.platform.device,
             device_indices=tuple(self.platform.device_indices(size)),
+            cores=tuple(self.platform.cores(size)),
             backend=self.platform.backend,
             folder=str(self._folder),
             threads=1,
@@ -194,6 +199,10 @@ class Crew:
         for child in alive:
             with contextlib.suppress(psutil.Error):
                 child.kill()
+
+    def pids(self) -> set[int]:
+        """Every process of the side, whatever it has forked."""
+        return {child.pid for child in self._descendants(self._process.pid)} if self._process else set()
 
     def survivors(self) -> list[int]:
         """Ranks seen alive earlier that still are: none, after `kill`."""

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from pkb.platforms.short_folder import short_parent
+
 FOLDER = re.compile(r"pkb-(?P<kind>oracle|candidate|mps|build)-(?P<pid>\d+)-[^/]+")
 OLD_ENOUGH_S = 600.0
 """A judge in another PID namespace that shares our temporary directory looks dead from here. Few live longer than this."""
@@ -33,12 +35,13 @@ def sweep(*, older_than_s: float = OLD_ENOUGH_S) -> list[Path]:
 def stale_folders(*, older_than_s: float = OLD_ENOUGH_S) -> list[Path]:
     """Folders of ours, by name and owner, whose judge is no longer there."""
     found = []
-    with contextlib.suppress(OSError):
-        for path in Path(tempfile.gettempdir()).iterdir():
-            named = FOLDER.fullmatch(path.name)
-            # A process that has got the same id since only puts the removal off.
-            if named and _is_ours(path, older_than_s) and not psutil.pid_exists(int(named["pid"])):
-                found.append(path)
+    for parent in {Path(tempfile.gettempdir()), short_parent()}:
+        with contextlib.suppress(OSError):
+            for path in parent.iterdir():
+                named = FOLDER.fullmatch(path.name)
+                # A process that has got the same id since only puts the removal off.
+                if named and _is_ours(path, older_than_s) and not psutil.pid_exists(int(named["pid"])):
+                    found.append(path)
     return sorted(found)
 
 

@@ -6,11 +6,9 @@ from pathlib import Path
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewSpec
 from pkb.judge.crew.limits import UNLIMITED, Limits
-from pkb.platforms.base import Platform
+from pkb.platforms.base import Platform, PlatformFacts
 from pkb.types.job import Job
 from pkb.types.protocol.settings import CandidateOptions, OracleOptions
-
-ARCHITECTURES = (("A100", "8.0"), ("H100", "9.0a"), ("H200", "9.0a"), ("B200", "10.0a"))
 
 
 def oracle_crew(job: Job, platform: Platform, ranks: int) -> Crew:
@@ -34,12 +32,12 @@ def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, bac
         ranks,
         preload_triton=backend == "triton",
         extra_environment={"PKB_BUILD_CACHE": str(build)}
-        | build_environment(platform.facts().hardware)
+        | build_environment(platform.facts())
         | platform.candidate_environment(ranks),
     )
     return Crew(spec, platform, limits)
 
 
-def build_environment(hardware: str) -> dict[str, str]:
+def build_environment(facts: PlatformFacts) -> dict[str, str]:
     """What to build for, known before any rank has a CUDA context; the same for the build and for the ranks."""
-    return next(({"PKB_CUDA_ARCH": arch} for name, arch in ARCHITECTURES if name in hardware), {})
+    return {"PKB_CUDA_ARCH": facts.architecture} if facts.architecture else {}

@@ -99,7 +99,7 @@ def _run_case(
         run((0,))
         first = peaks()
         # Arguments and outputs of all sets are held until the end, as the judge holds them.
-        room = int(MEMORY_SHARE * platform.facts().memory_bytes / max(1, sum(first)))
+        room = int(MEMORY_SHARE * platform.facts().memory_for(len(first)) / max(1, sum(first)))
         row = replace(row, sets=(sets := max(1, min(calls, room))))
         for slot in range(1, sets):
             ask(DrawOnly(spec, slot))

@@ -58,6 +58,8 @@ def _carry_out(order: JudgeOrder, line: _Line) -> VerdictDocument | None:
     with tempfile.TemporaryDirectory(prefix=f"pkb-candidate-{os.getpid()}-") as folder:
         candidate = Path(folder) / Path(order.filename).name
         candidate.write_bytes(order.source)
+        if order.devices is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = order.devices
         job = job_for(order, candidate)
         if order.kind == "build":
             _build(job)
@@ -87,18 +89,18 @@ def _build(job: Job) -> None:
     from pkb.platforms.registry import create
 
     os.nice(19)
-    hardware = create(job.case.platform).facts().hardware
-    report = prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(hardware))
+    facts = create(job.case.platform).facts()
+    report = prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(facts))
     report.discard()
 
 
 def _evaluate(order: JudgeOrder, job: Job, line: _Line) -> VerdictDocument:
-    from pkb.judge.session import evaluate
-    from pkb.platforms.device_lock import devices_of, hold
+    from pkb.judge.session import devices_for, evaluate
+    from pkb.platforms.device_lock import hold
 
     if order.cores:
         os.sched_setaffinity(0, order.cores)
-    devices = devices_of(job.case.platform, job.case.ranks) or (["cpu"] if order.alone else [])
+    devices = devices_for(job) or (["cpu"] if order.alone else [])
     with hold(devices, say=line.stage):
         line.say("began")
         return VerdictDocument(evaluate(job, progress=line.stage).to_dict())

@@ -41,6 +41,8 @@ class JudgeOrder:
     limit_s: float = EVALUATION_LIMIT_S
     cores: tuple[int, ...] = ()
     """Cores that it may use; empty means all."""
+    devices: str | None = None
+    """GPUs that it may use, as CUDA_VISIBLE_DEVICES names them; None: those of the judge's server."""
     alone: bool = False
     """Wait for a CPU as for a GPU, where others may evaluate on it at the same time and its cores are not shared out."""
 

@@ -54,7 +54,7 @@ def compiler_failure(error: BuildError) -> Failure:
 
 def build(job: Job, inspection: Inspection, facts: PlatformFacts) -> BuildReport:
     """Compile what can be compiled before ranks wait for it. The report's folder is the caller's to discard."""
-    report = prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(facts.hardware))
+    report = prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(facts))
     try:
         _decide(report, job, inspection)
     except Decided:

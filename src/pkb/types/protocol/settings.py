@@ -45,6 +45,10 @@ class SideSettings(Command[Ready]):
     """Ranks share one device: a candidate that asks for the device of its rank number gets that one."""
     device: Name
     device_indices: Annotated[tuple[Annotated[int, Between(0, 1000)], ...], AtMost(MAX_RANKS)]
+    cores: Annotated[
+        tuple[Annotated[tuple[Annotated[int, Between(0, 1 << 16)], ...], AtMost(1 << 16)], ...], AtMost(MAX_RANKS)
+    ]
+    """By rank, those it stays on; none where it may use all."""
     backend: Name
     folder: PathText
     """Private to this side: rendezvous file, symmetric memory, temporary files."""

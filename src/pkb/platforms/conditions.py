@@ -1,0 +1,158 @@
+"""What of a machine's GPUs bears on a measurement: links, modes, clocks, power, and who else is there.
+
+Read through NVML before ranks start, kept in the verdict's `environment`, and shown by `pkb doctor --node`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from pkb.platforms.nvml import Gpu, library, read
+from pkb.types.units import bytes_words
+
+MAX_LINKS = 36
+_READ, _SM_CLOCK, _MEMORY_CLOCK, _TO_SWITCH = 0, 1, 2, 2
+THROTTLING = {
+    0x04: "power cap", 0x08: "hardware slowdown", 0x10: "sync boost", 0x20: "heat (software)", 0x40: "heat (hardware)",
+    0x80: "power brake",
+}  # fmt: skip
+"""Bits of NVML's reasons for clocks below the highest. Idle, and clocks that somebody has set, are not among them."""
+MULTICAST_FROM = (9, 0)
+
+
+@dataclass(frozen=True)
+class Links:
+    active: int = 0
+    to_switch: bool = False
+
+
+def links(nvml: Any, handle: Any) -> Links:
+    """A GPU's NVLinks that are up."""
+    active, to_switch = 0, False
+    for number in range(MAX_LINKS):
+        if read(nvml, lambda n=number: int(nvml.nvmlDeviceGetNvLinkState(handle, n)), 0) == 1:
+            active += 1
+            kind = read(nvml, lambda n=number: int(nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, n)), -1)
+            to_switch = to_switch or kind == _TO_SWITCH
+    return Links(active, to_switch)
+
+
+def has_multicast(gpus: Sequence[Gpu]) -> bool:
+    """Whether a switch joins them that can multiply stores and reduce loads: from Hopper on, NVSwitches can."""
+    if len(gpus) < 2 or any(gpu.capability < MULTICAST_FROM for gpu in gpus):
+        return False
+    with library() as nvml:
+        return nvml is not None and all(links(nvml, _handle(nvml, gpu)).to_switch for gpu in gpus)
+
+
+def unreachable_pairs(gpus: Sequence[Gpu]) -> list[tuple[Gpu, Gpu, str]]:
+    """Pairs of GPUs that cannot read each other's memory, with NVML's word for why."""
+    with library() as nvml:
+        if nvml is None:
+            return []
+        found = []
+        for one, other in combinations(gpus, 2):
+            status = read(nvml, lambda a=one, b=other: _peer_status(nvml, a, b), -1)
+            if status:
+                found.append((one, other, PEER_STATUS.get(status, f"status {status}")))
+        return found
+
+
+PEER_STATUS = {
+    -1: "unknown", 1: "chipset not supported", 2: "GPU not supported", 3: "IOH topology not supported", 4: "disabled by a key",
+    5: "not supported", 6: "unknown",
+}  # fmt: skip
+
+
+def _peer_status(nvml: Any, one: Gpu, other: Gpu) -> int:
+    return int(nvml.nvmlDeviceGetP2PStatus(_handle(nvml, one), _handle(nvml, other), _READ))
+
+
+def conditions(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """By name, in words; the same for all GPUs is said once."""
+    with library() as nvml:
+        if nvml is None or not gpus:
+            return {}
+        readings: dict[str, Callable[[Any, Gpu], str]] = {
+            "compute mode": lambda handle, gpu: gpu.compute_mode,
+            "power limit": lambda handle, gpu: _power(nvml, handle),
+            "clocks": lambda handle, gpu: _clocks(nvml, handle),
+            "throttling": lambda handle, gpu: throttling(nvml, handle),
+            "other processes on the GPU": lambda handle, gpu: _others(nvml, handle),
+        }
+        if len(gpus) > 1:
+            readings["NVLink"] = lambda handle, gpu: _link_words(links(nvml, handle))
+        handles = {gpu: read(nvml, lambda g=gpu: _handle(nvml, g), None) for gpu in gpus}
+        found = {"driver": gpus[0].driver} | {
+            name: _said({gpu: reading(handles[gpu], gpu) for gpu in gpus}) for name, reading in readings.items()
+        }
+    if len(gpus) > 1:
+        cut = unreachable_pairs(gpus)
+        pairs = (f"GPU {a.index} and GPU {b.index} ({why})" for a, b, why in cut)
+        found["peer access"] = f"not between {', '.join(pairs)}" if cut else "all pairs"
+    return found
+
+
+def throttling_now(gpus: Sequence[Gpu]) -> str:
+    with library() as nvml:
+        if nvml is None:
+            return ""
+        return _said({gpu: throttling(nvml, read(nvml, lambda g=gpu: _handle(nvml, g), None)) for gpu in gpus})
+
+
+def link_words(gpu: Gpu) -> tuple[str, bool]:
+    """A GPU's NVLinks in words, and whether it has any."""
+    with library() as nvml:
+        found = Links() if nvml is None else read(nvml, lambda: links(nvml, _handle(nvml, gpu)), Links())
+    return _link_words(found), found.active > 0
+
+
+def _said(words: dict[Gpu, str]) -> str:
+    if len(set(words.values())) == 1:
+        return next(iter(words.values()))
+    return "; ".join(f"GPU {gpu.index}: {text}" for gpu, text in words.items())
+
+
+def _handle(nvml: Any, gpu: Gpu) -> Any:
+    return nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+
+
+def _link_words(found: Links) -> str:
+    if not found.active:
+        return "none"
+    return f"{found.active} links{' to a switch' if found.to_switch else ''}"
+
+
+def _power(nvml: Any, handle: Any) -> str:
+    limit = read(nvml, lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)), 0)
+    default = read(nvml, lambda: int(nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)), 0)
+    if not limit:
+        return "unknown"
+    return f"{limit / 1000:.0f} W" + (f", by default {default / 1000:.0f} W" if default and default != limit else "")
+
+
+def _clocks(nvml: Any, handle: Any) -> str:
+    words = []
+    for name, kind in (("SM", _SM_CLOCK), ("memory", _MEMORY_CLOCK)):
+        now = read(nvml, lambda k=kind: int(nvml.nvmlDeviceGetClockInfo(handle, k)), 0)
+        most = read(nvml, lambda k=kind: int(nvml.nvmlDeviceGetMaxClockInfo(handle, k)), 0)
+        if most:
+            words.append(f"{name} {now} of {most} MHz")
+    return ", ".join(words) or "unknown"
+
+
+def throttling(nvml: Any, handle: Any) -> str:
+    reasons = read(nvml, lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)), -1)
+    if reasons < 0:
+        return "unknown"
+    return ", ".join(words for bit, words in THROTTLING.items() if reasons & bit) or "none"
+
+
+def _others(nvml: Any, handle: Any) -> str:
+    """Asked before ranks start, so that whoever is there is not ours."""
+    running = read(nvml, lambda: list(nvml.nvmlDeviceGetComputeRunningProcesses(handle)), None)
+    if running is None:
+        return "unknown"
+    held = sum(int(process.usedGpuMemory or 0) for process in running)
+    return f"{len(running)} with {bytes_words(held)}" if running else "none"

@@ -1,0 +1,131 @@
+"""What NVML says of this machine's GPUs. It makes no CUDA context, so it may be asked in any process and at any time.
+
+All of it may be missing: no driver, an old one, a GPU that this user may not open. What cannot be read is left out, and
+whoever asks is told why.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    name: str
+    memory_bytes: int
+    driver: str
+    uuid: str
+    index: int = 0
+    """In the order of the PCI bus, counting the GPUs that this user may open: CUDA's own number with PCI_BUS_ID."""
+    compute_mode: str = "default"
+    mig: bool = False
+    capability: tuple[int, int] = (0, 0)
+
+    @property
+    def architecture(self) -> str:
+        """As compilers are told: `9.0a`. The `a` turns on instructions that exist on that one architecture only."""
+        major, minor = self.capability
+        return f"{major}.{minor}{'a' if major >= 9 else ''}" if major else ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    gpus: tuple[Gpu, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """GPUs that are there and cannot be opened, and why."""
+
+
+@contextmanager
+def library() -> Iterator[Any]:
+    """`pynvml`, initialised, or None where there is none."""
+    try:
+        import pynvml
+    except ImportError:
+        yield None
+        return
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield None
+        return
+    yield pynvml
+
+
+def read(nvml: Any, call: Callable[[], T], default: T) -> T:
+    """What a call says, or `default` where this driver, GPU or user cannot know."""
+    try:
+        return call()
+    except (nvml.NVMLError, AttributeError):  # an older nvidia-ml-py has fewer calls
+        return default
+
+
+@cache
+def machine() -> Machine:
+    with library() as nvml:
+        if nvml is None:
+            return Machine()
+        driver = str(read(nvml, nvml.nvmlSystemGetDriverVersion, ""))
+        found: list[tuple[str, Gpu]] = []
+        left_out = []
+        for index in range(read(nvml, nvml.nvmlDeviceGetCount, 0)):
+            try:
+                found.append(_gpu(nvml, index, driver))
+            except nvml.NVMLError as error:
+                left_out.append(f"GPU {index} of this machine cannot be opened: {error}")
+        in_bus_order = [gpu for _, gpu in sorted(found, key=lambda item: item[0])]
+        return Machine(
+            tuple(Gpu(**{**vars(gpu), "index": index}) for index, gpu in enumerate(in_bus_order)), tuple(left_out)
+        )
+
+
+def _gpu(nvml: Any, index: int, driver: str) -> tuple[str, Gpu]:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    mode = read(nvml, lambda: int(nvml.nvmlDeviceGetComputeMode(handle)), 0)
+    bus = read(nvml, lambda: text(nvml.nvmlDeviceGetPciInfo(handle).busId), f"{index:08}")
+    return bus, Gpu(
+        name=text(nvml.nvmlDeviceGetName(handle)),
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        driver=driver,
+        uuid=text(nvml.nvmlDeviceGetUUID(handle)),
+        compute_mode=COMPUTE_MODES.get(mode, str(mode)),
+        mig=read(nvml, lambda: int(nvml.nvmlDeviceGetMigMode(handle)[0]) == 1, False),
+        capability=read(nvml, lambda: _pair(nvml.nvmlDeviceGetCudaComputeCapability(handle)), (0, 0)),
+    )
+
+
+def _pair(values: Any) -> tuple[int, int]:
+    major, minor = values
+    return int(major), int(minor)
+
+
+def text(value: object) -> str:
+    """Older versions of nvidia-ml-py give bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def cores_near(gpu: Gpu, cores: int) -> tuple[int, ...]:
+    """Of the machine's `cores`, those of the NUMA node that a GPU is attached to; none where nothing is known."""
+    words = (cores + 63) // 64
+    with library() as nvml:
+        if nvml is None:
+            return ()
+        mask = read(nvml, lambda: list(nvml.nvmlDeviceGetCpuAffinity(_handle(nvml, gpu), words)), [])
+    return tuple(core for core in range(cores) if core // 64 < len(mask) and mask[core // 64] >> core % 64 & 1)
+
+
+def _handle(nvml: Any, gpu: Gpu) -> Any:
+    return nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+
+
+def device_bytes(gpu: Gpu, pids: set[int]) -> int:
+    """GPU memory that these processes hold there, as far as NVML can tell whose it is."""
+    with library() as nvml:
+        if nvml is None:
+            return 0
+        running = read(nvml, lambda: list(nvml.nvmlDeviceGetComputeRunningProcesses(_handle(nvml, gpu))), [])
+    return sum(int(process.usedGpuMemory or 0) for process in running if int(process.pid) in pids)
