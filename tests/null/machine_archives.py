@@ -67,7 +67,7 @@ def good() -> dict[str, Sequence[object]]:
         "doctor.jsonl": [DoctorFact("GPU", "GPU 0", True, HARDWARE)],
         "probe.jsonl": [PROBE],
         "references.jsonl": [REFERENCE],
-        "tests.jsonl": [TestOutcome("adversaries", "test_verdict[gpu/kernel_traps]", "passed", 3.0)],
+        "tests.jsonl": [TestOutcome("adversaries", "test_verdict[gpu/kernel_traps]", "passed")],
         "control.jsonl": [control()],
         "kernels.jsonl": [kernel()],
         "frontier.jsonl": [kernel(), wrong],

@@ -127,7 +127,6 @@ class TestOutcome:
     suite: Word
     name: Annotated[str, AtMost(400)]
     outcome: Literal["passed", "failed", "skipped"]
-    seconds: Seconds
 
 
 LINES: Mapping[str, type] = {
@@ -202,6 +201,11 @@ def _lines(name: str, body: bytes) -> tuple[Any, ...]:
     if len(lines) > MAX_LINES or any(len(line) > LINE_BYTES for line in lines):
         raise Malformed(f"{name} has more than {MAX_LINES} lines, or one of more than {LINE_BYTES} bytes")
     return tuple(_read(f"{name}, line {number}", kind, line) for number, line in enumerate(lines, 1))
+
+
+def read_line(member: str, line: bytes) -> Any:
+    """One record of a member."""
+    return _read(member, LINES[member], line)
 
 
 def _read(where: str, kind: type[Record], line: bytes) -> Record:

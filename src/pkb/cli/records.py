@@ -111,7 +111,7 @@ def _store(records: "MachineRecords", folder: Path) -> list[str]:
         there = folder / MANIFEST
         if there.is_file() and there.read_bytes() == records.members[MANIFEST]:
             return []
-        return [f"{folder} holds other records of that name: delete it to replace them, or `make node` with NAME=..."]
+        return [f"{folder} holds other records of that name: delete it to replace them, or take new ones with --name"]
     partial = folder.with_name(f".{folder.name}.partial")
     partial.mkdir(parents=True)
     for name, body in records.members.items():
