@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup core demo check pins test test-gpu soak report clean
+.PHONY: setup core demo check pins test test-gpu node soak report clean
 
 SETUP = @command -v "$(PYTHON)" > /dev/null || { echo 'set-up: there is no $(PYTHON): install Python 3.11 or newer (Debian, Ubuntu: apt install python3 python3-venv)' >&2; exit 1; }; \
 	"$(PYTHON)" tools/setup.py
@@ -36,6 +36,11 @@ test: check
 
 test-gpu: setup
 	$(BIN)/python -m pytest -q --gpu tests/gpu tests/adversaries
+
+# Everything that a machine with GPUs can say, in one archive of records (docs/contribute-a-machine.md); under an hour, resumable.
+# NODE='--only probe,control,kernels --budget 4' makes it shorter.
+node: setup
+	$(BIN)/python tools/validate_node.py $(NODE)
 
 soak: setup
 	$(BIN)/python benchmarks/soak.py --count 200

@@ -18,6 +18,7 @@ from pkb.cli import (
     probe,
     problems,
     prompt,
+    records,
     report,
     roofline,
     run,
@@ -84,6 +85,7 @@ app.command("doctor")(doctor.doctor)
 app.command("run")(run.run)
 app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
+app.add_typer(records.app, name="records")
 
 
 def main() -> None:

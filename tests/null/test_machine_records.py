@@ -1,0 +1,357 @@
+"""Archives of strangers: what is no archive of ours, what physics or its own control speaks against, and what a merge does."""
+
+import gzip
+import io
+import json
+import re
+import shutil
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machine_archives import HARDWARE, MANIFEST_LIKE, PROBE, REFERENCE, archive, bodies, control, good, kernel, listed
+from typer.testing import CliRunner
+
+import pkb
+from pkb.analysis import machine_archive, machine_records
+from pkb.analysis.machine_archive import files_of, judge_sha256, read_archive, read_folder, write_archive
+from pkb.analysis.machine_checks import objections
+from pkb.analysis.machine_records import MANIFEST, parse, read_verdict, to_line
+from pkb.analysis.machine_tables import kernel_table, markdown, reference_table, stored, with_machines
+from pkb.cli.main import app
+from pkb.problems.registry import default_registry
+from pkb.types.protocol.codec import Malformed, encode
+from pkb.types.verdict import Evaluation
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def against(path: Path) -> list[str]:
+    return objections(read_archive(path), default_registry())
+
+
+def test_a_good_archive_is_read_as_it_was_written(tmp_path: Path) -> None:
+    records = read_archive(archive(tmp_path / "a.tar.gz"))
+    assert records.manifest.hardware == HARDWARE
+    assert records.records == {name: tuple(lines) for name, lines in good().items()} | {
+        "kernels.jsonl": (replace(kernel(), profile=None),)
+    }
+    assert objections(records, default_registry()) == []
+    again = archive(tmp_path / "b.tar.gz")
+    assert again.read_bytes() == (tmp_path / "a.tar.gz").read_bytes()
+
+
+# -- what is no archive of ours ----------------------------------------------------------------------------------------
+
+
+def tar_of(path: Path, *entries: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for entry, body in entries:
+            entry.size = len(body)
+            tar.addfile(entry, io.BytesIO(body))
+    return path
+
+
+def linked(name: str, kind: bytes) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, "/etc/passwd"
+    return entry
+
+
+@pytest.mark.parametrize(
+    "name", ["../kernels.jsonl", "/etc/cron.d/x", "a/kernels.jsonl", "./kernels.jsonl", "x.py", ""]
+)
+def test_a_member_of_another_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Malformed, match=r"no member is called|no archive"):
+        read_archive(tar_of(tmp_path / "a", (tarfile.TarInfo(name), b"x")))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE, tarfile.GNUTYPE_SPARSE],
+)
+def test_only_plain_files_are_read(tmp_path: Path, kind: bytes) -> None:
+    path = tmp_path / "a"
+    with tarfile.open(path, "w:gz", format=tarfile.GNU_FORMAT) as tar:
+        tar.addfile(linked("kernels.jsonl", kind))
+    with pytest.raises(Malformed, match=r"no plain file|no archive"):
+        read_archive(path)
+
+
+def test_a_member_twice_is_refused(tmp_path: Path) -> None:
+    twice = [(tarfile.TarInfo("kernels.jsonl"), b"") for _ in range(2)]
+    with pytest.raises(Malformed, match=r"twice"):
+        read_archive(tar_of(tmp_path / "a", *twice))
+
+
+def test_a_bomb_does_not_go_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One large member, many allowed ones, and a header that claims gigabytes: each stops at its own bound."""
+    monkeypatch.setattr(machine_archive, "MEMBER_BYTES", 1 << 20)
+    monkeypatch.setattr(machine_archive, "UNPACKED_BYTES", 4 << 20)
+    zeros = tar_of(tmp_path / "member", (tarfile.TarInfo("kernels.jsonl"), bytes(2 << 20)))
+    with pytest.raises(Malformed, match=r"more than 1 MiB"):
+        read_archive(zeros)
+    header = tarfile.TarInfo("././@PaxHeader")
+    header.type = tarfile.XHDTYPE
+    for kind in (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME):
+        header.type = kind
+        with pytest.raises(Malformed, match=r"more than 4 MiB come out"):
+            read_archive(tar_of(tmp_path / "header", (header, bytes(16 << 20))))
+    endless = tmp_path / "zeros"
+    endless.write_bytes(gzip.compress(bytes(64 << 20)))
+    with pytest.raises(Malformed):
+        read_archive(endless)
+    monkeypatch.setattr(machine_archive, "ARCHIVE_BYTES", 100)
+    with pytest.raises(Malformed, match=r"the archive has more"):
+        read_archive(archive(tmp_path / "large"))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 20, 300, 2000])
+def test_a_file_cut_short_or_of_noise_is_refused(tmp_path: Path, cut: int) -> None:
+    whole = archive(tmp_path / "a").read_bytes()
+    (tmp_path / "cut").write_bytes(whole[:cut])
+    with pytest.raises(Malformed):
+        read_archive(tmp_path / "cut")
+    (tmp_path / "noise").write_bytes(bytes(range(256)) * (cut + 1))
+    with pytest.raises(Malformed):
+        read_archive(tmp_path / "noise")
+
+
+def test_a_wrong_hash_or_list_is_refused() -> None:
+    members = listed(bodies(good()))
+    with pytest.raises(Malformed, match=r"references.jsonl is not what the manifest says"):
+        parse({**members, "references.jsonl": members["references.jsonl"] * 2})
+    with pytest.raises(Malformed, match=r"other members than are there: probe.jsonl"):
+        parse({name: body for name, body in members.items() if name != "probe.jsonl"})
+    with pytest.raises(Malformed, match=r"no manifest.json"):
+        parse(bodies(good()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": 2}, {"schema": True}, {"machine": "../../etc"}, {"machine": "A"}, {"machine": ""}, {"ranks": 0},
+        {"hardware": "<script>"}, {"hardware": "a | b"}, {"driver": "x" * 300}, {"judge_sha256": "abc"}, {"extra": 1},
+        {"versions": {f"v{i}": "1" for i in range(40)}}, {"created_at": "a\nb"}, {"steps": [{"is": "Step"}]},
+    ],
+)  # fmt: skip
+def test_a_manifest_of_another_schema_is_refused(change: dict[str, Any]) -> None:
+    members = listed({})
+    members[MANIFEST] = json.dumps(json.loads(members[MANIFEST]) | change).encode()
+    with pytest.raises(Malformed, match=r"manifest.json"):
+        parse(members)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"[]", b"null", b"{" * 5000, b'{"schema": 3}', b'{"schema": "2"}', b'{"schema": NaN}', b"\xff", b"1" * 5000,
+        b'{"schema": 2, "verdict": "correct"}',
+    ],
+)  # fmt: skip
+def test_what_is_no_verdict_is_refused(line: bytes) -> None:
+    with pytest.raises(Malformed):
+        read_verdict(line)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("verdict",), "splendid"), (("ranks",), "8"), (("ranks",), True), (("detail",), 5), (("detail",), "x" * 30_000),
+        (("timing", "candidate_us"), "fast"), (("timing", "candidate_us"), 1e400), (("timing", "speedup_low"), None),
+        (("timing", "reference_samples_us"), [[1.0, "x"]]), (("timing", "reference_samples_us"), 5), (("timing",), []),
+        (("problem", "id"), 1.5), (("problem",), None), (("environment",), {"a": 1}), (("unheard_of",), 1),
+        (("paths",), ["x"] * 20_000), (("timing", "roofline", "ideal_us"), []), (("candidate", "file"), {}),
+    ],
+)  # fmt: skip
+def test_a_verdict_of_other_types_is_refused(path: tuple[str, ...], value: Any) -> None:
+    document = json.loads(to_line(kernel()))
+    inner = document
+    for part in path[:-1]:
+        inner = inner[part]
+    inner[path[-1]] = value
+    with pytest.raises(Malformed):
+        read_verdict(json.dumps(document).encode())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=200), st.sampled_from(sorted(machine_records.LINES)))
+def test_noise_is_malformed_and_nothing_else(noise: bytes, member: str) -> None:
+    with pytest.raises(Malformed):
+        parse(listed({member: b"x" + noise + b"\n"}))
+
+
+def test_every_kept_verdict_of_ours_is_accepted() -> None:
+    """A strict reader must not refuse what the judge itself writes."""
+    lines = (DOCS / "records" / "kernels.jsonl").read_bytes().splitlines()
+    examples = [path.read_bytes() for path in (DOCS.parent / "tests" / "data" / "verdicts").glob("*.json")]
+    for line in [*lines, *examples]:
+        assert isinstance(read_verdict(line), Evaluation)
+
+
+# -- what speaks against a good one ------------------------------------------------------------------------------------
+
+
+def test_a_control_off_one_is_refused(tmp_path: Path) -> None:
+    for low, high in ((1.01, 1.05), (0.9, 0.99)):
+        reasons = against(archive(tmp_path / "a", control=[control(low, high)]))
+        assert len(reasons) == 1
+        assert "the reference against itself" in reasons[0]
+    assert not against(archive(tmp_path / "a", control=[control(1.01, 1.05), control()])), "the last one counts"
+    assert "no A/A control" in against(archive(tmp_path / "a", control=[]))[0]
+    untimed = replace(control(), timing=None)
+    assert "not timed" in against(archive(tmp_path / "a", control=[untimed]))[0]
+    assert not against(archive(tmp_path / "a", control=[], kernels=[], frontier=[], references=[])), (
+        "nothing to control"
+    )
+
+
+def test_a_time_below_the_floor_is_refused(tmp_path: Path) -> None:
+    """All-gather of 8 x 128 MiB among 8 ranks that share a GPU: HBM alone needs hundreds of microseconds."""
+    fast = kernel()
+    assert fast.timing is not None
+    ratio = fast.timing.reference_us / 20.0
+    timing = replace(fast.timing, candidate_us=20.0, speedup=ratio, speedup_low=ratio, speedup_high=ratio)
+    reasons = against(archive(tmp_path / "a", kernels=[replace(fast, timing=timing)]))
+    assert ["20.00 us is below the physical floor" in reason for reason in reasons] == [True]
+    reasons = against(archive(tmp_path / "a", references=[replace(REFERENCE, time_us=20.0)]))
+    assert ["20.00 us is below the physical floor" in reason for reason in reasons] == [True]
+    assert against(archive(tmp_path / "a", references=[replace(REFERENCE, time_us=0.0)]))
+    assert "a H200 has" in against(archive(tmp_path / "a", probe=[replace(PROBE, rate=1e15)]))[0]
+
+
+def test_times_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    honest = kernel()
+    assert honest.timing is not None
+    for change in ({"speedup": 9.0}, {"speedup_low": 5.0, "speedup_high": 4.0}):
+        timing = replace(honest.timing, **change)
+        assert "contradict" in against(archive(tmp_path / "a", kernels=[replace(honest, timing=timing)]))[0]
+
+
+def test_a_verdict_of_another_machine_is_refused(tmp_path: Path) -> None:
+    assert "not the manifest's machine" in against(archive(tmp_path / "a", kernels=[kernel(hardware="NVIDIA B200")]))[0]
+    assert "not the manifest's machine" in against(archive(tmp_path / "a", kernels=[kernel(platform="node")]))[0]
+
+
+def test_a_case_that_no_problem_has_is_refused_and_an_old_version_not_shown(tmp_path: Path) -> None:
+    assert "has no size" in against(archive(tmp_path / "a", kernels=[kernel(size="huge")]))[0]
+    old = replace(kernel(), problem=replace(kernel().problem, version=99))
+    path = archive(tmp_path / "a", kernels=[old], references=[replace(REFERENCE, version=99)])
+    assert not against(path)
+    records = [read_archive(path)]
+    assert kernel_table(records, default_registry()) is None
+    assert reference_table(records, default_registry()) is None
+
+
+# -- what a merge does -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    """The pages of the project, without what was merged into them."""
+    folder = tmp_path / "docs"
+    (folder / "records").mkdir(parents=True)
+    for page in ("kernels.md", "references.md"):
+        shutil.copy(DOCS / page, folder)
+    records("tables", "--docs", folder)
+    return folder
+
+
+def records(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["records", *map(str, arguments)])
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_merge_adds_a_column_once(tmp_path: Path, docs: Path) -> None:
+    path = archive(tmp_path / "a.tar.gz")
+    before = everything(docs)
+    done = records("merge", path, "--docs", docs)
+    assert done.exit_code == 0, done.stdout + done.stderr
+    assert "judge: unknown" in done.stdout
+    text = (docs / "kernels.md").read_text()
+    assert re.search(r"\| kernel \| size \| ranks \| some-h200 \|\n.*\n\| 02_allgather \| real \| 8 \| \d+ us, ", text)
+    assert "| some-h200 | NVIDIA H200 | virtual | 4 | driver 580.159.04, python 3.12.3, torch 2.11.0+cu130 |" in text
+    assert "| 02_allgather | real | 8 | 3113 us |" in (docs / "references.md").read_text()
+    after = everything(docs)
+    assert before.keys() < after.keys()
+    assert records("merge", path, path, "--docs", docs).exit_code == 0
+    assert everything(docs) == after, "a second time changes nothing"
+    shutil.rmtree(docs / "records" / "some-h200")
+    assert records("tables", "--docs", docs).exit_code == 0
+    assert everything(docs) == before
+
+
+def test_another_archive_of_the_same_name_is_refused_and_others_are_merged(tmp_path: Path, docs: Path) -> None:
+    archive(tmp_path / "a.tar.gz")
+    archive(tmp_path / "b.tar.gz", references=[replace(REFERENCE, time_us=3000.0)])
+    archive(tmp_path / "c.tar.gz", manifest=replace(MANIFEST_LIKE, machine="other-h200"))
+    done = records("merge", *(tmp_path / f"{name}.tar.gz" for name in "abc"), "--docs", docs)
+    assert done.exit_code == 1
+    assert "b.tar.gz: refused" in done.stdout
+    assert "holds other records of that name" in done.stdout
+    assert "| other-h200 | some-h200 |" in (docs / "kernels.md").read_text()
+
+
+def test_what_is_refused_leaves_no_trace(tmp_path: Path, docs: Path) -> None:
+    before = everything(docs)
+    off = archive(tmp_path / "a.tar.gz", control=[control(1.1, 1.2)])
+    done = records("merge", off, "--docs", docs)
+    assert done.exit_code == 1
+    assert "A/A control" in done.stdout
+    lying = archive(tmp_path / "b.tar.gz", manifest=replace(MANIFEST_LIKE, shared_gpu=False))
+    assert "is none of ours" in records("merge", lying, "--docs", docs).stdout
+    bomb = tmp_path / "c.tar.gz"
+    bomb.write_bytes(b"x")
+    done = records("merge", bomb, "--docs", docs)
+    assert done.exit_code == 2
+    assert "error: c.tar.gz is refused" in done.stderr
+    assert everything(docs) == before
+
+
+def test_show_says_what_is_in_it(tmp_path: Path) -> None:
+    package = Path(pkb.__file__).parent
+    manifest = replace(MANIFEST_LIKE, judge_sha256=judge_sha256(files_of(package)))
+    done = records("show", archive(tmp_path / "a.tar.gz", manifest=manifest))
+    assert done.exit_code == 0, done.stderr
+    for words in (
+        "some-h200: NVIDIA H200",
+        "known, the one installed here",
+        "stopped",
+        "A/A control, real, 8 ranks: 1.000",
+    ):
+        assert words in done.stdout
+    document = json.loads(records("show", tmp_path / "a.tar.gz", "--json").stdout)
+    assert document["manifest"]["machine"] == "some-h200"
+
+
+def test_what_is_stored_is_read_by_the_same_rules(tmp_path: Path) -> None:
+    folder = tmp_path / "some-h200"
+    folder.mkdir()
+    members = listed(bodies(good()))
+    for name, body in members.items():
+        (folder / name).write_bytes(body)
+    assert read_folder(folder).members == members
+    (folder / "probe.jsonl").write_bytes(encode(replace(PROBE, rate=1.0)) + b"\n")
+    with pytest.raises(Malformed, match=r"another SHA-256"):
+        read_folder(folder)
+    write_archive(tmp_path / "a", members)
+    assert read_archive(tmp_path / "a").members == members
+
+
+def test_the_pages_say_what_the_stored_records_say() -> None:
+    """After a folder of records has changed: `pkb records tables`."""
+    machines, registry = stored(DOCS / "records"), default_registry()
+    for page, table in (("kernels.md", kernel_table), ("references.md", reference_table)):
+        text = (DOCS / page).read_text()
+        assert with_machines(text, markdown(machines, table(machines, registry))) == text
+    for one in machines:
+        assert not objections(one, registry)
+        assert (DOCS / "records" / one.manifest.machine / MANIFEST).is_file(), "the folder has the machine's name"
