@@ -51,9 +51,9 @@ def test_a_seat_for_each_gpu(platform: str, workers: int | None, seats: int) -> 
     work = SweepWorkers(workers=workers)
     if not seats:
         with pytest.raises(UserError, match="GPU"):
-            _hands([task(platform)], work=work, machines=None, ask=None)
+            _hands([task(platform)], work=work, machines=None)
         return
-    hands = _hands([task(platform)], work=work, machines=None, ask=None)
+    hands = _hands([task(platform)], work=work, machines=None)
     assert hands.seats == seats
     hands.close()
 
