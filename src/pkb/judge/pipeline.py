@@ -165,6 +165,7 @@ class OneSize:
             note=platform.note,
             first_call_us=first_call_us,
             progress=self.progress,
+            shares=self.problem.kinds,
         )
         limit = utilisation(
             self.problem, reference_us=timing.reference_us, candidate_us=timing.candidate_us, hardware=hardware,
