@@ -97,7 +97,8 @@ def test_swapping_the_sides_inverts_the_ratio(seed: int, true_speedup: float) ->
 @settings(max_examples=10, deadline=None)
 def test_units_do_not_matter(seed: int, unit: float) -> None:
     given = pair_of(seed, 1.5)
-    other = Paired(*([[t * unit for t in one] for one in side] for side in given[:2]))
+    reference, candidate = ([[t * unit for t in one] for one in side] for side in given[:2])
+    other = Paired(reference, candidate)
     assert ratio_of(other) == pytest.approx(ratio_of(given))
 
 

@@ -13,6 +13,12 @@ class Decision(StrEnum):
     """Faster by the ranks' clocks, and the judge's own does not confirm it."""
 
 
+def tells_speed(platform: str) -> bool:
+    """Whether a time taken there says anything about a kernel's speed. On a CPU it does not: nothing is called faster there,
+    and nothing is timed unless somebody asks."""
+    return platform != "cpu"
+
+
 @dataclass(frozen=True)
 class Roofline:
     """How near the times are to the hardware's limit. Utilisation is the ideal limit over the time: 1 would be perfect."""
