@@ -84,13 +84,15 @@ def test_a_standard_evaluation_times_both_sides() -> None:
     # A machine that is busy with other things can make two honest clocks disagree; then there is a rejection that says so.
     assert result.verdict is Verdict.CORRECT, result.detail
     assert timing is not None
-    assert timing.rounds == plan("standard").timing_rounds == len(timing.candidate_samples_us)
+    planned = plan("standard").timing_rounds
+    assert timing.rounds == len(timing.candidate_samples_us)
+    assert planned // 2 <= timing.rounds <= 4 * planned
     calls_of_a_round = {len(samples) for samples in (*timing.candidate_samples_us, *timing.reference_samples_us)}
     assert calls_of_a_round == {timing.calls // timing.rounds}
     assert 0 < timing.candidate_p10_us <= timing.candidate_us <= timing.candidate_p90_us
     assert 0 < timing.reference_p10_us <= timing.reference_us <= timing.reference_p90_us
-    assert timing.speedup == pytest.approx(timing.reference_us / timing.candidate_us)
-    assert timing.speedup_low <= timing.speedup_high
+    assert timing.speedup_low <= timing.speedup <= timing.speedup_high
+    assert timing.speedup_by_kind == {}
     assert timing.decision in ("faster", "slower", "same", "unproven")
     assert timing.floor_us is None, "no floor is known for a CPU"
     assert "times say nothing about GPUs" in timing.note

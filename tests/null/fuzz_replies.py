@@ -33,7 +33,7 @@ from pkb.judge.profile.roles import Expected
 from pkb.judge.stages.correctness import check_calls
 from pkb.judge.timing.rounds import timed_batch
 from pkb.judge.timing.sides import Workload
-from pkb.judge.timing.statistics import Claim, median
+from pkb.judge.timing.statistics import Claim, mean
 from pkb.judge.timing.verify import verify_timed
 from pkb.platforms.cpu import CpuPlatform
 from pkb.types.protocol.commands import (
@@ -91,7 +91,7 @@ def timed(exchange: Exchange) -> None:
     schedule = Schedule(slots, aligned=True, digests=True, cover_us=50.0)
     reports, times = timed_batch(partial(exchange.run_candidate, schedule), judged=True)
     verify_timed(work, slots, reports)
-    Claim(median([times.calls_us]), median([times.host_us]), [])
+    Claim(mean([times.calls_us]), mean([times.host_us]), [])
 
 
 def profiled(exchange: Exchange) -> None:

@@ -19,6 +19,7 @@ from pkb.analysis.modes import FailureMode
 from pkb.analysis.samples import Sample
 from pkb.analysis.score import CURVE, fast_curve, fast_share, is_fast, score, share_at
 from pkb.problems.registry import default_registry
+from pkb.types.document import VerdictDocument
 from pkb.types.taxonomy import SYSTEM, Taxonomy
 from pkb.types.verdict import Communication, Verdict
 
@@ -32,6 +33,14 @@ def timed(problem: int, low: float, value: float, high: float, index: int = 0, *
     times = dataclasses.replace(TIMING, speedup=value, speedup_low=low, speedup_high=high, decision=decision)
     collection = changes.pop("collection", "c")
     return sample(problem, "correct", index, collection=collection, timing=times, **changes)
+
+
+def test_nobody_is_faster_on_a_cpu() -> None:
+    """Correct all the same; times of a CPU say nothing about the speed of a kernel, whatever the verdict has them."""
+    on_cpu, elsewhere = (timed(1, 2.0, 2.1, 2.2, platform=platform) for platform in ("cpu", "virtual"))
+    assert elsewhere.speed is not None
+    assert (on_cpu.speed, on_cpu.utilisation, on_cpu.is_correct) == (None, None, True)
+    assert VerdictDocument(on_cpu.evaluation or {}).speedup is None
 
 
 # -- estimators ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from rich.console import Console
 from verdict_examples import PROFILE, TIMING, example
 
 from pkb.cli.panel import render
-from pkb.types.verdict import Evaluation, Failure, FailureKind, RankState, Standing, Verdict
+from pkb.types.timing import KindSpeedup
+from pkb.types.verdict import Decision, Evaluation, Failure, FailureKind, RankState, Standing, Verdict
 
 
 def rendered(evaluation: Evaluation, *, width: int = 80, terminal: bool = False) -> str:
@@ -131,6 +132,33 @@ def test_times_name_their_platform(platform: str, says: bool) -> None:
     text = words(rendered(example(Verdict.CORRECT, platform=platform, timing=replace(TIMING, note=""))))
     assert f"taken on {platform}" in text
     assert ("NVLink" in text) is says
+
+
+def test_nothing_is_called_faster_on_a_cpu() -> None:
+    fast = replace(TIMING, decision=Decision.FASTER)
+    assert "faster than the reference" in words(rendered(example(Verdict.CORRECT, platform="node", timing=fast)))
+    text = words(rendered(example(Verdict.CORRECT, platform="cpu", timing=fast)))
+    assert "faster" not in text
+    assert "says nothing about the speed of a kernel" in text
+
+
+def test_kinds_of_calls_have_a_line_each() -> None:
+    kinds = {
+        "causal": KindSpeedup(0.5, 400.0, 100.0, 4.0, 3.9, 4.1),
+        "full": KindSpeedup(0.5, 90.0, 100.0, 0.9, 0.8, 1.0),
+    }
+    text = words(rendered(example(Verdict.CORRECT, timing=replace(TIMING, speedup_by_kind=kinds))))
+    assert "causal 4.00x, 3.90 to 4.10 (400 us to 100 us)" in text
+    assert "full 0.90x, 0.80 to 1.00" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "high", "says"),
+    [(1.4, 1.5, "1.40x by the judge's clock, interval 1.30 to 1.50"), (None, None, "interval 1.30 to no bound")],
+)
+def test_the_window_is_shown_beside_the_devices_figure(value: float | None, high: float | None, says: str) -> None:
+    timing = replace(TIMING, window_speedup=value, window_speedup_low=1.3, window_speedup_high=high)
+    assert says in words(rendered(example(Verdict.CORRECT, timing=timing)))
 
 
 def test_a_rejected_candidate_is_never_called_faster() -> None:

@@ -14,6 +14,7 @@ from verdict_examples import FOLDER, PROFILE, example
 from pkb.types import verdict as types
 from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.document_versions import current, read_evaluation
+from pkb.types.timing import KindSpeedup
 from pkb.types.verdict import CandidateRef, Evaluation, ProblemRef, Verdict
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "verdict.schema.json").read_text())
@@ -75,6 +76,7 @@ def test_defaults_validate() -> None:
         ("rank_state", types.RankState),
         ("failure", types.Failure),
         ("timing", types.Timing),
+        ("kind_speedup", KindSpeedup),
         ("roofline", types.Roofline),
         ("problem", types.ProblemRef),
         ("candidate", types.CandidateRef),

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from pkb.analysis.modes import FailureMode, failure_mode
+from pkb.types.timing import tells_speed
 from pkb.types.verdict import Communication
 
 Amount = TypeVar("Amount", int, float)
@@ -75,7 +76,7 @@ class Sample:
 
     @cached_property
     def speed(self) -> Speed | None:
-        """None where it is not correct or was not timed. The times of a rejected candidate are not believed."""
+        """None where it is not correct or was not timed, or on a CPU. The times of a rejected candidate are not believed."""
         timing = self._timing
         if timing is None:
             return None
@@ -103,7 +104,8 @@ class Sample:
 
     @property
     def _timing(self) -> Mapping[str, Any] | None:
-        timing = (self.evaluation or {}).get("timing")
+        said = self.evaluation or {}
+        timing = said.get("timing") if tells_speed(str(said.get("platform"))) else None
         return timing if self.is_correct and isinstance(timing, Mapping) else None
 
     def _of_roofline(self, name: str) -> float | None:

@@ -36,7 +36,10 @@ def evaluate(
         str | None,
         typer.Option("--json", metavar="OUT", help="Write the verdict (an array of several) as JSON; - is standard output."),
     ] = None,
-    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Time it against the reference.")] = True,
+    timing: Annotated[
+        bool | None,
+        typer.Option("--timing/--no-timing", help="Time it against the reference. Default: yes, on cpu no."),
+    ] = None,
     folder: ProblemsFolder = None,
     call_limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="What one batch of calls may take before it is a deadlock.")

@@ -6,9 +6,10 @@ from rich.text import Text
 
 from pkb.cli.panel import plain
 from pkb.platforms.registry import traits
+from pkb.types.timing import tells_speed
 from pkb.types.units import time_words
 from pkb.types.verdict import Decision, Roofline, Timing
-from pkb.types.words import DECISIONS
+from pkb.types.words import decision_words
 
 
 def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> RenderableType:
@@ -25,9 +26,12 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
         rates = "" if alg is None or bus is None else f", algBW {alg:.3g} GB/s, busBW {bus:.3g} GB/s"
         table.add_row(name, f"{time_words(median)} (p10 {time_words(low)}, p90 {time_words(high)}){rates}")
     interval = f"{timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}"
-    style = {Decision.FASTER: "green", Decision.SLOWER: "red"}.get(timing.decision, "")
-    decision = (DECISIONS[timing.decision], style) if believed else ("not to be believed", "red")
+    style = {Decision.FASTER: "green", Decision.SLOWER: "red"}.get(timing.decision, "") if tells_speed(platform) else ""
+    decision = (decision_words(timing.decision, platform), style) if believed else ("not to be believed", "red")
     table.add_row("speedup", Text.assemble(f"{interval}: ", decision))
+    for kind, own in timing.speedup_by_kind.items():
+        times = f"{time_words(own.reference_us)} to {time_words(own.candidate_us)}"
+        table.add_row(f"  {kind}", f"{own.speedup:.2f}x, {own.speedup_low:.2f} to {own.speedup_high:.2f} ({times})")
     if timing.floor_us is None:
         table.add_row("floor", f"not known for {platform}")
     else:
@@ -39,6 +43,11 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
         table.add_row("floor", f"{time_words(timing.floor_us)}{part}")
     table.add_row("limit", limit_words(timing.roofline, platform=platform, believed=believed))
     table.add_row("clocks", plain(timing.clock_agreement))
+    if timing.window_speedup_low is not None:
+        value, high = (
+            "no bound" if us is None else f"{us:.2f}" for us in (timing.window_speedup, timing.window_speedup_high)
+        )
+        table.add_row("", f"{value}x by the judge's clock, interval {timing.window_speedup_low:.2f} to {high}")
     calls = f"{timing.calls} calls in {timing.rounds} rounds"
     if timing.first_call_us is not None:
         calls += f"; first call {time_words(timing.first_call_us)}"

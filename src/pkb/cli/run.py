@@ -33,7 +33,10 @@ def run(
     size: Annotated[str | None, typer.Option(help="tiny, paper, real or odd. Default: paper, on cpu tiny.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Default: bf16 where the problem has it.")] = None,
     plan: Annotated[str, typer.Option(help="How thorough: quick, standard or paper.")] = "standard",
-    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Time against the reference.")] = True,
+    timing: Annotated[
+        bool | None,
+        typer.Option("--timing/--no-timing", help="Time it against the reference. Default: yes, on cpu no."),
+    ] = None,
     hardware: Annotated[str | None, typer.Option(help="For models: the machine that prompts describe.")] = None,
     temperature: Annotated[float | None, typer.Option(help="For models. Default: the model's own.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="For models: the longest answer.")] = None,

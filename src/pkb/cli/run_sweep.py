@@ -61,7 +61,7 @@ class Asked:
     backend: str | None
     case: Case
     """Every task's, but for the problem."""
-    timing: bool
+    timing: bool | None
     hardware: str | None
     temperature: float | None
     max_tokens: int | None

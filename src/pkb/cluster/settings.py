@@ -10,7 +10,8 @@ from pkb.types.json_value import Json
 
 @dataclass(frozen=True, kw_only=True)
 class SweepSettings:
-    timing: bool = True
+    timing: bool | None = None
+    """None: where a time says something about speed, which it does not on a CPU."""
     problems_folder: str | None = None
     hardware: str = "h100x8"
     """The machine that a prompt speaks of."""

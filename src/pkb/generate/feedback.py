@@ -101,7 +101,7 @@ def _timing(timing: Timing | None, *, platform: str, believed: bool) -> list[str
     lines = [
         f"reference {timing.reference_us:.4g} us, candidate {timing.candidate_us:.4g} us a call (medians)",
         f"speedup {timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}: "
-        + decision_words(timing.decision),
+        + decision_words(timing.decision, platform),
     ]
     if (roofline := timing.roofline) is not None:
         both = {"reference": roofline.reference_utilisation, "candidate": roofline.candidate_utilisation}

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pkb.judge.crew.crew import Crew
+from pkb.judge.kinds import KindPlan
 from pkb.types.channel import discard
 from pkb.types.difference import Mismatch, Pattern
 from pkb.types.protocol.commands import (
@@ -60,8 +61,11 @@ class CallBytes(NamedTuple):
 class Exchange:
     """Both sides of one world size, with a counter so that no two calls ever see the same data."""
 
-    def __init__(self, oracle: Crew, candidate: Crew, *, limit_s: float) -> None:
+    def __init__(
+        self, oracle: Crew, candidate: Crew, *, limit_s: float, kinds: Mapping[str, float] | None = None
+    ) -> None:
         self.oracle, self.candidate, self.limit_s = oracle, candidate, limit_s
+        self._kinds = KindPlan(kinds or {})
         self._slots = itertools.count()
 
     def open(self, command: Open) -> None:
@@ -70,10 +74,14 @@ class Exchange:
         for crew in (self.oracle, self.candidate):
             crew.facts = crew.hear(command, timeout_s=120)[0].facts
 
-    def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False) -> tuple[int, ...]:
-        """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too."""
+    def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False, kinds: Sequence[str] = ()) -> tuple[int, ...]:
+        """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too. `kinds`: of the
+        calls; by default all that the problem has take turns."""
         slots = tuple(itertools.islice(self._slots, count))
-        draws = [DrawArguments(spec, slot, keep) for slot in slots]
+        draws = [
+            DrawArguments(replace(spec, kind=kind), slot, keep)
+            for slot, kind in zip(slots, kinds or self._kinds.in_turn(count), strict=True)
+        ]
         for draw in draws[:1]:
             self.oracle.tell_all(draw)
         for draw, following in itertools.zip_longest(draws, draws[1:]):

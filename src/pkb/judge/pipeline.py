@@ -97,7 +97,7 @@ class OneSize:
                     progress=self.progress,
                 )
                 notes.checks.append(f"races: {', '.join(passed)} ({repeats} x {calls} calls each)")
-        if plan.timing_rounds and job.timing:
+        if job.is_timed:
             with notes.within(Stage.TIMING), self.world.blame(Stage.TIMING):
                 timing, seen = self._time(checked.first_call_us, pace.timing())
                 notes.evidence = replace(notes.evidence, timing=timing)
@@ -165,6 +165,7 @@ class OneSize:
             note=platform.note,
             first_call_us=first_call_us,
             progress=self.progress,
+            shares=self.problem.kinds,
         )
         limit = utilisation(
             self.problem, reference_us=timing.reference_us, candidate_us=timing.candidate_us, hardware=hardware,

@@ -41,6 +41,9 @@ class Problem:
     """The self-contained `solution` that a model is shown; torch and torch.distributed only."""
     cost: Callable[[Size, int, int], Cost]
     """cost(size, world_size, bytes_per_element)."""
+    kinds: Mapping[str, float] = field(default_factory=dict)
+    """Kinds of calls that are different work, by name, each with its share: causal or not, filtered or not. They are timed
+    by themselves, and the shares are their weights. Empty where all calls are alike."""
     compare: Rule | tuple[Rule, ...] = field(default_factory=NormGate)
     """One rule for all outputs, or one for each (a returned tuple or list, flattened in order)."""
     mutates: Mapping[str, Rule] = field(default_factory=dict)

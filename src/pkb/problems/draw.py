@@ -43,6 +43,13 @@ class Draw:
     dtype: torch.dtype
     device: torch.device
     layout: str = "world"
+    kind: str = ""
+    """Which of the problem's kinds of calls this is to be; empty leaves it to the secret."""
+
+    def kind_of(self, kinds: Mapping[str, float]) -> str:
+        """The kind of this call, the same on all ranks."""
+        chosen = self.random("kind", key="all").choices(list(kinds), list(kinds.values()))[0]
+        return self.kind or chosen
 
     def coordinate(self, axis: str) -> tuple[int, int]:
         """This rank's index in its group of the axis, and the group's size."""

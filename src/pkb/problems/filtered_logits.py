@@ -21,7 +21,8 @@ EXTRA = 3
 CLEARANCE = 0.05
 """How far every cumulative probability stays from 1 - top_p, relative to it: bf16 sums of 50 terms err by far less."""
 ATTEMPTS = 48
-CALLS_WITH_TOP_P = 0.75
+KINDS = {"top_p": 0.5, "top_k_only": 0.5}
+"""Top-p sorts the logits that are left; without it the call is another, much shorter one."""
 
 
 class Rows(NamedTuple):
@@ -94,9 +95,9 @@ def plan_rows(draw: Draw, *, tokens: int, vocab: int, top_k: int, top_p: float) 
 
 
 def draw_rows(draw: Draw, *, tokens: int, width: int, top_k: int, top_p: float) -> Rows:
-    """`width` entries of the vocabulary on each rank; a quarter of the calls have no top-p filter."""
+    """`width` entries of the vocabulary on each rank; half of the calls have no top-p filter."""
     logits = draw.normal("logits", (tokens, width))
-    call_top_p = top_p if draw.random("filter", key="all").random() < CALLS_WITH_TOP_P else 1.0
+    call_top_p = top_p if draw.kind_of(KINDS) == "top_p" else 1.0
     if draw.device.type == "meta":
         return Rows(logits, torch.empty((tokens,), dtype=torch.int64, device="meta"), call_top_p)
     plan = plan_rows(draw, tokens=tokens, vocab=width * draw.world_size, top_k=top_k, top_p=top_p)

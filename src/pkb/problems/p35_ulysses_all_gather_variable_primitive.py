@@ -32,6 +32,7 @@ SIZES = {  # m: size of a shard along the gathered axis, on average over the ran
 EMPTY_SHARDS = 0.15
 LARGEST_SHARD = 4
 """In average shards: a rank with nearly everything would make the shared buffers of all ranks as large."""
+KINDS = {"gather_dim_0": 0.5, "gather_dim_1": 0.5}
 
 
 def shard_sizes(average: int, world_size: int, source: random.Random) -> list[int]:
@@ -50,7 +51,7 @@ def shard_sizes(average: int, world_size: int, source: random.Random) -> list[in
 def inputs(draw: Draw) -> Arguments:
     source = draw.random("shards", key="all")
     own = shard_sizes(draw.size["m"], draw.world_size, source)[draw.rank]
-    gather_dim = source.randrange(2)
+    gather_dim = int(draw.kind_of(KINDS) == "gather_dim_1")
     shape = (own, draw.size["n"]) if gather_dim == 0 else (draw.size["n"], own)
     return {"x": draw.normal("x", shape), "gather_dim": gather_dim, "group": draw.group("world")}
 
@@ -110,6 +111,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=Exact(),

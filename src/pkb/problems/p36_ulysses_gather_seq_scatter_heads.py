@@ -31,14 +31,15 @@ SIZES = {  # seq: positions a rank; heads: of the whole layer
     "real": {"batch": 1, "seq": 8192, "heads": 64, "channels": 128},  # Llama-3-70B queries, 65536 positions on 8 ranks
     "odd": {"batch": 3, "seq": 13, "heads": 24, "channels": 5},
 }
-AXES = ("bshd", "bhsd", "sbhd")
+KINDS = {"bshd": 1 / 3, "bhsd": 1 / 3, "sbhd": 1 / 3}
+"""By the order of the axes, which decides how long the pieces are that stay together."""
 """Orders of batch, sequence, heads and channel that attention codes use; upstream only knows the first."""
 
 
 def inputs(draw: Draw) -> Arguments:
     w, seq = draw.world_size, draw.size["seq"]
     source = draw.random("axes and length", key="all")
-    order = source.choice(AXES)
+    order = draw.kind_of(KINDS)
     lengths = {"b": draw.size["batch"], "s": seq, "h": draw.size["heads"], "d": draw.size["channels"]}
     kind = source.random()
     if kind < 0.4 or w == 1:
@@ -114,6 +115,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=Exact(),

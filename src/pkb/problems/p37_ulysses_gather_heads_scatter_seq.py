@@ -30,13 +30,14 @@ SIZES = {  # seq: positions of the whole sequence, or up to W - 1 fewer; heads: 
     "real": {"batch": 1, "seq": 65536, "heads": 8, "channels": 128},  # Llama-3-70B attention output on 8 ranks
     "odd": {"batch": 3, "seq": 53, "heads": 3, "channels": 5},
 }
-AXES = ("bshd", "bhsd", "sbhd")
+KINDS = {"bshd": 1 / 3, "bhsd": 1 / 3, "sbhd": 1 / 3}
+"""By the order of the axes, which decides how long the pieces are that stay together."""
 """Orders of batch, sequence, heads and channel that attention codes use; upstream only knows the first."""
 
 
 def inputs(draw: Draw) -> Arguments:
     source = draw.random("axes and length", key="all")
-    order = source.choice(AXES)
+    order = draw.kind_of(KINDS)
     missing = source.randrange(draw.world_size) if source.random() < 0.6 else 0  # upstream never needs padding
     seq = draw.size["seq"] - missing
     lengths = {"b": draw.size["batch"], "s": seq, "h": draw.size["heads"], "d": draw.size["channels"]}
@@ -101,6 +102,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=Exact(),

@@ -31,13 +31,14 @@ SIZES = {  # seq: positions a rank; heads: of the whole layer
     "real": {"batch": 1, "seq": 8192, "heads": 32, "head_size": 128},  # Llama-2-7B, 65536 positions on 8 ranks
     "odd": {"batch": 3, "seq": 11, "heads": 24, "head_size": 3},
 }
+KINDS = {"seq_dim_0": 0.5, "seq_dim_1": 0.5}
 
 
 def inputs(draw: Draw) -> Arguments:
     w, batch, seq = draw.world_size, draw.size["batch"], draw.size["seq"]
     width = 3 * draw.size["heads"] * draw.size["head_size"]
     source = draw.random("axes and length", key="all")
-    seq_dim = source.randrange(2)
+    seq_dim = int(draw.kind_of(KINDS) == "seq_dim_1")
     kind = source.random()
     unpadded: int | None = None
     if kind < 0.4 and w > 1:
@@ -111,6 +112,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=Exact(),

@@ -29,6 +29,7 @@ SIZES = {  # tokens: the whole sequence; each rank holds tokens // W positions
 }
 SHARPNESS = 1.4
 """Scale of queries and keys: attention that is neither nearly uniform nor nearly a choice of one position."""
+KINDS = {"causal": 0.5, "full": 0.5}
 
 
 def inputs(draw: Draw) -> Arguments:
@@ -44,7 +45,7 @@ def inputs(draw: Draw) -> Arguments:
         "w_o": draw.normal("w_o", (hidden, width), scale=width**-0.5, key="all"),
         "group": draw.group("world"),
         "num_heads": heads,
-        "causal": draw.random("causal", key="all").random() < 0.5,
+        "causal": draw.kind_of(KINDS) == "causal",
     }
 
 
@@ -132,6 +133,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     # Reductions over hidden, head size, positions and width, with four roundings between them.

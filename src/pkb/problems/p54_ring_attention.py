@@ -25,6 +25,7 @@ SIZES = {  # tokens: the whole sequence; each of W ranks holds tokens // W posit
     "real": {"batch": 1, "tokens": 32768, "heads": 32, "head_size": 128},  # LWM-7B, CP 8
     "odd": {"batch": 3, "tokens": 53, "heads": 5, "head_size": 24},
 }
+KINDS = {"causal": 0.5, "full": 0.5}
 
 
 def inputs(draw: Draw) -> Arguments:
@@ -36,7 +37,7 @@ def inputs(draw: Draw) -> Arguments:
         "k": draw.normal("k", shape, scale=sharpness),
         "v": draw.normal("v", shape),
         "softmax_scale": None,
-        "causal": draw.random("causal", key="all").random() < 0.5,
+        "causal": draw.kind_of(KINDS) == "causal",
         "group": draw.group("world"),
     }
 
@@ -141,6 +142,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=NormGate(by_row=True),

@@ -27,6 +27,7 @@ SIZES = {  # tokens: the whole sequence; each of cp context-parallel ranks holds
     "real": {"batch": 1, "tokens": 16384, "hidden": 4096, "heads": 32, "head_size": 128},  # Llama-2-7B, TP 2, CP 4
     "odd": {"batch": 3, "tokens": 46, "hidden": 75, "heads": 6, "head_size": 24},
 }
+KINDS = {"causal": 0.5, "full": 0.5}
 
 
 def inputs(draw: Draw) -> Arguments:
@@ -44,7 +45,7 @@ def inputs(draw: Draw) -> Arguments:
         "w_o": draw.normal("w_o", (hidden, local), scale=(heads * head_size) ** -0.5, key=by_tp),
         "num_heads": heads,
         "softmax_scale": None,
-        "causal": draw.random("causal", key="all").random() < 0.5,
+        "causal": draw.kind_of(KINDS) == "causal",
         "tp_group": draw.group("tp"),
         "cp_group": draw.group("cp"),
     }
@@ -168,6 +169,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=NormGate(by_row=True),

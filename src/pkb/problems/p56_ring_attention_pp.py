@@ -28,6 +28,7 @@ SIZES = {  # tokens: the whole sequence; each of cp ring ranks holds tokens // c
     "real": {"batch": 1, "tokens": 16384, "heads": 32, "head_size": 128},  # Llama-2-7B, PP 2, CP 4
     "odd": {"batch": 3, "tokens": 46, "heads": 5, "head_size": 18},
 }
+KINDS = {"causal": 0.5, "full": 0.5}
 
 
 def inputs(draw: Draw) -> Arguments:
@@ -45,7 +46,7 @@ def inputs(draw: Draw) -> Arguments:
         "w_o": draw.normal("w_o", (hidden, hidden), scale=1.5 * hidden**-0.5, key=by_pp),
         "num_heads": heads,
         "softmax_scale": None,
-        "causal": draw.random("causal", key="all").random() < 0.5,
+        "causal": draw.kind_of(KINDS) == "causal",
         "cp_group": draw.group("cp"),
         "pp_group": draw.group("pp"),
     }
@@ -181,6 +182,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=NormGate(by_row=True),

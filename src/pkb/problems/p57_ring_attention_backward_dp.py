@@ -29,6 +29,7 @@ SIZES = {  # tokens: the whole sequence of a replica; each of cp ring ranks hold
     "odd": {"batch": 3, "tokens": 46, "heads": 5, "head_size": 18},
 }
 SCORE_BYTES_LIMIT = 80e9
+KINDS = {"causal": 0.5, "full": 0.5}
 
 
 def forward(
@@ -52,7 +53,7 @@ def inputs(draw: Draw) -> Arguments:
     dp_rank, _ = draw.coordinate("dp")
     positions = draw.size["tokens"] // cp
     shape = (draw.size["batch"], positions, draw.size["heads"], draw.size["head_size"])
-    causal = draw.random("causal", key="all").random() < 0.5
+    causal = draw.kind_of(KINDS) == "causal"
 
     def block(name: str, owner: int) -> torch.Tensor:
         """Any rank's K or V of this replica: out and lse are those of the whole sequence."""
@@ -201,6 +202,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=NormGate(by_row=True),

@@ -34,6 +34,7 @@ SIZES = {  # features: of all ranks, or 0 for 1, 2 or 3 a rank in turn; batch: a
     "odd": {"features": 13, "batch": 11, "shortest": 0, "longest": 5},
 }
 IDS = 1_000_000
+KINDS = {"weighted": 0.5, "unweighted": 0.5}
 
 
 def key_splits_of(size: Size, world_size: int, source: random.Random) -> list[int]:
@@ -57,7 +58,7 @@ def inputs(draw: Draw) -> Arguments:
     size, w = draw.size, draw.world_size
     mode = draw.random("mode", key="all")  # all ranks must agree on these
     splits = key_splits_of(size, w, mode)
-    weighted, variable = mode.random() < 0.5, mode.random() < 0.4
+    weighted, variable = draw.kind_of(KINDS) == "weighted", mode.random() < 0.4
     stagger = 2 if w % 2 == 0 and mode.random() < 0.4 else 1
 
     own = draw.random("batch")
@@ -171,6 +172,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=Exact(),

@@ -33,7 +33,7 @@ SIZES = {  # local: positions of a rank; channels = groups * group_dim
     "real": {"batch": 1, "groups": 256, "group_dim": 16, "local": 16384, "filter": 131072},
     "odd": {"batch": 2, "groups": 24, "group_dim": 3, "local": 22, "filter": 37},
 }
-ZIGZAG_CALLS = 0.75
+KINDS = {"zigzag": 0.75, "contiguous": 0.25}
 
 
 def inputs(draw: Draw) -> Arguments:
@@ -56,7 +56,7 @@ def inputs(draw: Draw) -> Arguments:
         "num_groups": groups,
         "group_dim": group_dim,
         "group": draw.group("world"),
-        "with_zigzag_splitting": draw.random("zigzag", key="all").random() < ZIGZAG_CALLS,
+        "with_zigzag_splitting": draw.kind_of(KINDS) == "zigzag",
     }
 
 
@@ -151,6 +151,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     requires=requires,

@@ -28,7 +28,7 @@ SIZES = {  # chunk: real tokens of one range, over all ranks
     "real": {"ranges": 4, "chunk": 21600, "query_heads": 48, "key_heads": 8, "head_size": 128},  # MAGI-1-24B at 720p
     "odd": {"ranges": 3, "chunk": 53, "query_heads": 20, "key_heads": 5, "head_size": 24},
 }
-CALLS_WITH_CLIP = 0.75
+KINDS = {"clipped": 0.75, "whole": 0.25}
 
 
 def heads(size: Size, world_size: int) -> tuple[int, int]:
@@ -52,7 +52,7 @@ def inputs(draw: Draw) -> Arguments:
         lengths[one], lengths[other] = chunk + shift, chunk - shift
     starts = [source.randint(0, ranges * chunk - length) for length in lengths]
     bounds = [[start, start + length] for start, length in zip(starts, lengths, strict=True)]
-    clip = chunk if draw.random("clip", key="all").random() < CALLS_WITH_CLIP else None
+    clip = chunk if draw.kind_of(KINDS) == "clipped" else None
     # Keys of another size on each rank: whose keys are read, and whether padding is among them, shows.
     sharpness = draw.random("sharpness").uniform(0.5, 1.5)
     key = draw.normal("key", (tokens, key_heads, size["head_size"]), scale=sharpness)
@@ -148,6 +148,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=NormGate(tau={torch.float32: 1e-4}),

@@ -39,7 +39,7 @@ EXTRA = 3  # planned logits beside the k largest: ties with the k-th, or the nex
 ATTEMPTS = 32
 CLEARANCE = 0.04
 """How far every cumulative probability stays from 1 - top_p, relative to it: bf16 sums of 50 terms err by far less."""
-CALLS_WITH_TOP_P = 0.75
+KINDS = {"top_p": 0.5, "top_k_only": 0.5}
 
 
 class TopRows(NamedTuple):
@@ -117,13 +117,12 @@ def inputs(draw: Draw) -> Arguments:
         column = positions - draw.rank * width
         token, leader = ((column >= 0) & (column < width)).nonzero(as_tuple=True)
         logits[token, column[token, leader]] = values[token, leader].to(draw.dtype)
-    with_top_p = draw.random("filter", key="all").random() < CALLS_WITH_TOP_P
     return {
         "vocab_parallel_logits": logits.view(batch, seq, width),
         "target": target.view(batch, seq),
         "tp_group": draw.group("world"),
         "top_k": draw.size["top_k"],
-        "top_p": draw.size["top_p_percent"] / 100 if with_top_p else 1.0,
+        "top_p": draw.size["top_p_percent"] / 100 if draw.kind_of(KINDS) == "top_p" else 1.0,
     }
 
 
@@ -197,10 +196,12 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=Close(rtol={torch.float32: 0.0}, atol={torch.float32: 1e-5}),
     truth="native",  # the filter is defined in the logits' dtype
     requires=requires,
     dtypes=("bf16", "fp16", "fp32"),
+    version=2,
 )

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Arguments, Draw
-from pkb.problems.filtered_logits import draw_rows, round_up_tokens, why_too_small
+from pkb.problems.filtered_logits import KINDS, draw_rows, round_up_tokens, why_too_small
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -137,10 +137,12 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=Close(rtol={torch.float32: 1e-5}, atol={torch.float32: 1e-6}),
     truth="native",  # the filter is defined in the logits' dtype
     requires=why_too_small,
     dtypes=("bf16", "fp16", "fp32"),
+    version=2,
 )

@@ -32,6 +32,7 @@ SIZES = {  # kept: the dimension that all ranks hold whole; split: the other, di
     "odd": {"kept": 29, "split": 71, "coefficients": 1, "steps": 8},
 }
 SHARED_RANK = 4
+KINDS = {"partition_dim_0": 0.5, "partition_dim_1": 0.5}
 
 
 def width_of(size: Size, world_size: int, rank: int) -> int:
@@ -47,7 +48,7 @@ def inputs(draw: Draw) -> Arguments:
     common = draw.normal("common", (kept, SHARED_RANK), key="all", dtype=dtype)
     weights = draw.normal("weights", (SHARED_RANK, width), dtype=dtype)
     x = (draw.normal("x", (kept, width), dtype=dtype) + common @ weights) * scale
-    partition_dim = draw.random("partition_dim", key="all").randrange(2)
+    partition_dim = int(draw.kind_of(KINDS) == "partition_dim_1")
     return {
         "x": (x if partition_dim == 1 else x.t()).to(draw.dtype).contiguous(),
         "steps": draw.size["steps"],
@@ -146,6 +147,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     cost=cost,
     compare=NormGate(tau={torch.float32: 1e-4}),

@@ -190,7 +190,7 @@ class OracleRank(Rank):
         draw = Draw(
             secret=self.secret, call=call, rank=self.config.rank, world_size=self.config.world_size,
             size=problem.sizes[spec.size], dtype=DTYPES[spec.dtype], device=self.device.torch_device,
-            layout=problem.layout,
+            layout=problem.layout, kind=spec.kind,
         )  # fmt: skip
         return problem.inputs(draw)
 

@@ -9,6 +9,7 @@ from pkb.store.runs import insert_candidate, now_utc
 from pkb.store.secret_check import remove_secrets
 from pkb.store.tasks import TaskWriter
 from pkb.types.document import VerdictDocument
+from pkb.types.timing import tells_speed
 from pkb.types.verdict import Evaluation, Verdict
 
 _MESSAGE_LENGTH = 500
@@ -118,8 +119,9 @@ class Store(TaskWriter):
 
 
 def _columns(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a verdict that tables and statistics ask for. Times only where they are believed."""
-    timing = (document.get("timing") if document["verdict"] == Verdict.CORRECT else None) or {}
+    """The part of a verdict that tables and statistics ask for. Times only where they are believed and mean something."""
+    believed = document["verdict"] == Verdict.CORRECT and tells_speed(document["platform"])
+    timing = (document.get("timing") if believed else None) or {}
     failure = document.get("failure") or {}
     return {
         "verdict": str(document["verdict"]),

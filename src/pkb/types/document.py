@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pkb.types.timing import tells_speed
+
 
 @dataclass(frozen=True)
 class VerdictDocument:
@@ -34,9 +36,10 @@ class VerdictDocument:
 
     @property
     def speedup(self) -> "Speedup | None":
-        """None unless it is correct and was timed: a rejected candidate's times are a claim that nobody should use."""
+        """None unless it is correct and was timed where that says something about speed: a rejected candidate's times are a
+        claim that nobody should use."""
         timing = self.fields.get("timing")
-        if not self.is_correct or not timing:
+        if not self.is_correct or not timing or not tells_speed(str(self.fields.get("platform"))):
             return None
         return Speedup(
             float(timing["speedup"]),

@@ -88,6 +88,8 @@ def _decode(kind: Any, value: Any) -> Any:
     if origin is tuple:
         inner = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         return tuple(_decode(part, item) for part, item in zip(inner, value, strict=True))
+    if origin is dict:
+        return {name: _decode(arguments[1], item) for name, item in value.items()}
     if _is_enum(kind):
         return kind(value)
     return value

@@ -6,6 +6,7 @@ from pathlib import Path
 from pkb.types.case import Case
 from pkb.types.plan import Plan
 from pkb.types.plan import plan as plan_named
+from pkb.types.timing import tells_speed
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,8 @@ class Job:
     candidate: Path
     case: Case
     """Resolved: no `auto` in it."""
-    timing: bool = True
+    timing: bool | None = True
+    """None: where a time says something about speed, which it does not on a CPU."""
     problems_folder: Path | None = None
     """A user's own problem modules, beside those that come with the package."""
     call_limit_s: float = 60.0
@@ -25,6 +27,11 @@ class Job:
     """Resident memory that all candidate ranks together may use; None lets the platform decide."""
     custom_plan: Plan | None = None
     """In place of the plan that the case names: for tests and measurements that want other numbers."""
+
+    @property
+    def is_timed(self) -> bool:
+        asked = tells_speed(self.case.platform) if self.timing is None else self.timing
+        return asked and self.plan.timing_rounds > 0
 
     @property
     def plan(self) -> Plan:

@@ -1,6 +1,6 @@
 """How long a candidate and the reference took, and how near that is to the hardware's limit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -10,7 +10,13 @@ class Decision(StrEnum):
     SAME = "same"
     """The interval holds 1."""
     UNPROVEN = "unproven"
-    """Faster by the ranks' clocks, by too little for the judge's own to confirm."""
+    """Faster by the ranks' clocks, and the judge's own does not confirm it."""
+
+
+def tells_speed(platform: str) -> bool:
+    """Whether a time taken there says anything about a kernel's speed. On a CPU it does not: nothing is called faster there,
+    and nothing is timed unless somebody asks."""
+    return platform != "cpu"
 
 
 @dataclass(frozen=True)
@@ -36,15 +42,29 @@ class Roofline:
 
 
 @dataclass(frozen=True)
-class Timing:
-    """Times in microseconds; a call's time is the latest end minus the earliest start over all ranks."""
+class KindSpeedup:
+    """Of one kind of calls, where a problem has several."""
 
+    weight: float
     reference_us: float
     candidate_us: float
+    """Medians."""
     speedup: float
     speedup_low: float
     speedup_high: float
-    """Bootstrap interval of the ratio of medians, 95 %."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times in microseconds; a call's time is the largest over all ranks of a rank's own end minus its own start."""
+
+    reference_us: float
+    candidate_us: float
+    """Medians; with several kinds of calls, the weighted mean of each kind's."""
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    """95 % interval; of the weighted mean over kinds of the median log ratio of paired calls (docs/measuring.md)."""
     decision: Decision
     calls: int
     rounds: int
@@ -77,3 +97,15 @@ class Timing:
     reference_bus_gbps: float | None = None
     candidate_bus_gbps: float | None = None
     """algBW and busBW as nccl-tests defines them, from the medians; None where no data moves (docs/measuring.md)."""
+    speedup_by_kind: dict[str, KindSpeedup] = field(default_factory=dict)
+    """Empty where all calls are of one kind."""
+    sample_kinds: tuple[tuple[str, ...], ...] = ()
+    """Of the samples, by round; empty where all calls are of one kind."""
+    window_speedup: float | None = None
+    window_speedup_low: float | None = None
+    window_speedup_high: float | None = None
+    """The ratio on the judge's own clock, less what an empty batch costs, with its interval; None for a ratio without bound:
+    nothing is left of the candidate's time."""
+    clock_drift_ppm: float | None = None
+    """By how much the clocks of two ranks' devices run apart, at most; None with one rank or one call a round. Nothing depends
+    on it."""

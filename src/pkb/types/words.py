@@ -3,14 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from pkb.types.timing import Decision
+from pkb.types.timing import Decision, tells_speed
 from pkb.types.verdict import Verdict
 
 DECISIONS: Mapping[Decision, str] = {
     Decision.FASTER: "faster than the reference",
     Decision.SLOWER: "slower than the reference",
     Decision.SAME: "no difference shown: the interval holds 1",
-    Decision.UNPROVEN: "unproven: faster by the ranks' clocks, by too little for the judge's own to confirm",
+    Decision.UNPROVEN: "unproven: faster by the ranks' clocks, and the judge's own does not confirm it",
 }
 MEANINGS: Mapping[Verdict, str] = {
     Verdict.CORRECT: "Right on every rank in every call that was checked, and no race was provoked.",
@@ -37,7 +37,9 @@ def clean(text: str) -> str:
     return plain if len(plain) <= TEXT_CHARACTERS else plain[:TEXT_CHARACTERS] + " ..."
 
 
-def decision_words(decision: str) -> str:
+def decision_words(decision: str, platform: str) -> str:
+    if not tells_speed(platform):
+        return "on a CPU, which says nothing about the speed of a kernel"
     return DECISIONS[Decision(decision)] if decision in set(Decision) else decision
 
 

@@ -34,7 +34,8 @@ class JudgeOrder:
     source: bytes
     filename: str
     case: Case
-    timing: bool = True
+    timing: bool | None = None
+    """None: where a time says something about speed."""
     problems_folder: str | None = None
     call_limit_s: float = 60.0
     build_limit_s: float = 600.0

@@ -33,7 +33,7 @@ class WallTimes:
 
         def queued_us(run: Callable[..., Reports]) -> float:
             exchange.wake()
-            return on_wall_clock(partial(run, Schedule(slots), extra_s=30))[1] / work.calls
+            return on_wall_clock(partial(run, Schedule(slots), extra_s=work.extra_s))[1] / work.calls
 
         taken = work.one_after_the_other(
             partial(queued_us, exchange.run_oracle), partial(queued_us, exchange.run_candidate)

@@ -1,39 +1,58 @@
 """From the rounds and the host wall clock to the times of a verdict, or to a rejection of what physics does not allow."""
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pkb.judge.decision import Decided
 from pkb.judge.timing.clock import WallTimes
 from pkb.judge.timing.rounds import CallTimes, Round
 from pkb.judge.timing.sides import Sides
-from pkb.judge.timing.statistics import Claim, ClockCheck, check_clock, median, quantile, speedup
+from pkb.judge.timing.statistics import Claim, ClockCheck, Estimate, Paired, check_clock, mean, quantile
+from pkb.types.timing import KindSpeedup
 from pkb.types.verdict import Decision, Evidence, Failure, FailureKind, Stage, Timing, Verdict
 
 
-def hold_against_wall_clock(rounds: Sequence[Round], walls: WallTimes, *, on_gpu: bool) -> ClockCheck:
+class Measured(NamedTuple):
+    rounds: Sequence[Round]
+    walls: WallTimes
+    shares: Mapping[str, float]
+
+
+def paired(rounds: Sequence[Round], shares: Mapping[str, float]) -> Paired:
+    reference, candidate = ([times.calls_us for times in side] for side in _by_side(rounds))
+    return Paired(reference, candidate, [one.kinds for one in rounds], shares or {"": 1.0})
+
+
+def hold_against_wall_clock(
+    rounds: Sequence[Round], walls: WallTimes, shares: Mapping[str, float], *, on_gpu: bool
+) -> ClockCheck:
     reference, candidate = (
-        Claim(median([times.calls_us for times in side]), median([times.host_us for times in side]), wall_us)
-        for side, wall_us in zip(_by_side(rounds), (walls.reference_us, walls.candidate_us), strict=True)
+        Claim(mean([times.calls_us for times in side]), mean([times.host_us for times in side]), wall_us, quoted_us)
+        for side, wall_us, quoted_us in zip(
+            _by_side(rounds), (walls.reference_us, walls.candidate_us), paired(rounds, shares).typical_us(), strict=True
+        )
     )
     return check_clock(reference, candidate, walls.empty_us, one_clock=not on_gpu)
 
 
 def conclude(
-    rounds: Sequence[Round],
-    walls: WallTimes,
+    measured: Measured,
+    found: Estimate,
     clock: ClockCheck,
     *,
     floor_us: float | None,
     note: str,
     first_call_us: float | None,
 ) -> Timing:
+    rounds, walls, shares = measured
     by_reference, by_candidate = _by_side(rounds)
-    reference_us = [times.calls_us for times in by_reference]
-    candidate_us = [times.calls_us for times in by_candidate]
-    ratio = speedup(reference_us, candidate_us)
+    samples = paired(rounds, shares)
+    reference_us, candidate_us = samples.reference_us, samples.candidate_us
+    ratio, (theirs_us, ours_us), medians = found.ratio, samples.typical_us(), samples.medians()
     timing = Timing(
-        reference_us=median(reference_us),
-        candidate_us=median(candidate_us),
+        reference_us=theirs_us,
+        candidate_us=ours_us,
         speedup=ratio.value,
         speedup_low=ratio.low,
         speedup_high=ratio.high,
@@ -55,12 +74,21 @@ def conclude(
         candidate_walls_us=tuple(walls.candidate_us),
         empty_walls_us=tuple(walls.empty_us),
         note=note,
+        speedup_by_kind={
+            kind: KindSpeedup(shares[kind], *medians[kind], *found.by_kind[kind]) for kind in found.by_kind
+        },
+        sample_kinds=tuple(tuple(one.kinds) for one in rounds) if found.by_kind else (),
+        window_speedup=_finite(clock.window.value),
+        window_speedup_low=_finite(clock.window.low),
+        window_speedup_high=_finite(clock.window.high),
+        clock_drift_ppm=_drift_ppm(rounds),
     )
     if clock.contradicts:
         why = f"the reported times do not account for the time that passed: {clock.words}"
         raise _rejected(timing, FailureKind.CLOCK, clock.words, why)
-    late = median([times.settled_us for times in by_candidate])
-    usual = median([times.settled_us for times in by_reference])
+    late, usual = (
+        statistics.median(us for times in side for us in times.settled_us) for side in (by_candidate, by_reference)
+    )
     if late > usual + max(20.0, 0.25 * timing.candidate_us) and late > 3 * usual:
         text = f"the device went on working for {late:.0f} us after the end of a call ({usual:.0f} us is usual)"
         raise _rejected(timing, FailureKind.HIDDEN_WORK, text, f"work outside the timed stream: {text}")
@@ -72,6 +100,16 @@ def conclude(
 
 def _by_side(rounds: Sequence[Round]) -> Sides[list[CallTimes]]:
     return Sides([one.times.reference for one in rounds], [one.times.candidate for one in rounds])
+
+
+def _finite(ratio: float) -> float | None:
+    return ratio if ratio < float("inf") else None
+
+
+def _drift_ppm(rounds: Sequence[Round]) -> float | None:
+    """Of the rank whose clock differs most from the first one's."""
+    by_rank = [abs(statistics.median(of_rank)) for of_rank in zip(*(one.drift_ppm for one in rounds), strict=True)]
+    return max(by_rank, default=None)
 
 
 def _rejected(timing: Timing, kind: FailureKind, text: str, why: str) -> Decided:

@@ -1,19 +1,26 @@
 """Stage 5: reference and candidate in alternating rounds, every call on data it has not seen.
 
-The ranks report times; the judge holds the host wall clock against them, verifies a share of the timed outputs chosen after
-the fact, and rejects what physics does not allow.
+The ranks report times; the judge holds its own clock against them, verifies a share of the timed outputs chosen after the
+fact, and rejects what physics does not allow. Rounds are made until the samples settle the question, or time is up.
 """
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from pkb.judge.exchange import Exchange
 from pkb.judge.timing.clock import WallTimes
-from pkb.judge.timing.conclude import conclude, hold_against_wall_clock
+from pkb.judge.timing.conclude import Measured, conclude, hold_against_wall_clock, paired
 from pkb.judge.timing.rounds import Round, take_round, warm_up
 from pkb.judge.timing.sides import Workload
+from pkb.judge.timing.statistics import ClockCheck, Estimate, Look, estimate, looks, settled
 from pkb.types.plan import Plan
 from pkb.types.protocol.commands import DrawSpec
 from pkb.types.verdict import Communication, Timing
+
+MORE_S = 60.0
+"""What rounds beyond the planned ones may take."""
 
 
 def measure(
@@ -28,44 +35,68 @@ def measure(
     note: str,
     first_call_us: float | None,
     progress: Callable[[str], None],
+    shares: Mapping[str, float] | None = None,
 ) -> tuple[Timing, Communication]:
-    """The times, and what moved the data while they were taken."""
-    work = Workload(exchange, spec, calls, plan.verify_share)
+    """The times, and what moved the data while they were taken. `shares`: of the problem's kinds of calls."""
+    work = Workload(exchange, spec, calls, plan.verify_share, shares=shares or {})
     progress(f"timing: {plan.warmup_calls} warm-up calls")
     hiding_us = warm_up(work, plan.warmup_calls)
-    taken, walls = _take_rounds(work, rounds, hiding_us if on_gpu else 0.0, progress)  # a CPU has no queue to fill
-    counted = [one for one in taken if one.common_origin]
-    enough = 2 * len(counted) >= rounds
-    if not enough:
-        kept = f"the reference's ranks began together in {len(counted)} of {len(taken)} rounds"
-        note = "; ".join(filter(None, [note, f"the machine was too busy: {kept}, and its times may be too long"]))
-        counted = taken
-
-    clock = hold_against_wall_clock(counted, walls, on_gpu=on_gpu)
-    if (
-        clock.too_long
-    ):  # suspect candidates are re-measured: the machine may have had other things to do for some rounds
-        for number in range(rounds):
-            progress(f"timing: queued calls take too long; re-measured, round {number + 1} of {rounds}")
-            walls.take(work)
-            work.swap()
-        clock = hold_against_wall_clock(counted, walls, on_gpu=on_gpu)
-    clock = clock._replace(confirms=clock.confirms and enough)  # it confirms no gain over times that are too long
-    timing = conclude(counted, walls, clock, floor_us=floor_us, note=note, first_call_us=first_call_us)
-    library = any(one.communication is Communication.LIBRARY for one in taken)
-    return timing, Communication.LIBRARY if library else taken[-1].communication
+    stage = _Rounds(work, rounds, hiding_us if on_gpu else 0.0, on_gpu, progress)  # a CPU has no queue to fill
+    found, clock = stage.until_settled()
+    timing = conclude(
+        Measured(stage.taken, stage.walls, work.shares), found, clock, floor_us=floor_us, note=note,
+        first_call_us=first_call_us,
+    )  # fmt: skip
+    library = any(one.communication is Communication.LIBRARY for one in stage.taken)
+    return timing, Communication.LIBRARY if library else stage.taken[-1].communication
 
 
-def _take_rounds(
-    work: Workload, rounds: int, cover_us: float, progress: Callable[[str], None]
-) -> tuple[list[Round], WallTimes]:
-    """Until so many rounds have a common time origin, or twice as many are over."""
-    taken: list[Round] = []
-    walls = WallTimes()
-    while (counted := sum(one.common_origin for one in taken)) < rounds and len(taken) < 2 * rounds:
-        progress(f"timing: round {counted + 1} of {rounds}")
-        taken.append(take_round(work, cover_us))
-        walls.take(work)
-        if taken[-1].common_origin:
-            work.swap()
-    return taken, walls
+@dataclass
+class _Rounds:
+    work: Workload
+    planned: int
+    cover_us: float
+    on_gpu: bool
+    progress: Callable[[str], None]
+    taken: list[Round] = field(default_factory=list)
+    walls: WallTimes = field(default_factory=WallTimes)
+    again: bool = False
+    """The candidate was suspected, and its queued calls measured again."""
+
+    def until_settled(self) -> tuple[Estimate, ClockCheck]:
+        """What the last look shows; each has its share of the error that all of them together may make."""
+        started, give_up = time.monotonic(), math.inf
+        for look in looks(self.planned):
+            affordable = look.rounds
+            if len(self.taken) >= self.planned:
+                now = time.monotonic()
+                give_up = min(give_up, now + MORE_S)
+                affordable = len(self.taken) + int((give_up - now) * len(self.taken) / (now - started))
+                if affordable <= len(self.taken):
+                    break
+            found = self._look(look._replace(rounds=min(look.rounds, affordable)))
+            clock = self._held_against_the_clock()
+            if clock.contradicts or settled(found.ratio, look, confirmed=clock.confirms):
+                break
+        return found, clock
+
+    def _held_against_the_clock(self) -> ClockCheck:
+        """Measured once more before anybody is accused: the machine may have been busy for some rounds."""
+        clock = hold_against_wall_clock(self.taken, self.walls, self.work.shares, on_gpu=self.on_gpu)
+        if clock.too_long and not self.again:
+            self.again = True
+            for number in range(more := max(self.planned, len(self.taken))):
+                self.progress(f"timing: queued calls take too long; re-measured, round {number + 1} of {more}")
+                self.walls.take(self.work)
+                self.work.swap()
+            clock = hold_against_wall_clock(self.taken, self.walls, self.work.shares, on_gpu=self.on_gpu)
+        return clock
+
+    def _look(self, look: Look) -> Estimate:
+        while len(self.taken) < look.rounds:
+            more = ", to be sure" if len(self.taken) >= self.planned else f" of {self.planned}"
+            self.progress(f"timing: round {len(self.taken) + 1}{more}")
+            self.taken.append(take_round(self.work, self.cover_us))
+            self.walls.take(self.work)
+            self.work.swap()
+        return estimate(paired(self.taken, self.work.shares), look.error)

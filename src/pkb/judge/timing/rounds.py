@@ -1,9 +1,11 @@
 """A round: one batch of the reference and one of the candidate, timed by their ranks.
 
-A call's time is its latest end minus its earliest start over all ranks.
+Ranks meet on the device before each call. A rank's time of a call is its own end minus its own start, and the call's time is
+the largest of all ranks: no two devices' clocks are ever compared.
 """
 
 import statistics
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -19,6 +21,8 @@ from pkb.types.protocol.replies import Stamps
 from pkb.types.verdict import Communication, Evidence, Failure, FailureKind, Stage, Verdict
 
 MAX_COVER_US = 5_000.0
+WARM_UP_S = 10.0
+"""What a side's plain calls before the first round may take; a batch that has begun is finished."""
 
 
 class CallTimes(NamedTuple):
@@ -32,27 +36,28 @@ class CallTimes(NamedTuple):
 
 class Round(NamedTuple):
     times: Sides[CallTimes]
-    common_origin: bool
-    """Whether the timestamps of the reference's ranks have a common origin. If not, its times are too long, which would be to
-    the candidate's credit. The candidate's ranks are not asked: a missing origin can only make its times longer, and it could
-    have its slow rounds left out."""
+    kinds: list[str]
+    """Of the calls."""
+    drift_ppm: list[float]
+    """By how much the clock of each rank but the first runs ahead of the first one's, as the reference's ranks see it."""
     communication: Communication
     """Of the candidate."""
 
 
 def take_round(work: Workload, cover_us: float) -> Round:
     slots = work.deliver()
+    kinds = work.delivered
     schedule = Schedule(slots, aligned=True, digests=True, cover_us=cover_us)
     timed = work.one_after_the_other(
         partial(timed_batch, partial(work.exchange.run_oracle, schedule, extra_s=30), judged=False),
-        partial(timed_batch, partial(work.exchange.run_candidate, schedule, extra_s=30), judged=True),
+        partial(timed_batch, partial(work.exchange.run_candidate, schedule, extra_s=work.extra_s), judged=True),
     )
     (reference, reference_times), (candidate, candidate_times) = timed
     # Only when both sides are through: a truth takes the memory that the reference has grown used to. The candidate's
     # fingerprints came with its times, so that it gains nothing by the wait.
     verify_timed(work, slots, candidate)
     work.drop()
-    return Round(Sides(reference_times, candidate_times), common_origin(reference), communication(candidate))
+    return Round(Sides(reference_times, candidate_times), kinds, drift_ppm(reference), communication(candidate))
 
 
 def timed_batch(run: Callable[[], Reports], *, judged: bool) -> tuple[Reports, CallTimes]:
@@ -60,9 +65,8 @@ def timed_batch(run: Callable[[], Reports], *, judged: bool) -> tuple[Reports, C
     reports, wall_us = on_wall_clock(run)
     for rank, report in reports.items():
         _require_order(rank, report.calls, judged=judged)
-    times = _call_times(reports)
-    # Without a common origin times are too long, and whoever reports that loses by it.
-    if sum(times.calls_us) > wall_us * 1.05 and common_origin(reports):
+    times = call_times(reports)
+    if sum(times.calls_us) > wall_us * 1.05:
         raise Decided(
             Verdict.REJECTED if judged else Verdict.HARNESS_ERROR,
             Stage.TIMING,
@@ -74,18 +78,24 @@ def timed_batch(run: Callable[[], Reports], *, judged: bool) -> tuple[Reports, C
     return reports, times
 
 
-def common_origin(reports: Reports) -> bool:
-    """Whether the ranks say that their timestamps count from the same moment; otherwise they are too late."""
-    return all(report.common_origin for report in reports.values())
-
-
-def _call_times(reports: Reports) -> CallTimes:
+def call_times(reports: Reports) -> CallTimes:
     by_call = list(zip(*(report.calls for report in reports.values()), strict=True))
     return CallTimes(
-        [(max(end for _, end, _ in call) - min(start for start, _, _ in call)) / 1e3 for call in by_call],
+        [max(end - start for start, end, _ in call) / 1e3 for call in by_call],
         [max(settled - end for _, end, settled in call) / 1e3 for call in by_call],
         [max(host_us) for host_us in zip(*(report.host_us for report in reports.values()), strict=True)],
     )
+
+
+def drift_ppm(reports: Reports) -> list[float]:
+    """The slope of start_r - start_0 over the calls of a batch: all ranks start a call together, whatever their clocks say."""
+    first, *others = ([start for start, _, _ in report.calls] for report in reports.values())
+    if len(first) < 2:
+        return []
+    return [
+        1e6 * statistics.linear_regression(first, [b - a for a, b in zip(first, starts, strict=True)]).slope
+        for starts in others
+    ]
 
 
 def _require_order(rank: int, calls: tuple[Stamps, ...], *, judged: bool) -> None:
@@ -106,15 +116,26 @@ def warm_up(work: Workload, warmup_calls: int) -> float:
     """Plain calls to warm clocks and caches of both sides, then one round like the timed ones, which leaves the allocator
     with the memory that a round needs. Returns for how long the device must be kept busy to hide the latency of a launch."""
     exchange, slots = work.exchange, work.deliver()
-    repeated = Schedule(tuple(slots[i % len(slots)] for i in range(warmup_calls)))
-    exchange.run_oracle(repeated)
-    exchange.run_candidate(repeated, extra_s=60)
+    started = time.monotonic()
+    _repeat(exchange.run_oracle, slots, warmup_calls)
+    work.extra_s = 30.0 + time.monotonic() - started  # no less than what a batch of as many calls takes it
+    _repeat(partial(exchange.run_candidate, extra_s=30.0 + work.extra_s), slots, warmup_calls)
     work.drop()
     timed = Schedule(work.deliver(), aligned=True, digests=True)
-    both = Sides(exchange.run_oracle(timed), exchange.run_candidate(timed, extra_s=60))
+    reference, theirs_us = on_wall_clock(partial(exchange.run_oracle, timed))
+    work.extra_s = 30.0 + theirs_us / 1e6
+    both = Sides(reference, exchange.run_candidate(timed, extra_s=30.0 + work.extra_s))
     host_us = [statistics.median(report.host_us) for reports in both for report in reports.values()]
     work.drop()
     return cover_for(max(host_us))
+
+
+def _repeat(run: Callable[[Schedule], Reports], slots: tuple[int, ...], calls: int) -> None:
+    """Batch by batch, so that a limit is never one for hundreds of calls; until enough were made or they have taken enough."""
+    give_up = time.monotonic() + WARM_UP_S
+    while calls > 0 and time.monotonic() < give_up:
+        run(Schedule(slots[:calls]))
+        calls -= len(slots)
 
 
 def cover_for(host_us: float) -> float:

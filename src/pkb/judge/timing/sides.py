@@ -1,11 +1,12 @@
 """What the two sides of a measurement have in common: the calls that they run, and whose turn is first."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from pkb.judge.exchange import Exchange
+from pkb.judge.kinds import KindPlan
 from pkb.types.protocol.commands import DrawSpec
 
 T = TypeVar("T")
@@ -28,9 +29,21 @@ class Workload:
     source: random.Random = field(default_factory=random.SystemRandom)
     """Chooses the outputs that are compared, after the calls are over."""
     candidate_first: bool = False
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Of the problem's kinds of calls."""
+    extra_s: float = 30.0
+    """How much longer than the limit of a batch one of the candidate's may take: what the reference needs for it is on top."""
+    delivered: list[str] = field(default_factory=list)
+    """The kinds of the batch that was delivered last."""
+
+    def __post_init__(self) -> None:
+        self._plan = KindPlan(self.shares)
+        self._of_round = self._plan.by_share(self.calls)
 
     def deliver(self) -> tuple[int, ...]:
-        return self.exchange.deliver(self.spec, self.calls, keep=True)
+        """Every batch of a round has the same kinds, in an order of its own: what they take together can be compared."""
+        self.delivered = random.SystemRandom().sample(self._of_round, self.calls)
+        return self.exchange.deliver(self.spec, self.calls, keep=True, kinds=self.delivered)
 
     def drop(self) -> None:
         self.exchange.drop(keep_memory=True)  # at production sizes there is no room for two batches
@@ -41,5 +54,6 @@ class Workload:
         return Sides(reference=reference(), candidate=candidate())
 
     def swap(self) -> None:
-        """ABBA: drift over a pair of rounds falls on both sides alike."""
+        """The next round. ABBA: drift over a pair of rounds falls on both sides alike."""
         self.candidate_first = not self.candidate_first
+        self._of_round = self._plan.by_share(self.calls)

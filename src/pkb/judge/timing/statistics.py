@@ -1,18 +1,34 @@
-"""From raw samples to a decision. Everything here is recomputable from the samples that a verdict keeps."""
+"""From raw samples to a decision. Everything here is recomputable from the samples that a verdict keeps; docs/measuring.md
+derives it."""
 
+import math
 import random
 import statistics
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pkb.types.timing import Decision
 
 RESAMPLES = 1000
-CONFIDENCE = 0.95
+ERROR = 0.025
+"""How often a candidate may be called faster that is as fast as the reference; and slower likewise."""
+LOOKS = ((0.5, 0.08), (1.0, 0.32), (2.0, 0.3), (4.0, 0.3))
+"""When the samples are looked at, in the rounds that are planned, and the share of `ERROR` that each look may spend: looking
+four times is four chances to be wrong."""
+FEW_ROUNDS = 4
+"""As production sizes plan them: the last look then has six times as many."""
+FAR = 1.15
+"""The first look, after few rounds, settles only what is at least so far from 1."""
+NEAR = 1.03
+"""An interval within this factor of 1 on both sides settles that there is no difference worth more rounds."""
 
 GPU_NOISE_US, CPU_NOISE_US = 100.0, 3000.0
 """Per queued call, what the host wall clock may see beyond the reported times: ranks on a CPU share its cores."""
+UNSEEN = 1.1
+"""A claim may exceed by this factor what the window has excluded, where the window alone cannot tell the candidate from the
+reference: the most that forged times can gain."""
 
-Rounds = list[list[float]]
+Rounds = Sequence[Sequence[float]]
 
 
 class Ratio(NamedTuple):
@@ -28,8 +44,112 @@ class Ratio(NamedTuple):
         return Decision.SLOWER if self.high < 1 else Decision.SAME
 
 
-def median(rounds: Rounds) -> float:
-    return statistics.median(sample for samples in rounds for sample in samples)
+class Paired(NamedTuple):
+    """Times of both sides in microseconds, by round and call: the calls of a round had the same arguments on both sides."""
+
+    reference_us: Rounds
+    candidate_us: Rounds
+    kinds: Sequence[Sequence[str]] = ()
+    """Of the same calls; empty where the problem has one kind only."""
+    shares: Mapping[str, float] = {"": 1.0}
+    """The weight of each kind."""
+
+    def kinds_of(self, number: int) -> Sequence[str]:
+        return self.kinds[number] if self.kinds else [""] * len(self.reference_us[number])
+
+    def log_ratios(self) -> list[dict[str, list[float]]]:
+        """By round and kind, one for each call."""
+        found: list[dict[str, list[float]]] = []
+        for number, sides in enumerate(zip(self.reference_us, self.candidate_us, strict=True)):
+            by_kind: dict[str, list[float]] = {}
+            for theirs, ours, kind in zip(*sides, self.kinds_of(number), strict=True):
+                by_kind.setdefault(kind, []).append(math.log(theirs / ours))
+            found.append(by_kind)
+        return found
+
+    def medians(self) -> dict[str, tuple[float, float]]:
+        """Of the reference and the candidate, by kind, in the order in which the problem names them."""
+        times: dict[str, tuple[list[float], list[float]]] = {}
+        for number, sides in enumerate(zip(self.reference_us, self.candidate_us, strict=True)):
+            for theirs, ours, kind in zip(*sides, self.kinds_of(number), strict=True):
+                both = times.setdefault(kind, ([], []))
+                both[0].append(theirs)
+                both[1].append(ours)
+        return {
+            kind: (statistics.median(times[kind][0]), statistics.median(times[kind][1]))
+            for kind in self.shares
+            if kind in times
+        }
+
+    def typical_us(self) -> tuple[float, float]:
+        """What a call of each side takes: the weighted mean over kinds of the medians."""
+        medians = self.medians()
+        total = sum(self.shares[kind] for kind in medians)
+        theirs, ours = (
+            sum(self.shares[kind] * both[side] for kind, both in medians.items()) / total for side in (0, 1)
+        )
+        return theirs, ours
+
+
+class Estimate(NamedTuple):
+    ratio: Ratio
+    by_kind: dict[str, Ratio]
+
+
+def estimate(samples: Paired, error: float = ERROR, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+    """The weighted mean over kinds of the median log ratio of paired calls, and as what it may be mistaken.
+
+    Rounds are resampled as they are (what slows a round down slows both sides), then pairs within each round and kind. The
+    interval is symmetric in the logarithm, as wide as Student's quantile of so many rounds says: swapping the sides inverts it.
+    """
+    logs = samples.log_ratios()
+    if not logs or not all(logs):
+        raise ValueError("reference and candidate need the same rounds, with calls in each")
+    present = {kind for one in logs for kind in one}
+    weights = {kind: share for kind, share in samples.shares.items() if kind in present}
+    centre = _medians(logs, weights)
+    source = random.Random(seed)
+    drawn: list[dict[str, float]] = []
+    while len(drawn) < resamples:
+        chosen = source.choices(logs, k=len(logs))
+        if len(weights) > 1 and len({kind for one in chosen for kind in one}) < len(weights):
+            continue  # a kind that few rounds have is in none of these
+        drawn.append(
+            _medians([{kind: source.choices(x, k=len(x)) for kind, x in one.items()} for one in chosen], weights)
+        )
+    rounds, degrees = len(logs), max(1, len(logs) - 1)
+    wide = student(1 - error, degrees) * math.sqrt(rounds / degrees)
+
+    def interval(of: Mapping[str, float]) -> Ratio:
+        total = sum(of.values())
+        middle = sum(weight * centre[kind] for kind, weight in of.items()) / total
+        deviations = [sum(weight * one[kind] for kind, weight in of.items()) / total - middle for one in drawn]
+        half = wide * math.sqrt(math.fsum(d * d for d in deviations) / len(deviations))
+        return Ratio(*(math.exp(max(-50.0, min(50.0, x))) for x in (middle, middle - half, middle + half)))
+
+    return Estimate(interval(weights), {kind: interval({kind: 1.0}) for kind in weights} if len(weights) > 1 else {})
+
+
+def _medians(logs: Sequence[Mapping[str, Sequence[float]]], kinds: Mapping[str, float]) -> dict[str, float]:
+    return {kind: statistics.median([x for one in logs for x in one.get(kind, ())]) for kind in kinds}
+
+
+def student(probability: float, degrees: int) -> float:
+    """The quantile of Student's distribution; exact for 1 and 2 degrees of freedom, by Cornish and Fisher's series above."""
+    if degrees == 1:
+        return math.tan(math.pi * (probability - 0.5))
+    if degrees == 2:
+        a = 2 * probability - 1
+        return a * math.sqrt(2 / (1 - a * a))
+    z, n = statistics.NormalDist().inv_cdf(probability), degrees
+    series = (
+        z,
+        (z**3 + z) / (4 * n),
+        (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2),
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3),
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * n**4),
+    )
+    return sum(series)
 
 
 def quantile(rounds: Rounds, q: float) -> float:
@@ -37,35 +157,106 @@ def quantile(rounds: Rounds, q: float) -> float:
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
 
 
-def speedup(reference: Rounds, candidate: Rounds, seed: int = 0) -> Ratio:
-    """Ratio of medians with a bootstrap interval.
-
-    Rounds are resampled as pairs (what slows a round down slows both sides), then calls within each round.
-    """
-    if len(reference) != len(candidate) or not reference:
-        raise ValueError("reference and candidate need the same rounds")
-    source = random.Random(seed)
-    ratios = []
-    for _ in range(RESAMPLES):
-        chosen = source.choices(range(len(reference)), k=len(reference))
-        ours = [sample for i in chosen for sample in source.choices(candidate[i], k=len(candidate[i]))]
-        theirs = [sample for i in chosen for sample in source.choices(reference[i], k=len(reference[i]))]
-        ratios.append(statistics.median(theirs) / statistics.median(ours))
-    ratios.sort()
-    cut = (1 - CONFIDENCE) / 2
-    low, high = ratios[int(cut * RESAMPLES)], ratios[min(RESAMPLES - 1, int((1 - cut) * RESAMPLES))]
-    return Ratio(median(reference) / median(candidate), low, high)
+def mean(rounds: Rounds) -> float:
+    return statistics.fmean(sample for samples in rounds for sample in samples)
 
 
-def uncontended(times: list[float]) -> float:
+# -- when to stop ------------------------------------------------------------------------------------------------------
+
+
+class Look(NamedTuple):
+    rounds: int
+    """After so many."""
+    error: float
+    settles: float
+    """How far from 1 the interval must be."""
+
+
+def looks(planned: int) -> list[Look]:
+    rounds = [max(1, math.ceil(part * planned)) for part, _ in LOOKS]
+    rounds[-1] = max(rounds[-1], 6 * min(planned, FEW_ROUNDS))
+    return [
+        Look(count, ERROR * share, FAR if part < 1 else 1.0) for count, (part, share) in zip(rounds, LOOKS, strict=True)
+    ]
+
+
+def settled(ratio: Ratio, look: Look, *, confirmed: bool) -> bool:
+    """Would more rounds change nothing? A gain that the window has not confirmed yet may be with more of them."""
+    if ratio.low > look.settles:
+        return confirmed
+    return ratio.high < 1 / look.settles or (ratio.low > 1 / NEAR and ratio.high < NEAR)
+
+
+# -- the judge's own clock ---------------------------------------------------------------------------------------------
+
+
+def uncontended(times: Sequence[float]) -> float:
     """What a batch takes when nothing comes between: noise only adds, to a clock that sees the whole machine. The lower
     quartile, but no lower than the third of all, so that no lucky round or two decide; of few rounds the lower median."""
     return sorted(times)[min(max(2, len(times) // 4), (len(times) - 1) // 2)]
 
 
+class Window(NamedTuple):
+    """(reference - empty) / (candidate - empty) on the judge's clock; infinite where nothing is left of the candidate."""
+
+    value: float
+    low: float
+    high: float
+
+    def supports(self, claimed: float) -> bool:
+        """Does it say the same as the ranks' clocks, or at least that the candidate is ahead?
+
+        An interval that is wide covers every claim. So a claim that the window cannot place above 1 by itself may be no more
+        than `UNSEEN` times what it excludes.
+        """
+        return self.low > 1 or (self.low <= claimed <= self.high and claimed <= UNSEEN * self.low)
+
+
+def window_ratio(
+    reference_us: Sequence[float], candidate_us: Sequence[float], empty_us: Sequence[float], seed: int = 0
+) -> Window:
+    """By rounds, which are resampled as they are; `empty_us` has one or several for each."""
+    each = max(1, len(empty_us) // len(reference_us))
+    rounds = [
+        (theirs, ours, empty_us[each * number : each * (number + 1)])
+        for number, (theirs, ours) in enumerate(zip(reference_us, candidate_us, strict=True))
+    ]
+
+    def ratio(chosen: Sequence[tuple[float, float, Sequence[float]]]) -> float:
+        empty = uncontended([us for _, _, some in chosen for us in some] or [0.0])
+        theirs, ours = (max(0.0, uncontended(side) - empty) for side in list(zip(*chosen, strict=True))[:2])
+        return theirs / ours if ours else (math.inf if theirs else 1.0)
+
+    source = random.Random(seed)
+    ratios = sorted(ratio(source.choices(rounds, k=len(rounds))) for _ in range(RESAMPLES))
+    cut = int(ERROR * RESAMPLES)
+    return Window(ratio(rounds), ratios[cut], ratios[-1 - cut])
+
+
+class Claim(NamedTuple):
+    """One side's times per call, in microseconds: what its ranks report, and what passed on the judge's clock."""
+
+    device_us: float
+    """The mean: sums are what a clock can be held against, whatever kinds of calls there are."""
+    host_us: float
+    wall_us: Sequence[float]
+    """By round, of calls queued back to back, with the call's share of what an empty batch costs."""
+    quoted_us: float | None = None
+    """What the speedup is computed from, if that is not the mean."""
+
+    @property
+    def reported_us(self) -> float:
+        """Calls queued back to back take as long as the slower of host and device."""
+        return max(self.device_us, self.host_us)
+
+    @property
+    def quoted(self) -> float:
+        return self.device_us if self.quoted_us is None else self.quoted_us
+
+
 class ClockCheck(NamedTuple):
     confirms: bool
-    """The host wall clock sees the candidate ahead of the reference."""
+    """The window does not contradict that the candidate is ahead, by as much as is quoted."""
     too_long: bool
     """Neither the claimed time on the device nor the claimed time on the host accounts for the time that has passed."""
     split: bool
@@ -73,6 +264,7 @@ class ClockCheck(NamedTuple):
     reference_us: float
     candidate_us: float
     """Per queued call, without what an empty batch costs."""
+    window: Window
     words: str
 
     @property
@@ -80,45 +272,26 @@ class ClockCheck(NamedTuple):
         return self.too_long or self.split
 
 
-class Claim(NamedTuple):
-    """One side's times per call, in microseconds: what its ranks report, and what passed on the host wall clock."""
+def check_clock(
+    reference: Claim, candidate: Claim, empty_us: Sequence[float], *, one_clock: bool = False
+) -> ClockCheck:
+    """Hold the reported times against the judge's own clock.
 
-    device_us: float
-    host_us: float
-    wall_us: list[float]
-    """By round, of calls queued back to back, with the call's share of what telling the ranks and hearing from them costs."""
-
-    @property
-    def reported_us(self) -> float:
-        """Calls queued back to back take as long as the slower of host and device."""
-        return max(self.device_us, self.host_us)
-
-
-def check_clock(reference: Claim, candidate: Claim, empty_us: list[float], *, one_clock: bool = False) -> ClockCheck:
-    """Hold the reported times against the host wall clock.
-
-    Nothing that runs in the candidate's process can be trusted with a clock, so a candidate counts as faster only if calls
-    queued back to back also take less of the judge's time. And what the ranks report must account for the time that passes,
-    less that of empty batches (`empty_us`, per call of a full one): twice what they say, and twice what the reference's ranks
-    leave unexplained, is generous. `one_clock`: host and device are the same, as on a CPU, so that the candidate's two
-    reported times must agree as well.
+    Nothing that runs in the candidate's process can be trusted with a clock, so a candidate counts as faster only if the window
+    supports it. And what the ranks report must account for the time that passes, less that of empty batches (`empty_us`, per
+    call of a full one): twice what they say, and twice what the reference's ranks leave unexplained, is generous. What is
+    quoted must do so too, or it proves nothing: a few calls with all of the time in them would leave any median to the rest.
+    `one_clock`: host and device are the same, as on a CPU, so that the candidate's two reported times must agree as well.
     """
     empty = uncontended(empty_us)
     theirs, ours = (max(0.0, uncontended(side.wall_us) - empty) for side in (reference, candidate))
     allowance = max(CPU_NOISE_US if one_clock else GPU_NOISE_US, 2 * (theirs - reference.reported_us))
     too_long = ours > 2 * candidate.reported_us + allowance
+    window = window_ratio(reference.wall_us, candidate.wall_us, empty_us)
+    accounted = ours <= 2 * max(candidate.quoted, candidate.host_us) + allowance
+    confirms = accounted and window.supports(reference.quoted / candidate.quoted)
     words = f"queued calls on the host wall clock: {theirs:.0f} us for the reference, {ours:.0f} us for the candidate"
     split = one_clock and candidate.device_us < 0.5 * candidate.host_us
     if split:
         words += f"; {candidate.host_us:.0f} us inside a call that is said to take {candidate.device_us:.0f} us"
-    return ClockCheck(ahead(reference.wall_us, candidate.wall_us), too_long, split, theirs, ours, words)
-
-
-def ahead(reference: list[float], candidate: list[float], seed: int = 0) -> bool:
-    """Is the candidate faster by these times, one of each side by round? Rounds are resampled as pairs, as for `speedup`."""
-    source = random.Random(seed)
-    wins = 0
-    for _ in range(RESAMPLES):
-        chosen = source.choices(range(len(reference)), k=len(reference))
-        wins += uncontended([reference[i] for i in chosen]) > uncontended([candidate[i] for i in chosen])
-    return wins > RESAMPLES * (1 + CONFIDENCE) / 2
+    return ClockCheck(confirms, too_long, split, theirs, ours, window, words)

@@ -63,6 +63,8 @@ class DrawSpec:
     dtype: Name
     upstream: bool = False
     """Compared by the tolerances of the original benchmark."""
+    kind: Name = ""
+    """Of the problem's kinds of calls; empty leaves it to the secret."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,60 @@
+"""Timing from end to end on CPU ranks: kinds of calls, and no word about speed where a time says nothing."""
+
+import dataclasses
+import textwrap
+from pathlib import Path
+
+from pkb.judge.session import evaluate
+from pkb.judge.timing.statistics import Paired, estimate, looks
+from pkb.problems.registry import get
+from pkb.types.case import Case
+from pkb.types.job import Job
+from pkb.types.plan import plan
+from pkb.types.verdict import Evaluation, Verdict
+
+SHORT = dataclasses.replace(
+    plan("quick"), odd_trials=0, race_calls=0, timing_rounds=2, calls_per_round=4, warmup_calls=2, verify_share=0.25
+)
+
+
+def judge(folder: Path, *, timing: bool | None) -> Evaluation:
+    """The reference of 54 against itself, slower by a sleep where it is causal."""
+    source = textwrap.dedent(get(54).reference_source)
+    path = folder / "54_ring_attention_torch.py"
+    path.write_text(
+        "import inspect\nimport time\n\nimport torch\nimport torch.distributed as dist\n\n\n"
+        f"{source.replace('def solution(', 'def as_it_is(')}\n\n"
+        "def solution(*arguments):\n"
+        "    if inspect.signature(as_it_is).bind(*arguments).arguments['causal']:\n"
+        "        time.sleep(0.05)\n"
+        "    return as_it_is(*arguments)\n"
+    )
+    case = Case("54", "cpu", 2, "tiny", "fp32", "quick")
+    return evaluate(Job(path, case, timing=timing, custom_plan=SHORT, call_limit_s=30.0))
+
+
+def test_kinds_are_timed_by_themselves_and_sums_agree(tmp_path: Path) -> None:
+    result = judge(tmp_path, timing=True)
+    assert result.verdict is Verdict.CORRECT, result.detail
+    timing = result.timing
+    assert timing is not None
+    kinds = timing.sample_kinds
+    assert [len(one) for one in kinds] == [4] * timing.rounds
+    assert all(sorted(one) == ["causal", "causal", "full", "full"] for one in kinds)
+    causal, full = timing.speedup_by_kind["causal"], timing.speedup_by_kind["full"]
+    assert causal.candidate_us > 50_000
+    assert causal.speedup < full.speedup
+    assert timing.window_speedup is not None
+    # Every number can be computed again from what the verdict keeps.
+    samples = Paired(
+        timing.reference_samples_us, timing.candidate_samples_us, kinds, {kind: 0.5 for kind in timing.speedup_by_kind}
+    )
+    error = {look.rounds: look.error for look in looks(2)}[timing.rounds]
+    assert estimate(samples, error).ratio == (timing.speedup, timing.speedup_low, timing.speedup_high)
+    assert samples.typical_us() == (timing.reference_us, timing.candidate_us)
+
+
+def test_nothing_is_timed_on_a_cpu_unless_somebody_asks(tmp_path: Path) -> None:
+    result = judge(tmp_path, timing=None)
+    assert (result.verdict, result.timing) == (Verdict.CORRECT, None), result.detail
+    assert "not timed" in result.checks
