@@ -11,40 +11,40 @@ from typing import Any, Protocol
 
 import torch
 
+from pkb.rank.window.device import DeviceWindow, Sentinel
+from pkb.rank.window.host import HostWindow
+from pkb.rank.window.seals import Window
+from pkb.types.protocol.replies import Company
+
 _SLOT = struct.Struct("=Q")
 
 
 # Taken before any candidate is loaded: replacing methods of torch's events or of the time module changes nothing here.
 _EVENT = getattr(torch._C, "_CudaEventBase", object)
 _RECORD, _ELAPSED = getattr(_EVENT, "record", None), getattr(_EVENT, "elapsed_time", None)
-_QUERY = getattr(_EVENT, "query", None)
 _SYNCHRONIZE, _CURRENT_STREAM = torch.cuda.synchronize, torch.cuda.current_stream
-
-
-ORIGIN_COVER_US = 300.0
-"""How long a host may take to queue the time origin of a batch."""
 
 
 class RankBarrier:
     """A barrier of the ranks of one side on a page of memory they inherited; bounded in time.
 
     Each rank counts its arrivals in a slot of its own, so there is one writer to a word and no atomic operation is needed.
-    With the count go a vote and the one before it: a peer may have arrived at the next barrier already, but at no later one.
     """
 
     SLOT_BYTES = 64
 
     def __init__(self, page: mmap.mmap, rank: int, world_size: int) -> None:
         self._page, self._rank, self._world_size = page, rank, world_size
-        self._epoch = self._votes = 0
+        self._epoch = 0
 
-    def wait(self, *, timeout_s: float, vote: bool = True) -> bool:
-        """Until all ranks are here. True if all have voted so."""
-        self._arrive(vote=vote)
+    def wait(self, *, timeout_s: float) -> None:
+        """Until all ranks are here."""
+        self._epoch += 1
+        _SLOT.pack_into(self._page, self._rank * self.SLOT_BYTES, self._epoch)
         give_up = time.monotonic() + timeout_s
-        spins, agreed = 0, True
+        spins = 0
         for peer in range(self._world_size):
-            while (word := _SLOT.unpack_from(self._page, peer * self.SLOT_BYTES)[0]) >> 2 < self._epoch:
+            while _SLOT.unpack_from(self._page, peer * self.SLOT_BYTES)[0] < self._epoch:
                 spins += 1
                 if spins > 200:
                     time.sleep(0 if spins < 5000 else 1e-4)
@@ -52,32 +52,33 @@ class RankBarrier:
                         raise TimeoutError(
                             f"rank {self._rank} waited {timeout_s:.0f} s for rank {peer} to begin a call"
                         )
-            agreed = agreed and bool(word & (1 if word >> 2 == self._epoch else 2))
-        return agreed
-
-    def _arrive(self, *, vote: bool) -> None:
-        self._epoch += 1
-        self._votes = self._votes << 1 & 2 | vote
-        _SLOT.pack_into(self._page, self._rank * self.SLOT_BYTES, self._epoch << 2 | self._votes)
 
 
 class Device(Protocol):
     torch_device: torch.device
+    window: Window
+    in_step: bool
+    """The host runs in step with it, so that ranks begin together where their hosts do; else `align` lets the devices."""
 
     def synchronize(self) -> None: ...
     def align(self) -> None: ...
-    def begin(self) -> bool: ...
+    def forget_stamps(self) -> None: ...
     def stamp(self) -> Any: ...
     def read_ns(self, stamp: Any) -> int: ...
     def spin(self, microseconds: float) -> None: ...
+    def unpin_cache(self) -> None: ...
     def flush_cache(self) -> None: ...
+    def company(self) -> Company: ...
     def facts(self) -> dict[str, str]: ...
 
 
 class CpuDevice:
     """The host itself. Stamps are the monotonic clock, which all processes of the machine share."""
 
+    in_step = True
+
     def __init__(self) -> None:
+        self.window: Window = HostWindow()
         self.torch_device = torch.device("cpu")
         self._scratch = torch.zeros(4 << 20, dtype=torch.uint8)
         self._clock = time.monotonic_ns
@@ -88,8 +89,8 @@ class CpuDevice:
     def align(self) -> None:
         return
 
-    def begin(self) -> bool:
-        return True
+    def forget_stamps(self) -> None:
+        return
 
     def stamp(self) -> int:
         return self._clock()
@@ -100,19 +101,25 @@ class CpuDevice:
     def spin(self, microseconds: float) -> None:
         time.sleep(microseconds * 1e-6)
 
+    def unpin_cache(self) -> None:
+        return
+
     def flush_cache(self) -> None:
         self._scratch.add_(1)
+
+    def company(self) -> Company:
+        """Whoever else uses these cores is seen by the judge, in the table of processes."""
+        return Company(1.0, 0.0)
 
     def facts(self) -> dict[str, str]:
         return {"clock": "CLOCK_MONOTONIC"}
 
 
 class CudaDevice:
-    """One GPU, or a share of one. Stamps are events, counted from the end of a device-side barrier of all ranks.
+    """One GPU, or a share of one. Stamps are events, which cost the host next to nothing. Their zero is this rank's own: only
+    differences between stamps of one rank mean anything."""
 
-    All ranks leave that barrier within a few microseconds of each other, so times counted from it are comparable between
-    ranks, on one GPU and on several, and recording an event costs the host next to nothing.
-    """
+    in_step = False
 
     def __init__(self, index: int, *, world_size: int) -> None:
         self.torch_device = torch.device("cuda", index)
@@ -122,10 +129,12 @@ class CudaDevice:
         share = max(1, world_size if torch.cuda.device_count() == 1 else 1)
         flush_bytes = max(16 << 20, 2 * properties.L2_cache_size // share)
         self._scratch = torch.zeros(flush_bytes, dtype=torch.uint8, device=self.torch_device)
+        self._multiprocessors = properties.multi_processor_count
         self._cycles_per_us = max(1.0, getattr(properties, "clock_rate", 1_980_000) / 1000)
         self._handle: Any = None
         self._cudart = _load_cudart()
-        self._covered, self._origin = torch.cuda.Event(), torch.cuda.Event(enable_timing=True)
+        self.window: Window = DeviceWindow(properties.multi_processor_count, device=self.torch_device)
+        self._sentinel: Sentinel | None = None
         self._events: list[torch.cuda.Event] = []
         self._used = 0
 
@@ -147,37 +156,35 @@ class CudaDevice:
         if self._handle is not None:
             self._handle.barrier(channel=0)
 
-    def begin(self) -> bool:
-        """The time origin of this batch: the same moment on all ranks if this returns True on all of them.
-
-        A host that is held up between the barrier and the mark behind it makes its origin late, and with it every call of the
-        batch long. So the device is kept busy until both are queued; False if it was not busy long enough.
-        """
+    def forget_stamps(self) -> None:
         self._used = 0
-        self.spin(ORIGIN_COVER_US)
-        _RECORD(self._covered, _CURRENT_STREAM())  # type: ignore[misc]
-        self.align()
-        _RECORD(self._origin, _CURRENT_STREAM())  # type: ignore[misc]
-        return not _QUERY(self._covered)  # type: ignore[misc]
 
     def stamp(self) -> int:
         if self._used == len(self._events):
             self._events.append(torch.cuda.Event(enable_timing=True))
-        _RECORD(self._events[self._used], _CURRENT_STREAM())  # type: ignore[misc]
+        _RECORD(self._events[self._used], _CURRENT_STREAM(self.torch_device))  # type: ignore[misc]
         self._used += 1
         return self._used - 1
 
     def read_ns(self, stamp: int) -> int:
-        return int(1e6 * _ELAPSED(self._origin, self._events[stamp]))  # type: ignore[misc]
+        return int(1e6 * _ELAPSED(self._events[0], self._events[stamp]))  # type: ignore[misc]
 
     def spin(self, microseconds: float) -> None:
         torch.cuda._sleep(int(microseconds * self._cycles_per_us))
 
-    def flush_cache(self) -> None:
-        # Lines that an access policy has pinned survive an ordinary flush.
+    def unpin_cache(self) -> None:
+        """Lines that an access policy has pinned survive an ordinary flush. Takes effect at once, on an idle device."""
         if self._cudart is not None:
             self._cudart.cudaCtxResetPersistingL2Cache()
+
+    def flush_cache(self) -> None:
         self._scratch.add_(1)
+
+    def company(self) -> Company:
+        if self._sentinel is None:
+            self._sentinel = Sentinel(self._multiprocessors, self.torch_device)
+            self._sentinel.look()  # the first launch loads the kernel
+        return self._sentinel.look()
 
     def facts(self) -> dict[str, str]:
         properties = torch.cuda.get_device_properties(self.torch_device)
@@ -186,7 +193,7 @@ class CudaDevice:
             "multiprocessors": str(properties.multi_processor_count),
             "cuda": str(torch.version.cuda),
             "nccl": _nccl_version(),
-            "clock": "CUDA events from a common barrier",
+            "clock": "CUDA events",
         }
 
 

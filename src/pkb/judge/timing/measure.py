@@ -34,14 +34,7 @@ def measure(
     progress(f"timing: {plan.warmup_calls} warm-up calls")
     hiding_us = warm_up(work, plan.warmup_calls)
     taken, walls = _take_rounds(work, rounds, hiding_us if on_gpu else 0.0, progress)  # a CPU has no queue to fill
-    counted = [one for one in taken if one.common_origin]
-    enough = 2 * len(counted) >= rounds
-    if not enough:
-        kept = f"the reference's ranks began together in {len(counted)} of {len(taken)} rounds"
-        note = "; ".join(filter(None, [note, f"the machine was too busy: {kept}, and its times may be too long"]))
-        counted = taken
-
-    clock = hold_against_wall_clock(counted, walls, on_gpu=on_gpu)
+    clock = hold_against_wall_clock(taken, walls, on_gpu=on_gpu)
     if (
         clock.too_long
     ):  # suspect candidates are re-measured: the machine may have had other things to do for some rounds
@@ -49,9 +42,8 @@ def measure(
             progress(f"timing: queued calls take too long; re-measured, round {number + 1} of {rounds}")
             walls.take(work)
             work.swap()
-        clock = hold_against_wall_clock(counted, walls, on_gpu=on_gpu)
-    clock = clock._replace(confirms=clock.confirms and enough)  # it confirms no gain over times that are too long
-    timing = conclude(counted, walls, clock, floor_us=floor_us, note=note, first_call_us=first_call_us)
+        clock = hold_against_wall_clock(taken, walls, on_gpu=on_gpu)
+    timing = conclude(taken, walls, clock, floor_us=floor_us, note=note, first_call_us=first_call_us)
     library = any(one.communication is Communication.LIBRARY for one in taken)
     return timing, Communication.LIBRARY if library else taken[-1].communication
 
@@ -59,13 +51,11 @@ def measure(
 def _take_rounds(
     work: Workload, rounds: int, cover_us: float, progress: Callable[[str], None]
 ) -> tuple[list[Round], WallTimes]:
-    """Until so many rounds have a common time origin, or twice as many are over."""
     taken: list[Round] = []
     walls = WallTimes()
-    while (counted := sum(one.common_origin for one in taken)) < rounds and len(taken) < 2 * rounds:
-        progress(f"timing: round {counted + 1} of {rounds}")
+    for number in range(rounds):
+        progress(f"timing: round {number + 1} of {rounds}")
         taken.append(take_round(work, cover_us))
         walls.take(work)
-        if taken[-1].common_origin:
-            work.swap()
+        work.swap()
     return taken, walls

@@ -12,6 +12,7 @@ from pkb.types.protocol.replies import (
     ArgumentsReply,
     BadOutput,
     BatchReport,
+    Company,
     Comparison,
     Done,
     ErrorReport,
@@ -33,6 +34,14 @@ COMMAND_BYTES = 4 * MIB
 PathText = Annotated[str, AtMost(4096)]
 Slots = Annotated[tuple[Slot, ...], AtMost(MAX_CALLS)]
 Seconds = Annotated[float, Between(0, 10**6)]
+KEY_BYTES = 32
+Key = Annotated[str, AtMost(2 * KEY_BYTES)]
+"""In hexadecimal; empty where nothing is sealed."""
+
+
+def _check_key(key: str) -> None:
+    if key and len(bytes.fromhex(key)) != KEY_BYTES:
+        raise ValueError(f"a key of {len(key)} characters")
 
 
 class Command(Generic[R]):
@@ -83,8 +92,15 @@ class Schedule:
     """How long the device is kept busy before an aligned call, so that the host has queued all of it when it starts: the time
     of a call is then the device's, not that of launching."""
     digests: bool = False
-    """Outputs of stamped calls are fingerprinted."""
+    """The report commits to the outputs of all calls."""
+    key: Key = ""
+    """Opens the arguments of these slots, and goes into the digests: whoever is told to run a batch learns it then."""
+    empty: bool = False
+    """All of it but the calls, on slots that have been run before: to know what the rest costs. The oracle's only."""
     barrier_timeout_s: Seconds = 60.0
+
+    def __post_init__(self) -> None:
+        _check_key(self.key)
 
     @property
     def stamped(self) -> int:
@@ -151,7 +167,7 @@ class RunBatch(Command[BatchReport]):
         expected = {
             "calls": stamped,
             "host_us": stamped,
-            "digests": stamped * self.schedule.digests,
+            "digests": calls * self.schedule.digests,
             "changed": calls * self.inspect,
             "aliases": calls * self.inspect,
         }
@@ -216,6 +232,11 @@ class DrawArguments(Command[ArgumentsReply]):
     slot: Slot
     keep: bool
     """The oracle will run this call too."""
+    key: Key
+    """Seals the arguments, those that are kept as well."""
+
+    def __post_init__(self) -> None:
+        _check_key(self.key)
 
     def why_not(self, reply: Reply) -> str:
         assert isinstance(reply, ArgumentsReply)
@@ -253,6 +274,11 @@ class Forget(Command[Done]):
     """Let go of one truth."""
 
     slot: Slot
+
+
+@dataclass(frozen=True)
+class LookForCompany(Command[Company]):
+    """Is anybody else at work on the device?"""
 
 
 @dataclass(frozen=True)
@@ -321,6 +347,6 @@ CANDIDATE_COMMANDS: tuple[type[Command[Reply]], ...] = (
     Open, Load, GiveArguments, RunBatch, FetchOutput, Poison, Wake, Drop,
 )  # fmt: skip
 ORACLE_COMMANDS: tuple[type[Command[Reply]], ...] = (
-    Open, DrawArguments, DrawOnly, FindTruth, RunBatch, Compare, Release, Forget, Wake, Drop, MeasureMemory, Lint,
-    ProbeOpen, ProbeMatrix, ProbeMemory, ProbeLink, ProbeLatency,
+    Open, DrawArguments, DrawOnly, FindTruth, RunBatch, Compare, Release, Forget, Wake, Drop, LookForCompany,
+    MeasureMemory, Lint,    ProbeOpen, ProbeMatrix, ProbeMemory, ProbeLink, ProbeLatency,
 )  # fmt: skip
