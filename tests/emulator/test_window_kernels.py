@@ -1,7 +1,6 @@
 """The kernels of the window on a CPU: they must agree with plain Python for every size and place in memory."""
 
 import hashlib
-from pathlib import Path
 
 import pytest
 import torch

@@ -1,6 +1,7 @@
 """The window on a GPU: the cipher and the hash agree with plain Python, arguments open in stream order, company is noticed."""
 
 import hashlib
+import itertools
 import os
 import subprocess
 import sys
@@ -92,7 +93,8 @@ def test_digests_are_the_tree_of_blake2s(window: DeviceWindow, shift: int) -> No
 def test_tensors_of_any_kind_and_more_than_one_launch_takes(window: DeviceWindow) -> None:
     tensors = [
         torch.randn(3, 5, dtype=torch.complex64), torch.tensor([True, False, True]), torch.randn(7, dtype=torch.float64),
-        torch.randn(4, 6).bfloat16(), torch.tensor(2.5), torch.arange(9), torch.zeros(0, 4), torch.randn(8).to(torch.float8_e4m3fn),
+        torch.randn(4, 6).bfloat16(), torch.tensor(2.5), torch.arange(9), torch.zeros(0, 4),
+        torch.randn(8).to(torch.float8_e4m3fn),
         *(torch.full((5,), float(number)) for number in range(70)),
     ]  # fmt: skip
     tensors = [tensor.cuda() for tensor in tensors]
@@ -118,7 +120,7 @@ def test_a_gigabyte_to_its_last_byte_and_at_what_rate(window: DeviceWindow) -> N
         read_digest = window.commit([[large]], KEY)
         marks[2].record()
         torch.cuda.synchronize()
-    opened, hashed = (before.elapsed_time(after) for before, after in zip(marks, marks[1:], strict=False))
+    opened, hashed = (before.elapsed_time(after) for before, after in itertools.pairwise(marks))
     print(f"1 GiB opened in {opened:.3f} ms, hashed in {hashed:.3f} ms")
     assert not large.any(), "sealed and opened"
     before = read_digest()

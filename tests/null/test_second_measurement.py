@@ -1,6 +1,7 @@
-"""What is measured once more: rounds in which the reference had no common time origin, and suspect candidates, which are
-rejected only if that does not clear them."""
+"""What is measured once more: rounds in which something ran beside the reference, and suspect candidates, which are rejected
+only if that does not clear them."""
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from pkb.judge.crew.company import Disturbed
 from pkb.judge.decision import Decided
 from pkb.judge.exchange import Exchange, Outcome, Reports
 from pkb.judge.timing import clock
@@ -26,19 +28,24 @@ REFERENCE_US, CANDIDATE_US, EMPTY_US = 5000.0, 1000.0, 3000.0
 class Sides:
     """One rank on each side, on a clock of its own: what calls take is known."""
 
-    def __init__(self, disturbances_us: Iterator[float], origins: Iterator[bool]) -> None:
+    def __init__(self, disturbances_us: Iterator[float], company: Iterator[bool]) -> None:
         self.now_us, self.slots, self.disturbances_us = 0.0, itertools.count(), disturbances_us
-        self.queued, self.origins = 0, origins
+        self.queued, self.company = 0, company
         self.order = ""  # R and C as they were timed
+        self.oracle = self.candidate = None
 
     def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False) -> tuple[int, ...]:
         return tuple(itertools.islice(self.slots, count))
 
     def run_oracle(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
-        if not schedule.cover_us or next(self.origins):
-            return {0: self._run(schedule, REFERENCE_US)}
-        late = self._run(schedule, REFERENCE_US, longer_by_us=1e6)  # more than has passed
-        return {0: replace(late, common_origin=False)}
+        return {0: self._run(schedule, 0.0 if schedule.empty else REFERENCE_US)}
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        self.now_us += 1e6  # however long it takes to be alone, it is not in what is measured
+        yield
+        if next(self.company):
+            raise Disturbed("somebody is there")
 
     def run_candidate(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
         if len(schedule.slots) == CALLS and not schedule.aligned:
@@ -46,27 +53,25 @@ class Sides:
             self.now_us += next(self.disturbances_us)
         return {0: self._run(schedule, CANDIDATE_US)}
 
-    def _run(self, schedule: Schedule, us: float, longer_by_us: float = 0.0) -> BatchReport:
+    def _run(self, schedule: Schedule, us: float) -> BatchReport:
         calls = len(schedule.slots)
         self.now_us += EMPTY_US + us * calls
         self.order += ("C" if us == CANDIDATE_US else "R") if schedule.cover_us else ""
-        us += longer_by_us
         marks = [(1000 * n, int(1000 * (n + us)), int(1000 * (n + us))) for n in range(calls)]
-        # What a candidate says of its own origin must not matter.
-        return BatchReport(tuple(marks), ((),) * calls, (5.0,) * calls, common_origin=us != CANDIDATE_US)
+        return BatchReport(tuple(marks), ((),) * calls, (5.0,) * calls)
 
     def check(self, slots: tuple[int, ...], *, words: str) -> Outcome:
         return Outcome()
 
-    def wake(self) -> None: ...
+    def wake(self, crew: None) -> None: ...
     def release(self) -> None: ...
     def drop(self, *, keep_memory: bool = False) -> None: ...
 
 
 def timed(
-    monkeypatch: pytest.MonkeyPatch, disturbances_us: Iterator[float], origins: Iterator[bool] | None = None
+    monkeypatch: pytest.MonkeyPatch, disturbances_us: Iterator[float], company: Iterator[bool] | None = None
 ) -> tuple[Timing, Sides]:
-    sides = Sides(disturbances_us, origins or itertools.repeat(True))
+    sides = Sides(disturbances_us, company or itertools.repeat(False))
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter_ns=lambda: int(1e3 * sides.now_us)))
     result, _ = measure(
         cast(Exchange, sides), DrawSpec("1", "tiny", "bf16"), plan=plan("standard"), calls=CALLS, rounds=ROUNDS, on_gpu=True,
@@ -79,7 +84,7 @@ def test_an_uncontended_candidate_is_measured_once(monkeypatch: pytest.MonkeyPat
     result, sides = timed(monkeypatch, itertools.repeat(0.0))
     assert sides.queued == ROUNDS == len(result.candidate_walls_us)
     assert sides.order == "RCCR" * (ROUNDS // 2)
-    assert len(result.empty_walls_us) == 3 * ROUNDS
+    assert len(result.empty_walls_us) == ROUNDS
     assert (result.reference_wall_us, result.candidate_wall_us) == pytest.approx((REFERENCE_US, CANDIDATE_US))
     assert result.decision == "faster"
 
@@ -96,38 +101,27 @@ def test_who_takes_too_long_again_is_rejected(monkeypatch: pytest.MonkeyPatch) -
     assert decided.value.verdict is Verdict.REJECTED
 
 
-def test_rounds_without_a_common_origin_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    origins = itertools.chain([True, False, False], itertools.repeat(True))
-    result, sides = timed(monkeypatch, itertools.repeat(0.0), origins)
-    assert (result.rounds, sides.queued) == (ROUNDS, ROUNDS + 2)
-    assert sides.order == "RC" + "CR" * 2 + "CR" + "RCCR" * (ROUNDS // 2 - 1), "those that count alternate"
-    assert {us for one in result.reference_samples_us for us in one} == {REFERENCE_US}
-    assert len(result.candidate_samples_us) == ROUNDS
+def test_rounds_with_company_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    company = itertools.chain([False, False, True, True], itertools.repeat(False))
+    result, sides = timed(monkeypatch, itertools.repeat(0.0), company)
+    assert result.rounds == ROUNDS == len(result.reference_samples_us) == len(result.candidate_walls_us)
+    assert sides.order == "RC" + "CR" * 3 + "RCCR" * (ROUNDS // 2 - 1), "those that count alternate"
 
 
-def test_half_of_the_rounds_will_do_and_fewer_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for good, believed in ((ROUNDS // 2, True), (ROUNDS // 2 - 1, False)):
-        origins = itertools.chain([True] * good, itertools.repeat(False, 2 * ROUNDS))
-        result, _ = timed(monkeypatch, itertools.repeat(0.0), origins)
-        assert result.rounds == (good if believed else 2 * ROUNDS)
-        assert result.decision == ("faster" if believed else "unproven")
-        assert ("began together in 3 of 16 rounds" in result.note) is not believed
-        assert len(result.candidate_samples_us) == len(result.reference_samples_us) == result.rounds
+def test_company_that_stays_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Decided, match="work beside the reference, in 3 of 3 attempts") as decided:
+        timed(monkeypatch, itertools.repeat(0.0), itertools.repeat(True))
+    assert decided.value.verdict is Verdict.REJECTED
 
 
-@pytest.mark.parametrize("common_origin", [True, False])
-def test_times_that_cannot_be_are_believed_of_nobody_but_who_had_no_common_origin(
-    monkeypatch: pytest.MonkeyPatch, common_origin: bool
-) -> None:
+def test_times_that_cannot_be_are_believed_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     class Longer(Sides):
         def run_candidate(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
-            return {0: replace(self._run(schedule, CANDIDATE_US, longer_by_us=1e6), common_origin=common_origin)}
+            report = super().run_candidate(schedule)[0]
+            return {
+                0: replace(report, calls=tuple((start, end + 10**9, end + 10**9) for start, end, _ in report.calls))
+            }
 
     monkeypatch.setattr(sys.modules[__name__], "Sides", Longer)
-    if common_origin:
-        with pytest.raises(Decided, match="report more time than has passed"):
-            timed(monkeypatch, itertools.repeat(0.0))
-        return
-    result, _ = timed(monkeypatch, itertools.repeat(0.0))
-    assert result.candidate_us == CANDIDATE_US + 1e6
-    assert result.decision == "slower"
+    with pytest.raises(Decided, match="report more time than has passed"):
+        timed(monkeypatch, itertools.repeat(0.0))

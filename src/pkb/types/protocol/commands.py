@@ -39,11 +39,6 @@ Key = Annotated[str, AtMost(2 * KEY_BYTES)]
 """In hexadecimal; empty where nothing is sealed."""
 
 
-def _check_key(key: str) -> None:
-    if key and len(bytes.fromhex(key)) != KEY_BYTES:
-        raise ValueError(f"a key of {len(key)} characters")
-
-
 class Command(Generic[R]):
     replies: ClassVar[tuple[type[Reply], ...]] = ()
 
@@ -98,9 +93,6 @@ class Schedule:
     empty: bool = False
     """All of it but the calls, on slots that have been run before: to know what the rest costs. The oracle's only."""
     barrier_timeout_s: Seconds = 60.0
-
-    def __post_init__(self) -> None:
-        _check_key(self.key)
 
     @property
     def stamped(self) -> int:
@@ -234,9 +226,6 @@ class DrawArguments(Command[ArgumentsReply]):
     """The oracle will run this call too."""
     key: Key
     """Seals the arguments, those that are kept as well."""
-
-    def __post_init__(self) -> None:
-        _check_key(self.key)
 
     def why_not(self, reply: Reply) -> str:
         assert isinstance(reply, ArgumentsReply)
