@@ -102,7 +102,7 @@ def merged(answers: list[dict[str, Any]]) -> dict[str, Any]:
     row["what"] = [f"rank {rank}: {a['what']}" for rank, a in enumerate(answers) if a["what"]]
     for side in ("reference", "candidate"):
         calls = zip(*(a[side] for a in answers), strict=True)
-        times = sorted((max(end for _, end in c) - min(begin for begin, _ in c)) / 1e3 for c in calls)
+        times = sorted(max(end - begin for begin, end in c) / 1e3 for c in calls)
         row[f"{side}_us"] = round(times[len(times) // 2], 1)
         row[f"{side}_host_us"] = round(max(a[f"{side}_host_us"] for a in answers), 1)
     row["speedup"] = round(row["reference_us"] / row["candidate_us"], 3)
@@ -124,6 +124,7 @@ def trial(
     from pkb.rank.comparison.truth import compare_trees, outcome, widen
     from pkb.rank.execute import run_batch
     from pkb.rank.trees import describe
+    from pkb.rank.window.seals import Seals
     from pkb.types.protocol.commands import Schedule
 
     began = time.monotonic()
@@ -173,6 +174,7 @@ def trial(
         """Start and end of each call on this rank, and how long a call keeps the host of the slowest."""
         batch = run_batch(
             function, held, Schedule(tuple(slots), aligned=True, cover_us=cover_us), device=device, barrier=barrier,
+            seals=Seals(device.window, rank),
             mutates=tuple(problem.mutates), returns_input=problem.returns_input, on_step=lambda text, *, waiting=False: None,
         )  # fmt: skip
         hosts = [0.0] * world

@@ -14,7 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkb.rank.trees import DTYPES, BadTree, as_bytes, describe, digest, pack, unpack
+from pkb.rank.trees import DTYPES, BadTree, as_bytes, describe, pack, unpack
+from pkb.rank.window.host import HostWindow
+from pkb.rank.window.seals import Seals
 from pkb.types.protocol.codec import Malformed, decode, encode
 from pkb.types.protocol.limits import MAX_DEPTH, MAX_NAME, MAX_NODES
 from pkb.types.protocol.replies import OutputReply
@@ -30,6 +32,7 @@ from pkb.types.protocol.trees import (
 )
 
 CPU = torch.device("cpu")
+SEALS = Seals(HostWindow(), 0)
 
 
 def round_trip(tree: Any) -> Any:
@@ -86,7 +89,7 @@ def test_lazily_conjugated_and_negated_tensors_carry_their_values() -> None:
     tensor = torch.randn(4, 5, dtype=torch.complex64)
     assert bool((round_trip(tensor.conj()) == tensor.conj()).all())
     assert bool((round_trip(tensor.conj().imag) == tensor.conj().imag).all())
-    assert digest(tensor.conj()) == digest(tensor.conj().resolve_conj())
+    assert SEALS.digest(tensor.conj()) == SEALS.digest(tensor.conj().resolve_conj())
 
 
 def test_gradients_and_parameters_travel_as_plain_tensors() -> None:

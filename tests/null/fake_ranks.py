@@ -68,7 +68,7 @@ TREE = DictNode(
 )
 READY = Ready({"namespaces": "on"}, {"device": 12.5, "ready": 13.0})
 ERROR = ErrorReport("ValueError", "no such luck", "File candidate.py", 7, Cause.CANDIDATE, 5)
-STEPS = ("elementwise", "spin_kernel", "barrier_kernel", "push", "gemm")
+STEPS = ("spin_kernel", "open_arguments", "elementwise", "barrier_kernel", "push", "gemm")
 RELAYED_UNCHECKED = "a command came with other files than one in memory"
 
 
@@ -130,9 +130,8 @@ def _batch(run: RunBatch) -> BatchReport:
     ]
     return BatchReport(
         calls=tuple((1000 * n, 1000 * n + 500, 1000 * n + 600) for n in range(stamped)),
-        digests=(("d0",),) * (stamped * run.schedule.digests),
+        digests=(("d0",),) * (calls * run.schedule.digests),
         host_us=(1.5,) * stamped,
-        common_origin=True,
         observed=Observed(0, 2, {}, 0, False),
         changed=(False,) * (calls * run.inspect),
         aliases=((),) * (calls * run.inspect),
@@ -308,7 +307,7 @@ class Rank:
                 self._send(body, fds)
                 self._send(body, fds)
             case 6:
-                self._send(encode(dice.choice((Done(), READY, ERROR, BatchReport((), (), (), True)))), [])
+                self._send(encode(dice.choice((Done(), READY, ERROR, BatchReport((), (), ())))), [])
             case 7:
                 self.channel.close()
             case 8:

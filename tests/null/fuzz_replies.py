@@ -81,7 +81,8 @@ def queued(exchange: Exchange) -> None:
     slots = exchange.deliver(SPEC, 2)
     late = Schedule(slots, late_host_us=(0.0, 5.0), overwrite=True)
     exchange.run_candidate(Schedule(slots, overwrite=True), late={1: late})
-    exchange.wake()
+    exchange.wake(exchange.oracle)
+    exchange.wake(exchange.candidate)
     exchange.check(slots, words="queued")
 
 

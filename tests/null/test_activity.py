@@ -12,7 +12,7 @@ from pkb.candidates.source import parse
 from pkb.cli.panel import profile_words
 from pkb.judge.hints import hints_for
 from pkb.judge.profile import roles
-from pkb.judge.profile.activity import Record, Unclear, analyse, common, length, split_calls, union
+from pkb.judge.profile.activity import OPENING, Record, Unclear, analyse, common, length, split_calls, union
 from pkb.judge.profile.calls import records_of
 from pkb.judge.profile.roles import Expected, base_name, match_kernel, role_of
 from pkb.types import profile as types
@@ -60,23 +60,23 @@ def test_common_counts_shared_time_once() -> None:
 # -- calls ----------------------------------------------------------------------------------------------------------------
 
 
-def harness(at_us: int, *, stream: int = 7) -> list[Record]:
+def harness(at_us: int, *, stream: int = 7, openings: int = 1) -> list[Record]:
     return [
-        kernel(FLUSH, at_us, 5, stream), kernel(SPIN, at_us + 10, 50, stream), kernel(BARRIER, at_us + 60, 3, stream),
+        kernel(SPIN, at_us, 50, stream), *(kernel(OPENING, at_us + 50 + n, 1, stream) for n in range(openings)),
+        kernel(FLUSH, at_us + 53, 5, stream), kernel(BARRIER, at_us + 60, 3, stream),
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("attempts", [1, 2, 8])
-def test_calls_are_told_apart_and_the_harness_is_taken_out(attempts: int) -> None:
+@pytest.mark.parametrize("openings", [0, 1, 2])
+def test_calls_are_told_apart_and_the_harness_is_taken_out(openings: int) -> None:
     first = [kernel(GEMM, 70, 10), kernel("push_tiles", 75, 10, stream=9)]
     # The candidate's own barrier and its own elementwise kernel at the end of a call are its own.
     second = [kernel(BARRIER, 270, 2), kernel(GEMM, 272, 10), kernel(FLUSH, 283, 5)]
     third = [kernel(FLUSH, 470, 5)]
-    # The zero of the batch, set again where a host was late.
-    begin = [
-        r for n in range(attempts) for r in (kernel(SPIN, 400 * n - 4000, 300), kernel(BARRIER, 400 * n - 3700, 2))
-    ]
-    shuffled = [*third, *harness(400), *second, *harness(200), *first, *harness(0), *begin]
+    # A delay that is followed by something else than the harness's steps begins no call.
+    before = [kernel(SPIN, -400, 300), kernel(BARRIER, -50, 2)]
+    begun = [record for at_us in (400, 200, 0) for record in harness(at_us, openings=openings)]
+    shuffled = [*third, *second, *first, *begun, *before]
     assert split_calls(shuffled, 3) == [first, second, third]
 
 
@@ -91,7 +91,7 @@ def test_work_on_a_side_stream_that_starts_under_the_spin_belongs_to_the_call() 
 
 
 def test_missing_beginnings_are_said() -> None:
-    with pytest.raises(Unclear, match="2 calls were profiled and 1 beginnings found in 4 records"):
+    with pytest.raises(Unclear, match="2 calls were profiled and 1 beginnings found in 5 records"):
         split_calls([*harness(0), kernel(GEMM, 70, 5)], 2)
 
 
@@ -252,7 +252,7 @@ def test_a_kernel_whose_code_multiplies_matrices_is_fused() -> None:
 def claim(**changes: Any) -> bytes:
     """A rank's report of a batch with the profiler on, as it travels."""
     activity = {"is": "Activity", "names": ["a", "b"], "records": [[0, "kernel", 0, 5, 7, None]], "left_out": 0}
-    report = BatchReport((), (), (), common_origin=True, activity=Activity())
+    report = BatchReport((), (), (), activity=Activity())
     return json.dumps(json.loads(encode(report)) | {"activity": activity | changes}).encode()
 
 

@@ -264,7 +264,7 @@ def test_trees_are_bounded_in_parts_levels_and_elements(monkeypatch: pytest.Monk
 
 
 def report(**changes: Any) -> BatchReport:
-    empty = BatchReport(((0, 1, 1),) * 2, (("d",),) * 2, (1.0,) * 2, common_origin=True)
+    empty = BatchReport(((0, 1, 1),) * 2, (("d",),) * 2, (1.0,) * 2)
     return replace(empty, **changes)
 
 
@@ -277,8 +277,9 @@ def test_a_report_answers_what_was_asked() -> None:
     ):  # fmt: skip
         assert run.why_not(report(**changes)), changes
     queued = RunBatch(Schedule((4, 5), digests=True), inspect=True, records=True)
-    good = BatchReport((), (), (), True, changed=(False,) * 2, aliases=((),) * 2, activity=Activity())
+    good = BatchReport((), (("d",),) * 2, (), changed=(False,) * 2, aliases=((),) * 2, activity=Activity())
     assert queued.why_not(good) == ""
+    assert queued.why_not(replace(good, digests=())), "queued calls are committed to as well"
     assert queued.why_not(replace(good, activity=None)) == "records of the device missing"
 
 
@@ -287,7 +288,7 @@ def test_an_answer_is_that_of_the_call_asked_for() -> None:
     assert FetchOutput(3).why_not(OutputReply(3, tree)) == ""
     assert FetchOutput(3).why_not(OutputReply(4, tree))
     assert FetchOutput(3).why_not(replies.BadOutput(2, ""))
-    draw = DrawArguments(DrawSpec("1", "tiny", "bf16"), 7, keep=False)
+    draw = DrawArguments(DrawSpec("1", "tiny", "bf16"), 7, keep=False, key="00" * 32)
     assert draw.why_not(ArgumentsReply(7, tree)) == ""
     assert draw.why_not(ArgumentsReply(6, tree))
 
@@ -316,14 +317,12 @@ def test_the_largest_honest_reports_fit() -> None:
     assert len(encode(replies.Ready(known, {}))) <= replies.Ready.most_bytes
     calls = 25
     timed = RunBatch(Schedule(tuple(range(calls)), aligned=True, digests=True))
-    full = BatchReport(
-        ((2**53,) * 3,) * calls, (("f" * 46,) * 1200,) * calls, (12345.678901234,) * calls, common_origin=True
-    )
+    full = BatchReport(((2**53,) * 3,) * calls, (("f" * 46,) * 1200,) * calls, (12345.678901234,) * calls)
     assert len(encode(full)) <= timed.reply_limits()[BatchReport]
     rows = tuple((n % 2000, "memcpy", 10**9 + n, 10**7, 1000, 1 << 30) for n in range(6000))
     activity = Activity(tuple(f"{n:04}" + "k" * 196 for n in range(2000)), rows)  # type: ignore[arg-type]
     profiled = RunBatch(Schedule((0, 1, 2), aligned=True), records=True)
-    assert len(encode(BatchReport((), (), (), True, activity=activity))) <= profiled.reply_limits()[BatchReport]
+    assert len(encode(BatchReport((), (), (), activity=activity))) <= profiled.reply_limits()[BatchReport]
     assert len(encode(Comparison(0.5, None, ("f" * 46,) * 10_000))) <= Comparison.most_bytes
 
 

@@ -1,6 +1,7 @@
-"""How many rounds are made: few where the answer is clear, more where it is near, and again of suspect candidates, which are
-rejected only if that does not clear them."""
+"""How many rounds are made: few where the answer is clear, more where it is near; again those in which something ran beside
+the reference; and again of suspect candidates, which are rejected only if that does not clear them."""
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from pkb.judge.crew.company import Disturbed
 from pkb.judge.decision import Decided
 from pkb.judge.exchange import Exchange, Outcome, Reports
 from pkb.judge.timing import clock, rounds
@@ -26,19 +28,27 @@ REFERENCE_US, CANDIDATE_US, EMPTY_US = 5000.0, 1000.0, 3000.0
 class Sides:
     """One rank on each side, on a clock of its own: what calls take is known."""
 
-    def __init__(self, disturbances_us: Iterator[float], candidate_us: float) -> None:
+    def __init__(self, disturbances_us: Iterator[float], candidate_us: float, company: Iterator[bool]) -> None:
         self.now_us, self.slots, self.disturbances_us = 0.0, itertools.count(), disturbances_us
-        self.candidate_us = candidate_us
+        self.candidate_us, self.company = candidate_us, company
         self.queued, self.repeated = 0, 0
         self.order = ""  # R and C as they were timed
         self.limits_s: set[float] = set()
+        self.oracle = self.candidate = None
 
     def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False, kinds: Sequence[str] = ()) -> tuple[int, ...]:
         assert len(kinds) == count
         return tuple(itertools.islice(self.slots, count))
 
     def run_oracle(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
-        return {0: self._run(schedule, REFERENCE_US, "R")}
+        return {0: self._run(schedule, 0.0 if schedule.empty else REFERENCE_US, "R")}
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        self.now_us += 1e6  # however long it takes to be alone, it is not in what is measured
+        yield
+        if next(self.company):
+            raise Disturbed("somebody is there")
 
     def run_candidate(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
         self.limits_s.add(extra_s)
@@ -54,12 +64,12 @@ class Sides:
         self.repeated += calls if not self.order and not schedule.aligned else 0
         us += longer_by_us
         marks = [(1000 * n, int(1000 * (n + us)), int(1000 * (n + us))) for n in range(calls)]
-        return BatchReport(tuple(marks), ((),) * calls, (5.0,) * calls, common_origin=True)
+        return BatchReport(tuple(marks), ((),) * calls, (5.0,) * calls)
 
     def check(self, slots: tuple[int, ...], *, words: str) -> Outcome:
         return Outcome()
 
-    def wake(self) -> None: ...
+    def wake(self, crew: None) -> None: ...
     def release(self) -> None: ...
     def drop(self, *, keep_memory: bool = False) -> None: ...
 
@@ -71,8 +81,9 @@ def timed(
     candidate_us: float = CANDIDATE_US,
     plan_name: str = "standard",
     kind: type[Sides] = Sides,
+    company: Iterator[bool] | None = None,
 ) -> tuple[Timing, Sides]:
-    sides = kind(disturbances_us, candidate_us)
+    sides = kind(disturbances_us, candidate_us, company or itertools.repeat(False))
     now = SimpleNamespace(perf_counter_ns=lambda: int(1e3 * sides.now_us), monotonic=lambda: sides.now_us / 1e6)
     for module in (clock, rounds, measure_module):
         monkeypatch.setattr(module, "time", now)
@@ -87,7 +98,7 @@ def test_what_is_far_from_the_reference_is_settled_by_half_of_the_rounds(monkeyp
     result, sides = timed(monkeypatch, itertools.repeat(0.0))
     assert sides.queued == ROUNDS // 2 == len(result.candidate_walls_us) == result.rounds
     assert sides.order == "RCCR" * (ROUNDS // 4)
-    assert len(result.empty_walls_us) == 3 * result.rounds
+    assert len(result.empty_walls_us) == result.rounds
     assert (result.reference_wall_us, result.candidate_wall_us) == pytest.approx((REFERENCE_US, CANDIDATE_US))
     assert result.decision == "faster"
     assert (result.window_speedup_low, result.window_speedup_high) == pytest.approx((5.0, 5.0))
@@ -147,4 +158,17 @@ def test_a_machine_that_was_busy_for_a_while_clears_it(monkeypatch: pytest.Monke
 def test_who_takes_too_long_again_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Decided, match="do not account for the time that passed") as decided:
         timed(monkeypatch, itertools.repeat(30_000.0))
+    assert decided.value.verdict is Verdict.REJECTED
+
+
+def test_rounds_with_company_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    company = itertools.chain([False, False, True, True], itertools.repeat(False))
+    result, sides = timed(monkeypatch, itertools.repeat(0.0), company=company)
+    assert result.rounds == ROUNDS // 2 == len(result.reference_samples_us) == len(result.candidate_walls_us)
+    assert sides.order == "RC" + "CR" * 3 + "RCCR" * (ROUNDS // 4 - 1), "those that count alternate"
+
+
+def test_company_that_stays_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Decided, match="work beside the reference, in 3 of 3 attempts") as decided:
+        timed(monkeypatch, itertools.repeat(0.0), company=itertools.repeat(True))
     assert decided.value.verdict is Verdict.REJECTED

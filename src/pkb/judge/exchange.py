@@ -1,21 +1,27 @@
 """Moves arguments and outputs between the two sides. The judge relays descriptors and never looks inside.
 
-A *slot* is one call on one set of arguments: drawn by the oracle, handed to the candidate, compared by the oracle.
+A *slot* is one call on one set of arguments: drawn by the oracle, handed to the candidate, compared by the oracle. The oracle
+seals arguments with a key that the judge makes and sends to a side with the order to run them, so that nobody has seen them
+before (docs/window.md).
 """
 
+import contextlib
 import itertools
 import os
+import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from pkb.judge.crew.company import Watch
 from pkb.judge.crew.crew import Crew
 from pkb.judge.kinds import KindPlan
 from pkb.types.channel import discard
 from pkb.types.difference import Mismatch, Pattern
 from pkb.types.protocol.commands import (
+    KEY_BYTES,
     Compare,
     DrawArguments,
     DrawSpec,
@@ -67,19 +73,24 @@ class Exchange:
         self.oracle, self.candidate, self.limit_s = oracle, candidate, limit_s
         self._kinds = KindPlan(kinds or {})
         self._slots = itertools.count()
+        self._keys: dict[int, str] = {}
+        """Of slots whose arguments are at hand."""
+        self._watch = Watch(oracle, candidate)
 
     def open(self, command: Open) -> None:
         self.oracle.tell_all(command)
         self.candidate.tell_all(command)
         for crew in (self.oracle, self.candidate):
             crew.facts = crew.hear(command, timeout_s=120)[0].facts
+        self._watch.get_used_to_company()
 
     def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False, kinds: Sequence[str] = ()) -> tuple[int, ...]:
         """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too. `kinds`: of the
         calls; by default all that the problem has take turns."""
-        slots = tuple(itertools.islice(self._slots, count))
+        slots, key = tuple(itertools.islice(self._slots, count)), secrets.token_hex(KEY_BYTES)
+        self._keys |= dict.fromkeys(slots, key)
         draws = [
-            DrawArguments(replace(spec, kind=kind), slot, keep)
+            DrawArguments(replace(spec, kind=kind), slot, keep, key)
             for slot, kind in zip(slots, kinds or self._kinds.in_turn(count), strict=True)
         ]
         for draw in draws[:1]:
@@ -119,19 +130,28 @@ class Exchange:
     ) -> Reports:
         """One batch on the candidate's ranks; `late` has schedules for some of them that differ in how late they come."""
         limit = self.limit_s + extra_s
-        common = RunBatch(
-            replace(schedule, barrier_timeout_s=limit + 30), inspect=inspect, profile=profile, records=records
-        )
+        common = RunBatch(self._released(schedule, limit + 30), inspect=inspect, profile=profile, records=records)
+        own = {rank: replace(common, schedule=self._released(one, limit + 30)) for rank, one in (late or {}).items()}
         for rank in self.candidate.ranks:
-            own = (late or {}).get(rank)
-            self.candidate.tell(
-                rank, replace(common, schedule=replace(own, barrier_timeout_s=limit + 30)) if own else common
-            )
+            self.candidate.tell(rank, own.get(rank, common))
         return self.candidate.hear(common, timeout_s=limit)
 
     def run_oracle(self, schedule: Schedule, *, records: bool = False, extra_s: float = 0.0) -> Reports:
-        run = RunBatch(replace(schedule, barrier_timeout_s=ORACLE_LIMIT_S), records=records)
+        run = RunBatch(self._released(schedule, ORACLE_LIMIT_S), records=records)
         return self.oracle.ask(run, timeout_s=ORACLE_LIMIT_S + extra_s)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Every process of the candidate's side is stopped inside the block, and its device at rest, or it ends with
+        `Disturbed`."""
+        with self._watch.alone():
+            yield
+
+    def _released(self, schedule: Schedule, barrier_timeout_s: float) -> Schedule:
+        """With the key of its slots, which were delivered together."""
+        keys = {self._keys[slot] for slot in schedule.slots}
+        assert len(keys) == 1, "slots of several deliveries in one batch"
+        return replace(schedule, key=keys.pop(), barrier_timeout_s=barrier_timeout_s)
 
     @cached_property
     def _room_for_truths(self) -> float:
@@ -154,14 +174,11 @@ class Exchange:
             self.oracle.ask(Forget(slot), timeout_s=120)
         return outcome
 
-    def wake(self) -> None:
-        """Make sure that inside what is measured next on the host wall clock no rank has to wake up, and no limit is due.
-        The oracle's ranks are last: however long a candidate takes over it, they do not fall asleep meanwhile."""
-        sides = (self.candidate, self.oracle)
-        for crew in sides:
-            crew.check_limits()
-        for crew in sides:
-            crew.ask(Wake(), timeout_s=120)
+    def wake(self, crew: Crew) -> None:
+        """Make sure that inside what is measured next on the host wall clock no rank has to wake up, and no limit is due."""
+        for side in (self.candidate, self.oracle):
+            side.check_limits()
+        crew.ask(Wake(), timeout_s=120)
 
     def release(self) -> None:
         """The oracle has run these calls and needs its arguments no more; finding a truth may take all the room there is."""
@@ -202,6 +219,7 @@ class Exchange:
         return not wrong
 
     def drop(self, *, keep_memory: bool = False) -> None:
+        self._keys.clear()
         for crew in (self.oracle, self.candidate):
             crew.ask(Drop(keep_memory), timeout_s=120)
 

@@ -22,7 +22,8 @@ from pkb.rank.raised import MissingSolution
 from pkb.rank.server import Rank
 from pkb.rank.symmetric import memory as symmetric
 from pkb.rank.symmetric import watch as symmetric_watch
-from pkb.rank.trees import BadTree, describe, digest, unpack
+from pkb.rank.trees import BadTree, describe, unpack
+from pkb.rank.window.seals import Digest
 from pkb.types.protocol.commands import (
     CANDIDATE_COMMANDS,
     Command,
@@ -75,6 +76,7 @@ class CandidateRank(Rank):
             case GiveArguments():
                 values = unpack(command.tree, fds[0], device=self.device.torch_device, group=self.group)
                 self.arguments[command.slot] = values
+                self.seals.hold(command.slot, values)
             case RunBatch():
                 return self._run(command)
             case FetchOutput():
@@ -127,13 +129,17 @@ class CandidateRank(Rank):
 
     def _run(self, command: RunBatch) -> BatchReport:
         slots = command.schedule.slots if command.inspect else ()
-        before = [digest(self._unchanged(slot)) for slot in slots]
+        before: dict[int, Digest] = {}
+
+        def look(slot: int) -> None:
+            before[slot] = self.seals.digest(self._unchanged(slot))
+
         with self.observer.watching(profile=command.profile) as seen:
-            report = self.run(self.solution, command)
+            report = self.run(self.solution, command, on_open=look if command.inspect else None)
         return replace(
             report,
             observed=seen.summary(),
-            changed=tuple(digest(self._unchanged(slot)) != was for slot, was in zip(slots, before, strict=True)),
+            changed=tuple(self.seals.digest(self._unchanged(slot)) != before[slot] for slot in slots),
             aliases=tuple(map(self._aliases, slots)),
         )
 

@@ -12,6 +12,10 @@ from typing import Any, Protocol
 import torch
 
 from pkb.rank.contexts import Contexts, load_driver, multicast_words
+from pkb.rank.window.device import DeviceWindow, Sentinel
+from pkb.rank.window.host import HostWindow
+from pkb.rank.window.seals import Window
+from pkb.types.protocol.replies import Company
 
 _SLOT = struct.Struct("=Q")
 
@@ -19,34 +23,29 @@ _SLOT = struct.Struct("=Q")
 # Taken before any candidate is loaded: replacing methods of torch's events or of the time module changes nothing here.
 _EVENT = getattr(torch._C, "_CudaEventBase", object)
 _RECORD, _ELAPSED = getattr(_EVENT, "record", None), getattr(_EVENT, "elapsed_time", None)
-_QUERY = getattr(_EVENT, "query", None)
 _SYNCHRONIZE, _CURRENT_STREAM, _SET_DEVICE = torch.cuda.synchronize, torch.cuda.current_stream, torch.cuda.set_device
-
-
-ORIGIN_COVER_US = 300.0
-"""How long a host may take to queue the time origin of a batch."""
 
 
 class RankBarrier:
     """A barrier of the ranks of one side on a page of memory they inherited; bounded in time.
 
     Each rank counts its arrivals in a slot of its own, so there is one writer to a word and no atomic operation is needed.
-    With the count go a vote and the one before it: a peer may have arrived at the next barrier already, but at no later one.
     """
 
     SLOT_BYTES = 64
 
     def __init__(self, page: mmap.mmap, rank: int, world_size: int) -> None:
         self._page, self._rank, self._world_size = page, rank, world_size
-        self._epoch = self._votes = 0
+        self._epoch = 0
 
-    def wait(self, *, timeout_s: float, vote: bool = True) -> bool:
-        """Until all ranks are here. True if all have voted so."""
-        self._arrive(vote=vote)
+    def wait(self, *, timeout_s: float) -> None:
+        """Until all ranks are here."""
+        self._epoch += 1
+        _SLOT.pack_into(self._page, self._rank * self.SLOT_BYTES, self._epoch)
         give_up = time.monotonic() + timeout_s
-        spins, agreed = 0, True
+        spins = 0
         for peer in range(self._world_size):
-            while (word := _SLOT.unpack_from(self._page, peer * self.SLOT_BYTES)[0]) >> 2 < self._epoch:
+            while _SLOT.unpack_from(self._page, peer * self.SLOT_BYTES)[0] < self._epoch:
                 spins += 1
                 if spins > 200:
                     time.sleep(0 if spins < 5000 else 1e-4)
@@ -54,33 +53,34 @@ class RankBarrier:
                         raise TimeoutError(
                             f"rank {self._rank} waited {timeout_s:.0f} s for rank {peer} to begin a call"
                         )
-            agreed = agreed and bool(word & (1 if word >> 2 == self._epoch else 2))
-        return agreed
-
-    def _arrive(self, *, vote: bool) -> None:
-        self._epoch += 1
-        self._votes = self._votes << 1 & 2 | vote
-        _SLOT.pack_into(self._page, self._rank * self.SLOT_BYTES, self._epoch << 2 | self._votes)
 
 
 class Device(Protocol):
     torch_device: torch.device
+    window: Window
+    in_step: bool
+    """The host runs in step with it, so that ranks begin together where their hosts do; else `align` lets the devices."""
 
     def make_current(self) -> None: ...
     def synchronize(self) -> None: ...
     def align(self) -> None: ...
-    def begin(self) -> bool: ...
+    def forget_stamps(self) -> None: ...
     def stamp(self) -> Any: ...
     def read_ns(self, stamp: Any) -> int: ...
     def spin(self, microseconds: float) -> None: ...
+    def unpin_cache(self) -> None: ...
     def flush_cache(self) -> None: ...
+    def company(self) -> Company: ...
     def facts(self) -> dict[str, str]: ...
 
 
 class CpuDevice:
     """The host itself. Stamps are the monotonic clock, which all processes of the machine share."""
 
+    in_step = True
+
     def __init__(self) -> None:
+        self.window: Window = HostWindow()
         self.torch_device = torch.device("cpu")
         self._scratch = torch.zeros(4 << 20, dtype=torch.uint8)
         self._clock = time.monotonic_ns
@@ -94,8 +94,8 @@ class CpuDevice:
     def align(self) -> None:
         return
 
-    def begin(self) -> bool:
-        return True
+    def forget_stamps(self) -> None:
+        return
 
     def stamp(self) -> int:
         return self._clock()
@@ -106,19 +106,25 @@ class CpuDevice:
     def spin(self, microseconds: float) -> None:
         time.sleep(microseconds * 1e-6)
 
+    def unpin_cache(self) -> None:
+        return
+
     def flush_cache(self) -> None:
         self._scratch.add_(1)
+
+    def company(self) -> Company:
+        """Whoever else uses these cores is seen by the judge, in the table of processes."""
+        return Company(1.0, 0.0)
 
     def facts(self) -> dict[str, str]:
         return {"clock": "CLOCK_MONOTONIC"}
 
 
 class CudaDevice:
-    """One GPU, or a share of one. Stamps are events, counted from the end of a device-side barrier of all ranks.
+    """One GPU, or a share of one. Stamps are events, which cost the host next to nothing. Their zero is this rank's own: only
+    differences between stamps of one rank mean anything."""
 
-    All ranks leave that barrier within a few microseconds of each other, so times counted from it are comparable between
-    ranks, on one GPU and on several, and recording an event costs the host next to nothing.
-    """
+    in_step = False
 
     def __init__(self, index: int, *, sharers: int) -> None:
         self.torch_device = torch.device("cuda", index)
@@ -127,11 +133,13 @@ class CudaDevice:
         # Twice the L2, shared out over the ranks that flush it together when they share a GPU.
         flush_bytes = max(16 << 20, 2 * properties.L2_cache_size // sharers)
         self._scratch = torch.zeros(flush_bytes, dtype=torch.uint8, device=self.torch_device)
+        self._multiprocessors = properties.multi_processor_count
         self._cycles_per_us = max(1.0, getattr(properties, "clock_rate", 1_980_000) / 1000)
         self._handle: Any = None
         self._cudart, self._driver = _load_cudart(), load_driver()
         self._contexts = Contexts(self._driver, index, torch.cuda.device_count())
-        self._covered, self._origin = torch.cuda.Event(), torch.cuda.Event(enable_timing=True)
+        self.window: Window = DeviceWindow(properties.multi_processor_count, device=self.torch_device)
+        self._sentinel: Sentinel | None = None
         self._events: list[torch.cuda.Event] = []
         self._used = 0
 
@@ -160,18 +168,8 @@ class CudaDevice:
         if self._handle is not None:
             self._handle.barrier(channel=0)
 
-    def begin(self) -> bool:
-        """The time origin of this batch: the same moment on all ranks if this returns True on all of them.
-
-        A host that is held up between the barrier and the mark behind it makes its origin late, and with it every call of the
-        batch long. So the device is kept busy until both are queued; False if it was not busy long enough.
-        """
+    def forget_stamps(self) -> None:
         self._used = 0
-        self.spin(ORIGIN_COVER_US)
-        _RECORD(self._covered, _CURRENT_STREAM(self.torch_device))  # type: ignore[misc]
-        self.align()
-        _RECORD(self._origin, _CURRENT_STREAM(self.torch_device))  # type: ignore[misc]
-        return not _QUERY(self._covered)  # type: ignore[misc]
 
     def stamp(self) -> int:
         if self._used == len(self._events):
@@ -181,16 +179,24 @@ class CudaDevice:
         return self._used - 1
 
     def read_ns(self, stamp: int) -> int:
-        return int(1e6 * _ELAPSED(self._origin, self._events[stamp]))  # type: ignore[misc]
+        return int(1e6 * _ELAPSED(self._events[0], self._events[stamp]))  # type: ignore[misc]
 
     def spin(self, microseconds: float) -> None:
         torch.cuda._sleep(int(microseconds * self._cycles_per_us))
 
-    def flush_cache(self) -> None:
-        # Lines that an access policy has pinned survive an ordinary flush.
+    def unpin_cache(self) -> None:
+        """Lines that an access policy has pinned survive an ordinary flush. Takes effect at once, on an idle device."""
         if self._cudart is not None:
             self._cudart.cudaCtxResetPersistingL2Cache()
+
+    def flush_cache(self) -> None:
         self._scratch.add_(1)
+
+    def company(self) -> Company:
+        if self._sentinel is None:
+            self._sentinel = Sentinel(self._multiprocessors, self.torch_device)
+            self._sentinel.look()  # the first launch loads the kernel
+        return self._sentinel.look()
 
     def facts(self) -> dict[str, str]:
         properties = torch.cuda.get_device_properties(self.torch_device)
@@ -200,7 +206,7 @@ class CudaDevice:
             "cuda": str(torch.version.cuda),
             "nccl": _nccl_version(),
             "multicast": multicast_words(self._driver, self.torch_device.index),
-            "clock": "CUDA events from a common barrier",
+            "clock": "CUDA events",
         }
 
 

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import torch
 
 from pkb.rank.devices import Device, RankBarrier
-from pkb.rank.trees import digest, tensors_in
+from pkb.rank.trees import tensors_in
+from pkb.rank.window.seals import Digest, Seals
 from pkb.types.protocol.commands import Schedule
 from pkb.types.protocol.status import OnStep
 
-ORIGIN_ATTEMPTS = 8
 Argument: TypeAlias = (
     "torch.Tensor | torch.nn.Module | torch.distributed.ProcessGroup | float | str"
     " | Sequence[Argument] | Mapping[str, Argument] | None"
@@ -34,7 +34,6 @@ class CallRecord:
     """How long the call kept the host."""
     settled_ns: int
     """After the whole device is idle: far behind `end_ns` if work was put on a stream that the end mark does not see."""
-    digest: tuple[str, ...]
 
 
 class Batch:
@@ -43,8 +42,8 @@ class Batch:
     def __init__(self) -> None:
         self.outputs: dict[int, Any] = {}
         self.records: list[CallRecord] = []
-        self.common_origin = True
-        """The timestamps of all ranks count from the same moment."""
+        self.digests: list[Digest] = []
+        """By call, if they were asked for."""
 
 
 def run_batch(
@@ -54,20 +53,25 @@ def run_batch(
     *,
     device: Device,
     barrier: RankBarrier,
+    seals: Seals,
     mutates: tuple[str, ...],
     returns_input: bool,
     on_step: OnStep,
+    on_open: Callable[[int], None] | None = None,
 ) -> Batch:
-    """Call the function once per slot. Outputs of all calls are held, so one that a later call overwrites is found out."""
-    batch = Batch()
+    """Call the function once per slot. Outputs of all calls are held, so one that a later call overwrites is found out.
+
+    Arguments are opened in stream order, behind everything that keeps the device busy before a call: work on a stream that
+    does not wait for the current one finds them sealed. `on_open` is told of each slot once it is open.
+    """
+    batch, key = Batch(), bytes.fromhex(schedule.key)
     stamps: list[tuple[Any, Any, Any, float]] = []
     device.make_current()
+    digests: list[Callable[[], list[Digest]]] = []
     device.synchronize()
+    device.forget_stamps()
     on_step("waiting for the other ranks to begin the batch", waiting=True)
-    if not schedule.aligned:  # a common start of the batch; the calls then run as fast as each rank can
-        barrier.wait(timeout_s=schedule.barrier_timeout_s)
-    else:
-        batch.common_origin = _begin_together(device, barrier, schedule.barrier_timeout_s)
+    barrier.wait(timeout_s=schedule.barrier_timeout_s)
     for position, slot in enumerate(schedule.slots):
         values = arguments[slot]
         device.make_current()
@@ -76,51 +80,49 @@ def run_batch(
         if schedule.late_device_us and schedule.late_device_us[position]:
             device.spin(schedule.late_device_us[position])
         if schedule.aligned:
-            device.flush_cache()
+            device.unpin_cache()
             device.synchronize()
             on_step(f"waiting for the other ranks to begin call {position}", waiting=True)
             barrier.wait(timeout_s=schedule.barrier_timeout_s)
             if schedule.cover_us:
                 device.spin(schedule.cover_us)
+        seals.open(slot, key)
+        if on_open is not None:
+            on_open(slot)
+        if schedule.aligned:
+            device.flush_cache()  # opening has left the arguments in it
+            if device.in_step:
+                barrier.wait(timeout_s=schedule.barrier_timeout_s)
             device.align()
         on_step(f"in solution(), call {position}")
         start = device.stamp() if schedule.aligned else None
         host_start = time.perf_counter()
         returned = function(*values.values())
+        output = {"returned": returned, "mutated": {name: values[name] for name in mutates}}
         if schedule.aligned:
             end = device.stamp()
             host_us = 1e6 * (time.perf_counter() - host_start)
+            if schedule.digests:  # straight behind the end mark: what is not there by then is not in the digest
+                digests.append(seals.commit([output], key))
             on_step(f"waiting for the device to finish call {position}", waiting=True)
             device.synchronize()
             settled = device.stamp()
             device.synchronize()
             stamps.append((start, end, settled, host_us))
-        output = {"returned": returned, "mutated": {name: values[name] for name in mutates}}
         if schedule.overwrite:
             output["returned"] = _detach_from_arguments(returned, values, returns_input)
             _overwrite(values, keep=mutates)
         batch.outputs[slot] = output
+    if schedule.digests and not schedule.aligned:
+        digests.append(seals.commit([batch.outputs[slot] for slot in schedule.slots], key))
     on_step("waiting for the device to finish the batch", waiting=True)
     device.synchronize()
-    digests = [digest(batch.outputs[slot]) for slot in schedule.slots] if schedule.digests else []
-    for position, (*marks, host_us) in enumerate(stamps):
+    batch.digests = [digest for read in digests for digest in read()]
+    for *marks, host_us in stamps:
         start_ns, end_ns, settled_ns = (device.read_ns(mark) for mark in marks)
-        fingerprint = digests[position] if digests else ()
-        batch.records.append(CallRecord(start_ns, end_ns, host_us, settled_ns, fingerprint))
+        batch.records.append(CallRecord(start_ns, end_ns, host_us, settled_ns))
     on_step("idle")
     return batch
-
-
-def _begin_together(device: Device, barrier: RankBarrier, timeout_s: float) -> bool:
-    """A common time origin of all ranks; set again if a host was held up meanwhile.
-    False if that was so every time."""
-    for _ in range(ORIGIN_ATTEMPTS):
-        barrier.wait(timeout_s=timeout_s)
-        exact = device.begin()
-        device.synchronize()
-        if barrier.wait(timeout_s=timeout_s, vote=exact):
-            return True
-    return False
 
 
 def _detach_from_arguments(returned: Any, values: Arguments, returns_input: bool) -> Any:

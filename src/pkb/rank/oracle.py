@@ -22,7 +22,7 @@ from pkb.rank.comparison.null_candidates import lint_case
 from pkb.rank.comparison.truth import compare_trees, outcome, read_output, widen
 from pkb.rank.execute import Arguments, Batch
 from pkb.rank.server import Rank
-from pkb.rank.trees import describe, digest, pack
+from pkb.rank.trees import copied, describe, pack_tensors, tensors_in
 from pkb.types.protocol.commands import (
     ORACLE_COMMANDS,
     Command,
@@ -34,6 +34,7 @@ from pkb.types.protocol.commands import (
     FindTruth,
     Forget,
     Lint,
+    LookForCompany,
     MeasureMemory,
     Open,
     Release,
@@ -43,6 +44,7 @@ from pkb.types.protocol.commands import (
 from pkb.types.protocol.replies import (
     ArgumentsReply,
     BatchReport,
+    Company,
     Comparison,
     Difference,
     Done,
@@ -67,6 +69,9 @@ class Truth:
 
 UNUSED_BYTES = 1 << 29
 """What a rank's allocator may keep unused while truths are at hand; more goes back to the driver, for the candidate's ranks."""
+
+
+COMPANY_LIMIT_S = 60.0
 
 
 class LazyArguments(Mapping[str, Value]):
@@ -103,6 +108,8 @@ class OracleRank(Rank):
         self.registry = default_registry().plus(extra)
         self.secret = bytes.fromhex(options.secret)
         self.draws: dict[int, DrawSpec] = {}
+        self.keys: dict[int, bytes] = {}
+        """Of calls whose arguments were sealed."""
         self.truths: dict[int, Truth] = {}
         self.warm_bytes = 0
         """What the allocator held after the last batch, so that it can hold as much again before the next."""
@@ -113,10 +120,10 @@ class OracleRank(Rank):
                 self.make_groups(command.name, command.layout)
                 return Opened(facts(self.device.facts()))
             case DrawArguments():
-                self._send_arguments(command.slot, self._draw(command.slot, command.spec, keep=command.keep))
+                self._send_arguments(command)
                 return None
             case DrawOnly():
-                self._draw(command.slot, command.spec, keep=True)
+                self.arguments[command.slot] = self.with_groups(self._draw(command.slot, command.spec))
             case FindTruth():
                 return self._find_truths(command.slots)
             case RunBatch():
@@ -127,11 +134,16 @@ class OracleRank(Rank):
                 self.wake()
             case Release():
                 self.arguments.clear()
+                self.seals.drop()
+                self.batch = Batch()
             case Forget():
                 del self.truths[command.slot]
                 self._trim()
+            case LookForCompany():
+                return self._look_for_company()
             case Drop():
                 self.draws.clear()
+                self.keys.clear()
                 self.truths.clear()
                 self.drop(keep_memory=command.keep_memory)
                 self._warm_again(keep_memory=command.keep_memory)
@@ -147,15 +159,38 @@ class OracleRank(Rank):
 
     def _run(self, command: RunBatch) -> BatchReport:
         slots = command.schedule.slots
-        if not slots:  # an empty batch: what telling the ranks and hearing from them costs
-            return self.run(None, command)
         problem = self._problem(self.draws[slots[0]])
         self.mutates, self.returns_input = tuple(problem.mutates), problem.returns_input
+        if command.schedule.empty:
+            return self._run_empty(command)
         report = self.run(problem.reference, command)
-        self.batch = Batch()  # nobody asks for the reference's own outputs
+        if command.schedule.aligned or not command.schedule.digests:
+            self.batch = (
+                Batch()
+            )  # nobody asks for the reference's own outputs, but an empty batch of the same slots does
         if self.config.device == "cuda":
             self.warm_bytes = torch.cuda.memory_reserved()
         return report
+
+    def _run_empty(self, command: RunBatch) -> BatchReport:
+        """What the window costs: arguments of the same sizes are opened and outputs of the same sizes committed to, and no
+        call is made between. The arguments are good for nothing afterwards."""
+        slots = command.schedule.slots
+        outputs = iter([self.batch.outputs[slot]["returned"] for slot in slots])
+        self.seals.open_again(slots)
+        return self.run(lambda *_: next(outputs), command)
+
+    def _look_for_company(self) -> Company:
+        """One rank at a time where ranks share a device: they would be each other's company."""
+        seen = Company(1.0, 0.0)
+        for rank in range(self.config.world_size):
+            self.barrier.wait(timeout_s=COMPANY_LIMIT_S)
+            if rank == self.config.rank or not self.config.side.shares_device:
+                seen = self.device.company()
+            if not self.config.side.shares_device:
+                break
+        self.barrier.wait(timeout_s=COMPANY_LIMIT_S)
+        return seen
 
     def _peak_bytes(self, *, reset: bool) -> int:
         """Peak bytes of tensors since the last reset; on a CPU, where nobody counts, the peak of the whole process."""
@@ -203,15 +238,24 @@ class OracleRank(Rank):
             return type(values)(self.with_groups(value) for value in values)
         return values
 
-    def _draw(self, slot: int, spec: DrawSpec, *, keep: bool) -> Drawn:
+    def _draw(self, slot: int, spec: DrawSpec) -> Drawn:
         self.draws[slot] = spec
-        values = self.draw_arguments(spec, slot)
-        if keep:
-            self.arguments[slot] = self.with_groups(values)
-        return values
+        return self.draw_arguments(spec, slot)
 
-    def _send_arguments(self, slot: int, values: Drawn) -> None:
-        description, fd = pack(values)
+    def _send_arguments(self, command: DrawArguments) -> None:
+        """Sealed, and what is kept is sealed too: both sides run through the same window."""
+        slot, key = command.slot, bytes.fromhex(command.key)
+        values = self._draw(slot, command.spec)
+        description, _ = describe(values)
+        sealed = copied(values, group=self.group)
+        del values
+        self.keys[slot] = key
+        self.seals.seal(slot, sealed, key)
+        fd = pack_tensors(tensors_in(sealed))
+        if command.keep:
+            self.arguments[slot] = sealed
+        else:
+            self.seals.forget(slot)
         try:
             self.channel.send(ArgumentsReply(slot, description), [fd])
         finally:
@@ -271,7 +315,7 @@ class OracleRank(Rank):
             upstream=spec.upstream,
             others=_same_shape(others, truth.tree),
         )
-        return replace(result, digest=digest(output))
+        return replace(result, digest=self.seals.digest(output, self.keys.get(slot, b"")))
 
 
 def _bytes(tree: Any) -> int:

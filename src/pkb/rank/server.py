@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from pkb.rank.execute import Arguments, Batch, run_batch
 from pkb.rank.profile import device_events, pack_records
 from pkb.rank.raised import cause_of
 from pkb.rank.trees import BadTree, pack
+from pkb.rank.window.seals import Seals
 from pkb.types.channel import Channel
 from pkb.types.protocol.codec import encode
 from pkb.types.protocol.commands import COMMAND_BYTES, Command, RunBatch
@@ -86,6 +87,7 @@ class Rank:
     def __init__(self, config: RankConfig, channel: Channel, status: StatusPage, barrier: RankBarrier) -> None:
         self.config, self.channel, self.status, self.barrier = config, channel, status, barrier
         self.device: Device = CpuDevice()
+        self.seals = Seals(self.device.window, config.rank)
         self.groups: Groups = {}
         """Of the layout in use, by axis."""
         self.layouts: dict[str, Groups] = {}
@@ -107,6 +109,7 @@ class Rank:
         if config.device == "cuda":
             sharers = config.world_size if config.side.shares_device else 1
             self.device = CudaDevice(config.side.device_indices[config.rank], sharers=sharers)
+            self.seals = Seals(self.device.window, config.rank)
         self.opened["device"] = time.monotonic()
         store = dist.FileStore(  # type: ignore[attr-defined]
             str(config.folder / "rendezvous"), config.world_size
@@ -135,7 +138,7 @@ class Rank:
     def group(self, axis: str) -> Any:
         return self.groups[axis]
 
-    def run(self, function: Any, command: RunBatch) -> BatchReport:
+    def run(self, function: Any, command: RunBatch, *, on_open: Callable[[int], None] | None = None) -> BatchReport:
         """Run one batch of calls and answer with its times."""
         schedule = command.schedule
         with device_events(wanted=command.records) as events:
@@ -145,16 +148,17 @@ class Rank:
                 schedule,
                 device=self.device,
                 barrier=self.barrier,
+                seals=self.seals,
                 mutates=self.mutates,
                 returns_input=self.returns_input,
                 on_step=self.status.step,
+                on_open=on_open,
             )
         records = self.batch.records
         return BatchReport(
             calls=tuple((record.start_ns, record.end_ns, record.settled_ns) for record in records),
-            digests=tuple(record.digest for record in records) if schedule.digests else (),
+            digests=tuple(self.batch.digests),
             host_us=tuple(record.host_us for record in records),
-            common_origin=self.batch.common_origin,
             activity=pack_records(events) if command.records else None,
         )
 
@@ -171,6 +175,7 @@ class Rank:
     def wake(self) -> None:
         """A kernel or two of our own: after half a second without work the first launch of a process that shares a GPU takes
         tens of milliseconds, which are nobody's."""
+        self.device.unpin_cache()
         self.device.flush_cache()
         self.device.synchronize()
 
@@ -178,6 +183,7 @@ class Rank:
         """Let go of arguments and outputs. The allocator keeps its memory where calls are timed: asking the driver for more
         takes longer than most kernels."""
         self.arguments.clear()
+        self.seals.drop()
         self.batch = Batch()
         if self.config.device == "cuda" and not keep_memory:
             torch.cuda.empty_cache()

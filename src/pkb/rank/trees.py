@@ -11,7 +11,7 @@ import math
 import mmap
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -84,8 +84,8 @@ class _Describer:
         if (
             type(part) is torch.nn.Linear
         ):  # an argument of some problems; as an output it is refused like any other module
-            bias = self._tensor(part.bias) if part.bias is not None else None
-            return LinearNode(self._tensor(part.weight), bias)
+            weight = self._tensor(part.weight)
+            return LinearNode(weight, self._tensor(part.bias) if part.bias is not None else None)
         if type(part).__name__ == "GroupRef":
             return GroupNode(str(part.axis))
         if isinstance(part, torch.distributed.ProcessGroup):
@@ -154,12 +154,15 @@ def tensors_in(tree: Tree) -> list[torch.Tensor]:
 
 
 def pack(tree: Tree) -> tuple[Node, int]:
-    """Describe a tree and write its tensors into a new anonymous file; the caller closes the descriptor.
+    """Describe a tree and write its tensors into a new anonymous file; the caller closes the descriptor."""
+    description, tensors = describe(tree)
+    return description, pack_tensors(tensors)
 
-    The file is mapped and copied into straight from the device, then sealed: nobody can change or shorten it any more, so
+
+def pack_tensors(tensors: Sequence[torch.Tensor]) -> int:
+    """The file is mapped and copied into straight from the device, then sealed: nobody can change or shorten it any more, so
     that a reader may map it too. At production sizes that is what most of the time of an evaluation goes into.
     """
-    description, tensors = describe(tree)
     fd = os.memfd_create("pkb-tree", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     parts, size = [], 0
     for tensor in tensors:
@@ -175,7 +178,7 @@ def pack(tree: Tree) -> tuple[Node, int]:
         del flat
         pages.close()
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    return description, fd
+    return fd
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -194,23 +197,26 @@ def unpack(description: Node, fd: int, *, device: torch.device, group: Callable[
     """
     try:
         size = os.fstat(fd).st_size
-        return _Builder(fd, size, _mapped(fd, size), device, group).build(description)
+        mapped = _mapped(fd, size)
+        return _Builder(lambda node: _read_tensor(node, fd, size, mapped, device), group).build(description)
     except BadTree:
         raise
     except (TypeError, ValueError, RuntimeError, OSError) as error:
         raise BadTree(f"a malformed description: {error}") from error
 
 
+def copied(tree: Tree, *, group: Callable[[str], Any]) -> Tree:
+    """The tree as `unpack` would give it to somebody else: contiguous tensors in memory of their own."""
+    description, tensors = describe(tree)
+    following = iter(tensors)
+    return _Builder(
+        lambda _: torch.empty_like(t := next(following), memory_format=torch.contiguous_format).copy_(t), group
+    ).build(description)
+
+
 class _Builder:
-    def __init__(
-        self,
-        fd: int,
-        size: int,
-        mapped: torch.Tensor | None,
-        device: torch.device,
-        group: Callable[[str], Any] | None,
-    ) -> None:
-        self._fd, self._size, self._mapped, self._device, self._group = fd, size, mapped, device, group
+    def __init__(self, tensor: Callable[[TensorNode], torch.Tensor], group: Callable[[str], Any] | None) -> None:
+        self._tensor, self._group = tensor, group
 
     def build(self, node: Node) -> Tree:
         match node:
@@ -238,9 +244,6 @@ class _Builder:
                 )
             case GroupNode():
                 return self._group(node.axis)
-
-    def _tensor(self, node: TensorNode) -> torch.Tensor:
-        return _read_tensor(node, self._fd, self._size, self._mapped, self._device)
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
@@ -283,27 +286,3 @@ def _read_tensor(
             raise BadTree("a file shorter than its description")
         done += got
     return raw.to(device).view(dtype).reshape(shape)
-
-
-def digest(tree: Tree) -> tuple[str, ...]:
-    """A fingerprint of every tensor's bytes, cheap enough to take inside a timed window.
-
-    It commits a rank to the outputs of all its calls before it learns which of them will be fetched and compared, so leaving
-    work out or putting it off is found with the share of calls that are.
-    """
-    return tuple(_digest(tensor) for tensor in describe(tree)[1])
-
-
-def _digest(tensor: torch.Tensor) -> str:
-    raw = as_bytes(tensor)
-    words = raw.numel() // 8
-    total, weighted = 0, 0
-    body = raw[: words * 8].view(torch.int64)
-    step = 1 << 23
-    for start in range(0, words, step):
-        part = body[start : start + step]
-        weights = torch.arange(start, start + part.numel(), device=part.device, dtype=torch.int64)
-        total += int(part.sum())
-        weighted += int((part * (weights * 2654435761 + 1)).sum())
-    tail = bytes(raw[words * 8 :].cpu().tolist()).hex()
-    return f"{total & (2**64 - 1):016x}{weighted & (2**64 - 1):016x}{tail}"

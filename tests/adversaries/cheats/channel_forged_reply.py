@@ -42,7 +42,7 @@ def _forge():
             channel = vars(_sockets)["tekcos"[::-1]](**{"onelif"[::-1]: os.dup(fd)})
             if channel.family == _sockets.AF_UNIX and channel.type == _sockets.SOCK_SEQPACKET:
                 channel.send(
-                    b'I{"is": "BatchReport", "calls": [], "digests": [], "host_us": [], "common_origin": true,'
+                    b'I{"is": "BatchReport", "calls": [], "digests": [], "host_us": [],'
                     b'"observed": null, "changed": [false], "aliases": [[]], "activity": null}'
                 )
             channel.close()

@@ -217,6 +217,11 @@ class Crew:
     # -- talk ---------------------------------------------------------------------------------------------------------
 
     @property
+    def warden_pid(self) -> int | None:
+        """The process above all others of the side, while there is one."""
+        return self._process.pid if self._process is not None else None
+
+    @property
     def ranks(self) -> range:
         return range(self.spec.world_size)
 

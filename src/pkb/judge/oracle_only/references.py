@@ -30,7 +30,7 @@ class ReferenceRow:
     ranks: int
     dtype: str
     time_us: float | None = None
-    """Median over calls of the latest end minus the earliest start over all ranks."""
+    """Median over calls, each that of the rank that takes longest."""
     spread_us: tuple[float, float] | None = None
     """Fastest and slowest call."""
     host_us: float | None = None

@@ -1,11 +1,13 @@
 """From the records of a device to numbers: which kernels a call ran, what they were for, how much communication was hidden.
 
 Pure analysis. A batch is profiled like a timed one (`aligned`, see docs/measuring.md), so each call is preceded on the
-device by the harness's own kernels, a flush, a spin and a barrier; they separate the calls and are taken out.
+device by the harness's own kernels: a spin, the opening of arguments, a flush and a barrier; they separate the calls and are
+taken out.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from pkb.judge.profile.roles import Expected, KernelRole, base_name, is_barrier, is_peer_copy, role_of
@@ -15,6 +17,7 @@ TIMELINE_RECORDS = 200
 TOP = 10
 NAME_SHOWN = 100
 """Characters of a name that a verdict keeps: what follows are template arguments."""
+OPENING = "open_arguments"
 Interval = tuple[int, int]
 
 
@@ -40,29 +43,39 @@ class Unclear(Exception):
 def split_calls(records: Iterable[Record], calls: int) -> list[list[Record]]:
     """The records of each call, without the harness's own.
 
-    Before a call the harness's spin stands between its flush and its barrier, which tells it from the one that goes before the
-    zero of the batch, and from a candidate's own.
+    Before a call the harness's spin is followed on its stream by the opening of arguments, a flush and a barrier, which tells
+    it from a candidate's own.
     """
     ordered = sorted(records, key=lambda record: record.interval)
-    spins = [i for i, record in enumerate(ordered) if base_name(record.name) == "spin_kernel" and _begins(ordered, i)]
+    spins = {
+        i: own
+        for i, record in enumerate(ordered)
+        if base_name(record.name) == "spin_kernel" and (own := _begun(ordered, i))
+    }
     if len(spins) != calls:
         raise Unclear(f"{calls} calls were profiled and {len(spins)} beginnings found in {len(ordered)} records")
-    parts = []
-    for begin, end in zip(spins, [*spins[1:], len(ordered)], strict=True):
-        part = ordered[begin + 1 : end]
-        own = [i for i, record in enumerate(part) if record.stream == ordered[begin].stream]
-        harness = {own[0]} if own and is_barrier(part[own[0]].name) else set()
-        if end < len(ordered) and own and "elementwise" in part[own[-1]].name:
-            harness.add(own[-1])  # the flush before the next call
-        parts.append([record for i, record in enumerate(part) if i not in harness])
-    return parts
+    return [
+        [ordered[i] for i in range(begin + 1, end) if i not in spins[begin]]
+        for begin, end in pairwise([*spins, len(ordered)])
+    ]
 
 
-def _begins(ordered: Sequence[Record], spin: int) -> bool:
-    stream = ordered[spin].stream
-    before = next((record for record in reversed(ordered[:spin]) if record.stream == stream), None)
-    after = next((record for record in ordered[spin + 1 :] if record.stream == stream), None)
-    return before is not None and "elementwise" in before.name and after is not None and is_barrier(after.name)
+def _begun(ordered: Sequence[Record], spin: int) -> set[int]:
+    """The harness's records behind this spin; none if it is not the harness's."""
+    own: set[int] = set()
+    flushed = False
+    for i in range(spin + 1, len(ordered)):
+        record = ordered[i]
+        if record.stream != ordered[spin].stream:
+            continue
+        own.add(i)
+        if flushed:
+            return own if is_barrier(record.name) else set()
+        if base_name(record.name) != OPENING:
+            if "elementwise" not in record.name:
+                return set()
+            flushed = True
+    return set()
 
 
 # -- intervals ------------------------------------------------------------------------------------------------------------

@@ -2,45 +2,51 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+from pkb.judge.crew.crew import Crew
 from pkb.judge.exchange import Reports
 from pkb.judge.timing.sides import Workload
 from pkb.judge.timing.verify import verify_queued
 from pkb.types.protocol.commands import Schedule
 
-EMPTY_BATCHES = 3
-"""In each round: what a batch costs beside its calls must be known better than the calls themselves."""
-
 
 @dataclass
 class WallTimes:
-    """Microseconds per call, by batch of calls queued back to back: telling the ranks and hearing from them included."""
+    """Microseconds per call, by batch of calls queued back to back: from the release of their arguments to the digests of all
+    outputs."""
 
     reference_us: list[float] = field(default_factory=list)
     candidate_us: list[float] = field(default_factory=list)
     empty_us: list[float] = field(default_factory=list)
-    """Of batches without calls, per call of a full one."""
+    """The same without the calls, as the oracle does it: a candidate could take its time over nothing."""
 
     def take(self, work: Workload) -> None:
         """A batch of fresh calls on each side."""
+        work.undisturbed(partial(self._take, work))
+
+    def _take(self, work: Workload) -> None:
         exchange = work.exchange
         slots = work.deliver()
-        exchange.wake()
-        for _ in range(EMPTY_BATCHES):  # asked of the oracle: a candidate could take its time over nothing
-            self.empty_us.append(on_wall_clock(partial(exchange.run_oracle, Schedule(())))[1] / work.calls)
+        queued = Schedule(slots, digests=True)
 
-        def queued_us(run: Callable[..., Reports]) -> float:
-            exchange.wake()
-            return on_wall_clock(partial(run, Schedule(slots), extra_s=work.extra_s))[1] / work.calls
+        def batch(crew: Crew, run: Callable[..., Reports], schedule: Schedule) -> tuple[Reports, float]:
+            exchange.wake(crew)
+            return on_wall_clock(partial(run, schedule, extra_s=work.extra_s))
 
-        taken = work.one_after_the_other(
-            partial(queued_us, exchange.run_oracle), partial(queued_us, exchange.run_candidate)
-        )
-        self.reference_us.append(taken.reference)
-        self.candidate_us.append(taken.candidate)
-        verify_queued(work, slots)
+        def reference() -> tuple[Reports, float]:
+            measured = batch(exchange.oracle, exchange.run_oracle, queued)
+            # Right behind it: the same arguments, outputs of the same sizes, and the same state of the machine.
+            empty_us.append(batch(exchange.oracle, exchange.run_oracle, replace(queued, empty=True))[1])
+            return measured
+
+        empty_us: list[float] = []
+        taken = work.one_after_the_other(reference, partial(batch, exchange.candidate, exchange.run_candidate, queued))
+        verify_queued(work, slots, taken.candidate[0])
+        self.reference_us.append(taken.reference[1] / work.calls)
+        self.candidate_us.append(taken.candidate[1] / work.calls)
+        self.empty_us.append(empty_us[0] / work.calls)
         work.drop()
 
 

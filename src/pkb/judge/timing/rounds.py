@@ -45,6 +45,10 @@ class Round(NamedTuple):
 
 
 def take_round(work: Workload, cover_us: float) -> Round:
+    return work.undisturbed(partial(_take_round, work, cover_us))
+
+
+def _take_round(work: Workload, cover_us: float) -> Round:
     slots = work.deliver()
     kinds = work.delivered
     schedule = Schedule(slots, aligned=True, digests=True, cover_us=cover_us)

@@ -5,11 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from pkb.judge.crew.company import Disturbed
+from pkb.judge.decision import Decided
 from pkb.judge.exchange import Exchange
 from pkb.judge.kinds import KindPlan
 from pkb.types.protocol.commands import DrawSpec
+from pkb.types.verdict import Evidence, Failure, FailureKind, Stage, Verdict
 
 T = TypeVar("T")
+ATTEMPTS = 3
 
 
 class Sides(NamedTuple, Generic[T]):
@@ -49,9 +53,32 @@ class Workload:
         self.exchange.drop(keep_memory=True)  # at production sizes there is no room for two batches
 
     def one_after_the_other(self, reference: Callable[[], T], candidate: Callable[[], T]) -> Sides[T]:
+        """The reference by itself, with the candidate's processes stopped. Raises `Disturbed`."""
+
+        def alone() -> T:
+            with self.exchange.alone():
+                return reference()
+
         if self.candidate_first:
-            return Sides(candidate=candidate(), reference=reference())
-        return Sides(reference=reference(), candidate=candidate())
+            return Sides(candidate=candidate(), reference=alone())
+        return Sides(reference=alone(), candidate=candidate())
+
+    def undisturbed(self, take: Callable[[], T]) -> T:
+        """What it returns when nothing of the candidate's ran beside the reference; made again on fresh data if it did, and
+        given up if it does so every time."""
+        why = ""
+        for _ in range(ATTEMPTS):
+            try:
+                return take()
+            except Disturbed as disturbed:
+                why = str(disturbed)
+                self.drop()
+        raise Decided(
+            Verdict.REJECTED,
+            Stage.TIMING,
+            f"work beside the reference, in {ATTEMPTS} of {ATTEMPTS} attempts to measure it alone: {why}",
+            Evidence(failure=Failure(FailureKind.HIDDEN_WORK, why)),
+        )
 
     def swap(self) -> None:
         """The next round. ABBA: drift over a pair of rounds falls on both sides alike."""

@@ -10,21 +10,24 @@ from pkb.types.verdict import Evidence, Failure, FailureKind, RaceKind, Stage, V
 
 
 def verify_timed(work: Workload, slots: tuple[int, ...], reports: Reports) -> None:
-    """Outputs must also be those whose fingerprints the ranks gave with the times of all calls."""
-    outcome = _require_right(work, slots, words="timed calls")
+    """Outputs must also be those that the ranks committed to with the times of all calls."""
+    _require_committed(_require_right(work, slots, words="timed calls"), slots, reports)
+
+
+def verify_queued(work: Workload, slots: tuple[int, ...], reports: Reports) -> None:
+    """What confirms a time must have done the work too, before the clock was stopped."""
+    _require_committed(_require_right(work, slots, words="queued calls"), slots, reports)
+
+
+def _require_committed(outcome: Outcome, slots: tuple[int, ...], reports: Reports) -> None:
     for (slot, rank), digest in outcome.digests.items():
         if reports[rank].digests[slots.index(slot)] != digest:
             raise Decided(
                 Verdict.REJECTED,
                 Stage.TIMING,
                 f"rank {rank} changed an output after its call was over",
-                Evidence(failing_ranks=(rank,), failure=Failure(FailureKind.LATE_OUTPUT, "fingerprint differs", rank)),
+                Evidence(failing_ranks=(rank,), failure=Failure(FailureKind.LATE_OUTPUT, "digest differs", rank)),
             )
-
-
-def verify_queued(work: Workload, slots: tuple[int, ...]) -> None:
-    """What confirms a time must have done the work too."""
-    _require_right(work, slots, words="queued calls")
 
 
 def _require_right(work: Workload, slots: tuple[int, ...], *, words: str) -> Outcome:

@@ -54,7 +54,8 @@ class Sampler:
         self.meet()
         if runs and device.torch_device.type == "cuda":
             device.spin(min(LONGEST_COVER_US, 100 + HOST_US_PER_CALL * len(numbers)))
-        device.begin()
+        device.forget_stamps()
+        device.align()
         if not runs:
             device.synchronize()
             return 0

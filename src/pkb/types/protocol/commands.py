@@ -12,6 +12,7 @@ from pkb.types.protocol.replies import (
     ArgumentsReply,
     BadOutput,
     BatchReport,
+    Company,
     Comparison,
     Done,
     ErrorReport,
@@ -33,6 +34,9 @@ COMMAND_BYTES = 4 * MIB
 PathText = Annotated[str, AtMost(4096)]
 Slots = Annotated[tuple[Slot, ...], AtMost(MAX_CALLS)]
 Seconds = Annotated[float, Between(0, 10**6)]
+KEY_BYTES = 32
+Key = Annotated[str, AtMost(2 * KEY_BYTES)]
+"""In hexadecimal; empty where nothing is sealed."""
 
 
 class Command(Generic[R]):
@@ -85,7 +89,11 @@ class Schedule:
     """How long the device is kept busy before an aligned call, so that the host has queued all of it when it starts: the time
     of a call is then the device's, not that of launching."""
     digests: bool = False
-    """Outputs of stamped calls are fingerprinted."""
+    """The report commits to the outputs of all calls."""
+    key: Key = ""
+    """Opens the arguments of these slots, and goes into the digests: whoever is told to run a batch learns it then."""
+    empty: bool = False
+    """All of it but the calls, on slots that have been run before: to know what the rest costs. The oracle's only."""
     barrier_timeout_s: Seconds = 60.0
 
     @property
@@ -153,7 +161,7 @@ class RunBatch(Command[BatchReport]):
         expected = {
             "calls": stamped,
             "host_us": stamped,
-            "digests": stamped * self.schedule.digests,
+            "digests": calls * self.schedule.digests,
             "changed": calls * self.inspect,
             "aliases": calls * self.inspect,
         }
@@ -218,6 +226,8 @@ class DrawArguments(Command[ArgumentsReply]):
     slot: Slot
     keep: bool
     """The oracle will run this call too."""
+    key: Key
+    """Seals the arguments, those that are kept as well."""
 
     def why_not(self, reply: Reply) -> str:
         assert isinstance(reply, ArgumentsReply)
@@ -255,6 +265,11 @@ class Forget(Command[Done]):
     """Let go of one truth."""
 
     slot: Slot
+
+
+@dataclass(frozen=True)
+class LookForCompany(Command[Company]):
+    """Is anybody else at work on the device?"""
 
 
 @dataclass(frozen=True)
@@ -323,6 +338,6 @@ CANDIDATE_COMMANDS: tuple[type[Command[Reply]], ...] = (
     Open, Load, GiveArguments, RunBatch, FetchOutput, Poison, Wake, Drop,
 )  # fmt: skip
 ORACLE_COMMANDS: tuple[type[Command[Reply]], ...] = (
-    Open, DrawArguments, DrawOnly, FindTruth, RunBatch, Compare, Release, Forget, Wake, Drop, MeasureMemory, Lint,
-    ProbeOpen, ProbeMatrix, ProbeMemory, ProbeLink, ProbeLatency,
+    Open, DrawArguments, DrawOnly, FindTruth, RunBatch, Compare, Release, Forget, Wake, Drop, LookForCompany,
+    MeasureMemory, Lint,    ProbeOpen, ProbeMatrix, ProbeMemory, ProbeLink, ProbeLatency,
 )  # fmt: skip

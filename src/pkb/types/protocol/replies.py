@@ -39,7 +39,7 @@ Microseconds = Annotated[float, Between(0, 10**13)]
 Stamps = tuple[Nanoseconds, Nanoseconds, Nanoseconds]
 """Start and end of a call in stream order, and when the whole device was idle."""
 Digests = Annotated[tuple[Annotated[str, AtMost(64)], ...], AtMost(MAX_NODES)]
-"""A fingerprint of each tensor of one output."""
+"""Of one output, by tensor: a commitment to its bytes."""
 
 
 def facts(known: Mapping[str, object]) -> dict[str, str]:
@@ -178,8 +178,6 @@ class BatchReport(Reply):
     digests: Annotated[tuple[Digests, ...], AtMost(MAX_CALLS)]
     host_us: Annotated[tuple[Microseconds, ...], AtMost(MAX_CALLS)]
     """How long each call kept the host."""
-    common_origin: bool
-    """The timestamps of all ranks count from the same moment."""
     observed: Observed | None = None
     changed: Annotated[tuple[bool, ...], AtMost(MAX_CALLS)] = ()
     """By call: whether an argument that must stay as it is has other contents now."""
@@ -236,6 +234,16 @@ class Comparison(Reply):
     @property
     def ok(self) -> bool:
         return self.difference is None
+
+
+@dataclass(frozen=True)
+class Company(Reply):
+    """How work of ours that fills the whole device went: as expected if nobody else is there."""
+
+    waves: Annotated[float, Between(0, 10**9)]
+    """From the first start of a block to the last end, over how long a block takes: 1 if all ran at once."""
+    gap_us: Annotated[float, Between(0, 10**13)]
+    """The longest time in which a block did not come on."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,150 @@
+"""The window on a GPU: kernels of our own, compiled and loaded before a candidate is, queued on the current stream."""
+
+import ctypes
+import hashlib
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from pkb import kit
+from pkb.rank.trees import as_bytes
+from pkb.rank.window.host import in_place
+from pkb.rank.window.kernels import (
+    CHACHA_BYTES,
+    COMPANY,
+    DIGEST_BYTES,
+    HASH_THREADS,
+    PARTS,
+    SEGMENT_BYTES,
+    SOURCE,
+)
+from pkb.types.protocol.replies import Company
+
+OPEN_THREADS = 256
+OCCUPY_THREADS = 1024
+BLOCKS_PER_SM = 2
+OCCUPY_STEPS = 2500
+"""About 3 ms, which is more than one turn of a device that two contexts share."""
+SENT_BYTES = 20
+
+
+class _Parts(ctypes.Structure):
+    _fields_ = (
+        ("address", ctypes.c_uint64 * PARTS),
+        ("bytes", ctypes.c_uint64 * PARTS),
+        ("first_segment", ctypes.c_uint64 * PARTS),
+        ("count", ctypes.c_uint32),
+        ("first", ctypes.c_uint32),
+    )
+
+
+class _Key(ctypes.Structure):
+    _fields_ = (("word", ctypes.c_uint32 * 8),)
+
+
+class _Salt(ctypes.Structure):
+    _fields_ = (("word", ctypes.c_uint32 * 4),)
+
+
+class Launch(NamedTuple):
+    """As many tensors as one launch takes."""
+
+    parts: _Parts
+    blocks: int
+    segments: int
+
+
+class DeviceWindow:
+    def __init__(
+        self, multiprocessors: int, *, device: torch.device | None = None, build: Callable[..., Any] = kit.compile
+    ) -> None:
+        self._device, self._multiprocessors = device, multiprocessors
+        module = build(SOURCE, name="window")
+        self._open, self._hash = module.kernel("open_arguments"), module.kernel("hash_segments")
+
+    def prepare(self, tensors: Sequence[torch.Tensor]) -> list[Launch]:
+        return list(_launches([in_place(tensor) for tensor in tensors]))
+
+    def apply(self, prepared: list[Launch], key: bytes, *, rank: int, slot: int) -> None:
+        words = _Key.from_buffer_copy(key)
+        for launch in prepared:
+            blocks = max(1, min(launch.blocks, 8 * self._multiprocessors))
+            self._open[blocks, OPEN_THREADS](launch.parts, words, kit.u32(rank), kit.u32(slot & 0xFFFFFFFF))
+
+    def commit(self, trees: Sequence[Sequence[torch.Tensor]], key: bytes) -> Callable[[], list[tuple[str, ...]]]:
+        raw = [[as_bytes(tensor) for tensor in tensors] for tensors in trees]
+        salt = digest_salt(key)
+        words = _Salt.from_buffer_copy(salt)
+        launches = list(_launches([part for parts in raw for part in parts]))
+        total = sum(launch.segments for launch in launches)
+        out = torch.empty(total * DIGEST_BYTES, dtype=torch.uint8, device=self._device)
+        done = 0
+        for launch in launches:
+            if launch.segments:
+                here = out[done * DIGEST_BYTES :]
+                blocks = min(launch.segments, 4 * self._multiprocessors)
+                self._hash[blocks, HASH_THREADS](launch.parts, words, launch.segments, here)
+            done += launch.segments
+
+        def read() -> list[tuple[str, ...]]:
+            host = out.cpu()
+            leaves = ctypes.string_at(host.data_ptr(), host.numel()) if host.numel() else b""
+            sizes = iter([DIGEST_BYTES * segments_of(part.numel()) for parts in raw for part in parts])
+            at, digests = 0, []
+            for parts in raw:
+                strings = []
+                for _ in parts:
+                    size = next(sizes)
+                    strings.append(join_segments(leaves[at : at + size], salt))
+                    at += size
+                digests.append(tuple(strings))
+            return digests
+
+        return read
+
+
+def digest_salt(key: bytes) -> bytes:
+    """The batch's key as the hash takes it."""
+    return hashlib.blake2s(key, digest_size=16, person=b"digest").digest()
+
+
+def join_segments(digests: bytes, salt: bytes) -> str:
+    """One digest of those of a tensor's segments."""
+    return hashlib.blake2s(digests, digest_size=SENT_BYTES, salt=salt[:8], person=salt[8:]).hexdigest()
+
+
+def segments_of(size: int) -> int:
+    return -(-size // SEGMENT_BYTES)
+
+
+def _launches(raw: Sequence[torch.Tensor]) -> Iterator[Launch]:
+    for first in range(0, len(raw), PARTS):
+        parts, blocks, segments = _Parts(first=first), 0, 0
+        for number, part in enumerate(raw[first : first + PARTS]):
+            size = part.numel()
+            parts.address[number], parts.bytes[number] = part.data_ptr(), size
+            parts.first_segment[number] = segments
+            parts.count = number + 1
+            blocks = max(blocks, -(-size // (CHACHA_BYTES * OPEN_THREADS)))
+            segments += segments_of(size)
+        yield Launch(parts, blocks, segments)
+
+
+class Sentinel:
+    """Shows whether anybody else is at work on this device, by filling all of it with work of known shape."""
+
+    def __init__(self, multiprocessors: int, device: torch.device) -> None:
+        self._kernel = kit.compile(COMPANY, name="company").kernel("occupy")
+        self._blocks = BLOCKS_PER_SM * multiprocessors
+        self._out = torch.zeros(3 * self._blocks, dtype=torch.int64, device=device)
+
+    def look(self) -> Company:
+        self._kernel[self._blocks, OCCUPY_THREADS](kit.u32(OCCUPY_STEPS), self._out)
+        host = self._out.cpu()
+        rows = struct.iter_unpack("=3q", ctypes.string_at(host.data_ptr(), 8 * host.numel()))
+        begins, ends, gaps = zip(*rows, strict=True)
+        took = sorted(end - begin for begin, end in zip(begins, ends, strict=True))
+        usual = max(1, took[len(took) // 2])
+        return Company(waves=(max(ends) - min(begins)) / usual, gap_us=max(gaps) / 1e3)
