@@ -33,7 +33,8 @@ class CallRecord:
     host_us: float
     """How long the call kept the host."""
     settled_ns: int
-    """After the whole device is idle: far behind `end_ns` if work was put on a stream that the end mark does not see."""
+    """After all devices are idle: far behind `end_ns` if work was put where the end mark does not see it, on another stream or
+    on a peer's GPU."""
     digest: tuple[str, ...]
 
 
@@ -60,7 +61,7 @@ def run_batch(
 ) -> Batch:
     """Call the function once per slot. Outputs of all calls are held, so one that a later call overwrites is found out."""
     batch = Batch()
-    stamps: list[tuple[Any, Any, Any, float]] = []
+    stamps: list[tuple[Any, Any, Any, float, float]] = []
     device.make_current()
     device.synchronize()
     on_step("waiting for the other ranks to begin the batch", waiting=True)
@@ -91,10 +92,10 @@ def run_batch(
             end = device.stamp()
             host_us = 1e6 * (time.perf_counter() - host_start)
             on_step(f"waiting for the device to finish call {position}", waiting=True)
-            device.synchronize()
+            device.wait()
             settled = device.stamp()
-            device.synchronize()
-            stamps.append((start, end, settled, host_us))
+            device.wait()
+            stamps.append((start, end, settled, host_us, device.wait_elsewhere()))
         output = {"returned": returned, "mutated": {name: values[name] for name in mutates}}
         if schedule.overwrite:
             output["returned"] = _detach_from_arguments(returned, values, returns_input)
@@ -103,10 +104,10 @@ def run_batch(
     on_step("waiting for the device to finish the batch", waiting=True)
     device.synchronize()
     digests = [digest(batch.outputs[slot]) for slot in schedule.slots] if schedule.digests else []
-    for position, (*marks, host_us) in enumerate(stamps):
+    for position, (*marks, host_us, elsewhere_us) in enumerate(stamps):
         start_ns, end_ns, settled_ns = (device.read_ns(mark) for mark in marks)
         fingerprint = digests[position] if digests else ()
-        batch.records.append(CallRecord(start_ns, end_ns, host_us, settled_ns, fingerprint))
+        batch.records.append(CallRecord(start_ns, end_ns, host_us, settled_ns + int(1e3 * elsewhere_us), fingerprint))
     on_step("idle")
     return batch
 
