@@ -12,7 +12,7 @@ from leftovers import until
 from sweeping import adopt_orphans, pkb, running_below_us, verdicts, write_candidates
 
 from pkb.cluster.tally import tally
-from pkb.platforms.device_lock import devices_of, hold, visible_devices
+from pkb.platforms.device_lock import hold
 from pkb.store import Store
 from pkb.store.check import check
 from pkb.types.errors import UserError
@@ -109,11 +109,3 @@ def test_a_device_is_held_by_one_and_freed_by_death(tmp_path: Path, monkeypatch:
     os.waitpid(child, 0)
     with hold(["GPU-b", "GPU-a"], wait_s=5):
         pass
-
-
-def test_a_device_has_one_name_however_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert devices_of("cpu", 4) == []
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-not-here, 97")
-    assert visible_devices() == ["GPU-not-here", "gpu-97"]
-    assert devices_of("virtual", 4) == ["GPU-not-here"]
-    assert devices_of("node", 2) == ["GPU-not-here", "gpu-97"]

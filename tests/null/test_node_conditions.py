@@ -205,6 +205,26 @@ def test_marks_and_waits_name_their_device(device: tuple[CudaDevice, list[str]])
     assert said[-3:] == ["synchronize cuda:1", "synchronize 0", "synchronize 3"]
 
 
+def test_work_on_a_peers_gpu_counts_and_asking_an_idle_one_does_not(
+    device: tuple[CudaDevice, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, _ = device
+    clock, busy = [0.0], {0: 0.0, 3: 0.0}
+
+    def synchronize(index: int) -> None:
+        clock[0] += 8e-6 + busy[index]
+        busy[index] = 0.0
+
+    monkeypatch.setattr(devices, "_SYNCHRONIZE", synchronize)
+    monkeypatch.setattr(devices.time, "perf_counter", lambda: clock[0])
+    assert gpu.wait_elsewhere() == pytest.approx(0)
+    busy[3] = 500e-6
+    assert gpu.wait_elsewhere() == pytest.approx(500)
+    gpu._contexts = Contexts(FakeDriver(set()), own=1, count=4)
+    busy[3] = 500e-6
+    assert gpu.wait_elsewhere() == 0, "no context of ours: somebody else's work"
+
+
 # -- doctor ------------------------------------------------------------------------------------------------------------
 
 

@@ -29,6 +29,9 @@ from pkb.types.job import Job
 from pkb.types.protocol.commands import DrawSpec
 from pkb.types.verdict import CandidateRef, Evaluation, Evidence, ProblemRef, Stage, Verdict
 
+AT_THE_END = ("clocks", "throttling")
+"""Conditions that work changes: noted again when it is over, before the device has rested."""
+
 
 def evaluate(job: Job, *, progress: Progress = lambda text: None) -> Evaluation:
     """One honest verdict on one candidate, alone on its GPUs."""
@@ -91,6 +94,8 @@ class _Session:
         self.prepared: tuple[Inspection, BuildReport] | None = None
         self.world: World | None = None
         self.platform_runs = False
+        self.conditions: dict[str, str] = {}
+        """Of the devices, before anything of ours was on them."""
 
     def run(self, sizes: Sequence[str]) -> Generator[Evaluation, None, None]:
         say = self.progress
@@ -180,6 +185,8 @@ class _Session:
             ).run(self.source, inspection)
         finally:
             notes.output_tail = world.output_tail()
+            now = self.platform.conditions(world.ranks)
+            notes.environment |= {f"{name} at the end": now[name] for name in AT_THE_END if name in now}
         if last:
             self._close_world()
         else:
@@ -261,7 +268,9 @@ class _Session:
             self._open(self.world, notes)
         else:
             notes.isolation = self.world.isolation
-            notes.environment |= self.world.environment | {"sizes before, same start": ", ".join(self.world.sizes)}
+            notes.environment |= (
+                self.conditions | self.world.environment | {"sizes before, same start": ", ".join(self.world.sizes)}
+            )
         return self.world
 
     def _new_world(self, ranks: int, build: BuildReport) -> World:
@@ -271,7 +280,7 @@ class _Session:
         with notes.within(Stage.START):
             if not self.platform_runs:
                 # Before anything of ours is on the devices, so that whoever is there is somebody else.
-                notes.environment |= self.platform.conditions(world.ranks)
+                self.conditions = self.platform.conditions(world.ranks)
                 self.progress("starting the platform")
                 self.platform_runs = True
                 self.platform.start()
@@ -281,7 +290,7 @@ class _Session:
             finally:
                 notes.output_tail = world.output_tail()
         notes.isolation = world.isolation
-        notes.environment |= world.environment
+        notes.environment |= self.conditions | world.environment
 
     def _close_world(self) -> None:
         world, self.world = self.world, None

@@ -38,12 +38,16 @@ def links(nvml: Any, handle: Any) -> Links:
     return Links(active, to_switch)
 
 
+def _links_of(nvml: Any, gpu: Gpu) -> Links:
+    return read(nvml, lambda: links(nvml, _handle(nvml, gpu)), Links())
+
+
 def has_multicast(gpus: Sequence[Gpu]) -> bool:
     """Whether a switch joins them that can multiply stores and reduce loads: from Hopper on, NVSwitches can."""
     if len(gpus) < 2 or any(gpu.capability < MULTICAST_FROM for gpu in gpus):
         return False
     with library() as nvml:
-        return nvml is not None and all(links(nvml, _handle(nvml, gpu)).to_switch for gpu in gpus)
+        return nvml is not None and all(_links_of(nvml, gpu).to_switch for gpu in gpus)
 
 
 def unreachable_pairs(gpus: Sequence[Gpu]) -> list[tuple[Gpu, Gpu, str]]:
@@ -104,7 +108,7 @@ def throttling_now(gpus: Sequence[Gpu]) -> str:
 def link_words(gpu: Gpu) -> tuple[str, bool]:
     """A GPU's NVLinks in words, and whether it has any."""
     with library() as nvml:
-        found = Links() if nvml is None else read(nvml, lambda: links(nvml, _handle(nvml, gpu)), Links())
+        found = Links() if nvml is None else _links_of(nvml, gpu)
     return _link_words(found), found.active > 0
 
 

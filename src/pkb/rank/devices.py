@@ -62,6 +62,8 @@ class Device(Protocol):
     """The host runs in step with it, so that ranks begin together where their hosts do; else `align` lets the devices."""
 
     def make_current(self) -> None: ...
+    def wait(self) -> None: ...
+    def wait_elsewhere(self) -> float: ...
     def synchronize(self) -> None: ...
     def align(self) -> None: ...
     def forget_stamps(self) -> None: ...
@@ -87,6 +89,12 @@ class CpuDevice:
 
     def make_current(self) -> None:
         return
+
+    def wait(self) -> None:
+        return
+
+    def wait_elsewhere(self) -> float:
+        return 0.0
 
     def synchronize(self) -> None:
         return
@@ -158,9 +166,27 @@ class CudaDevice:
         """Whatever device a candidate's last call has left current."""
         _SET_DEVICE(self.torch_device)
 
+    def wait(self) -> None:
+        """Until our own device is idle."""
+        _SYNCHRONIZE(self.torch_device)
+
+    def wait_elsewhere(self) -> float:
+        """Until all others are on which this process has a context; how many microseconds longer that took than to ask once
+        more, when they are idle. Asking takes a while itself, and is no work of the candidate's."""
+        others = self._contexts.others()
+        if not others:
+            return 0.0
+        took = []
+        for _ in range(2):
+            began = time.perf_counter()
+            for other in others:
+                _SYNCHRONIZE(other)
+            took.append(time.perf_counter() - began)
+        return 1e6 * max(0.0, took[0] - took[1])
+
     def synchronize(self) -> None:
         """All that this process has under way, on a peer's GPU too."""
-        _SYNCHRONIZE(self.torch_device)
+        self.wait()
         for other in self._contexts.others():
             _SYNCHRONIZE(other)
 

@@ -33,7 +33,8 @@ class CallRecord:
     host_us: float
     """How long the call kept the host."""
     settled_ns: int
-    """After the whole device is idle: far behind `end_ns` if work was put on a stream that the end mark does not see."""
+    """After all devices are idle: far behind `end_ns` if work was put where the end mark does not see it, on another stream or
+    on a peer's GPU."""
 
 
 class Batch:
@@ -65,7 +66,7 @@ def run_batch(
     does not wait for the current one finds them sealed. `on_open` is told of each slot once it is open.
     """
     batch, key = Batch(), bytes.fromhex(schedule.key)
-    stamps: list[tuple[Any, Any, Any, float]] = []
+    stamps: list[tuple[Any, Any, Any, float, float]] = []
     device.make_current()
     digests: list[Callable[[], list[Digest]]] = []
     device.synchronize()
@@ -105,10 +106,10 @@ def run_batch(
             if schedule.digests:  # straight behind the end mark: what is not there by then is not in the digest
                 digests.append(seals.commit([output], key))
             on_step(f"waiting for the device to finish call {position}", waiting=True)
-            device.synchronize()
+            device.wait()
             settled = device.stamp()
-            device.synchronize()
-            stamps.append((start, end, settled, host_us))
+            device.wait()
+            stamps.append((start, end, settled, host_us, device.wait_elsewhere()))
         if schedule.overwrite:
             output["returned"] = _detach_from_arguments(returned, values, returns_input)
             _overwrite(values, keep=mutates)
@@ -118,9 +119,9 @@ def run_batch(
     on_step("waiting for the device to finish the batch", waiting=True)
     device.synchronize()
     batch.digests = [digest for read in digests for digest in read()]
-    for *marks, host_us in stamps:
+    for *marks, host_us, elsewhere_us in stamps:
         start_ns, end_ns, settled_ns = (device.read_ns(mark) for mark in marks)
-        batch.records.append(CallRecord(start_ns, end_ns, host_us, settled_ns))
+        batch.records.append(CallRecord(start_ns, end_ns, host_us, settled_ns + int(1e3 * elsewhere_us)))
     on_step("idle")
     return batch
 
