@@ -94,7 +94,7 @@ def to_hardware(probe: "Probe", facts: "PlatformFacts") -> Hardware:
         ideal=ideal,
         reachable=measured,
         origin="measured",
-    )  # fmt: skip
+    )
 
 
 def write(path: Path, hardware: Hardware, probe: "Probe") -> None:

@@ -52,7 +52,9 @@ def run(
     retry_errors: Annotated[
         bool, typer.Option("--retry-errors", help="With --resume: try again what got no verdict.")
     ] = False,
-    limit: Annotated[int | None, typer.Option(metavar="N", help="At most N tasks now; the rest can be resumed.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="At most N tasks now; the rest can be resumed.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Evaluations at a time. Default: one for each GPU; on cpu one.")
     ] = None,
@@ -63,7 +65,7 @@ def run(
     ] = None,
     store: StoreFolder = None,
     json_out: Annotated[bool, typer.Option("--json", help="The summary as JSON on standard output.")] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Evaluate many candidates. Exit status 0: every task has a verdict; 2: some have none."""
     from pkb.cli.output import write_json
     from pkb.cli.run_sweep import Asked, SweepWorkers, begin, carry_on
@@ -73,8 +75,9 @@ def run(
     given = {key for key, source in sources.items() if source is not None and source.name != "DEFAULT"}
     work = SweepWorkers(workers=workers, builders=builders, askers=askers, cluster=cluster, limit=limit)
     if resume is not None:
-        if planned := sorted(given - {"resume", "retry_errors", "limit", "workers", "builders", "askers", "cluster",
-                                      "store", "json_out"}):  # fmt: skip
+        if planned := sorted(
+            given - {"resume", "retry_errors", "limit", "workers", "builders", "askers", "cluster", "store", "json_out"}
+        ):
             raise UserError(
                 f"--{planned[0].replace('_', '-')} does not go with --resume: a run keeps its plan", "leave it out"
             )

@@ -95,7 +95,7 @@ def import_candidates(
     problems_folder: ProblemsFolder = None,
     store: StoreFolder = None,
     json_out: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Make a run of candidate files; its tasks wait to be evaluated. Exit status 1 if a Python file was refused."""
     from pkb.cli.output import write_json
     from pkb.cli.problems_option import open_registry

@@ -97,9 +97,11 @@ class Attempt:
         return f"{feedback(read_evaluation(document.fields))}\n\n{self.standing()}"
 
     def standing(self) -> str:
-        best = f"the best so far is answer {self.best.step + 1}: {self.best.document.in_brief}" if self.best else (
-            "no kernel of yours is correct so far"
-        )  # fmt: skip
+        best = (
+            f"the best so far is answer {self.best.step + 1}: {self.best.document.in_brief}"
+            if self.best
+            else ("no kernel of yours is correct so far")
+        )
         return f"(answer {self.step + 1} of {self.work.settings.steps}; {best})"
 
     def why_stop(self) -> str:

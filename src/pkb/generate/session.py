@@ -63,8 +63,9 @@ def work_on(
             if items:
                 kind: Kind = "agent" if run.kind == "agent" else "generate"
                 task = build(kind, settings, items, journal=journal, judge=judge, progress=progress)
-                _evaluate(task, model, journal=journal, evaluate=evaluate, settings=settings,
-                          logs=store.root / LOGS / run.id)  # fmt: skip
+                _evaluate(
+                    task, model, journal=journal, evaluate=evaluate, settings=settings, logs=store.root / LOGS / run.id
+                )
             if journal.fatal is not None:
                 raise journal.fatal
             ended = True

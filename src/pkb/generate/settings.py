@@ -87,14 +87,14 @@ class Settings:
         size = "paper" if platform == AUTO else create(platform).default_size
         return [
             TaskSpec(
-                collection=self.model, backend=self.backend, sample=sample,
-                case=self.case.resolve(
-                    problem=problem.stem, platform=platform, size=size, dtype=problem.default_dtype
-                ),
+                collection=self.model,
+                backend=self.backend,
+                sample=sample,
+                case=self.case.resolve(problem=problem.stem, platform=platform, size=size, dtype=problem.default_dtype),
             )
             for problem in problems
             for sample in range(samples)
-        ]  # fmt: skip
+        ]
 
     def prompt(self, problem: Problem, task: TaskSpec) -> Prompt:
         return compose(

@@ -72,10 +72,11 @@ _DEVICE = [
 _PTXAS = [
     r"--?(v|verbose|O[0-4]|opt-level=[0-4]|w|disable-warnings|warn-spills|warn-on-spills|warn-lmem-usage)",
     r"--?(warn-on-local-memory-usage|warn-on-double-precision-use|warn-double-usage|lineinfo|generate-line-info)",
-    r"--?(dlcm|dscm|def-load-cache|def-store-cache|flcm|fscm)=[a-z]{2}", r"--?maxrregcount=\d+",
+    r"--?(dlcm|dscm|def-load-cache|def-store-cache|flcm|fscm)=[a-z]{2}",
+    r"--?maxrregcount=\d+",
     rf"--?(fmad|allow-expensive-optimizations|position-independent-code|pic|uumn){_TRUTH}",
     r"--?(suppress-[a-z-]+|preserve-relocs|Werror|disable-optimizer-constants|register-usage-level=\d+)",
-]  # fmt: skip
+]
 _CUDAFE = [r"--(diag_(suppress|warning|error)=\d+(,\d+)*|display_error_number|no_warnings|promote_warnings)"]
 _LINK = [
     r"-(shared|pthread|fopenmp|fPIC|s|static-libgcc|static-libstdc\+\+|rdynamic)", r"-O[0-3]", _CUDART,

@@ -105,9 +105,7 @@ def _environment() -> Any:
         mode_words=words.mode_words, spark=words.spark,
     )  # fmt: skip
     env.filters["script_json"] = lambda value: Markup(script_json(value))
-    env.globals.update(
-        VERDICT_MODE=words.VERDICT_MODE, decision_words=decision_words, PATHS=words.PATH_WORDS
-    )  # fmt: skip
+    env.globals.update(VERDICT_MODE=words.VERDICT_MODE, decision_words=decision_words, PATHS=words.PATH_WORDS)
     return env
 
 

@@ -131,8 +131,10 @@ class _Work:
         tables.write_board(pages, measured, ours)
         tables.write_heat(pages, self.heat, everybody)
 
-        by_problem = [tables.problem_row(number, self.known.get(number), self.entrants.get(number, []))
-                      for number in sorted({*self.known, *self.entrants})]  # fmt: skip
+        by_problem = [
+            tables.problem_row(number, self.known.get(number), self.entrants.get(number, []))
+            for number in sorted({*self.known, *self.entrants})
+        ]
         pages.page("problems.html", "problems.html", problems=by_problem, everybody=everybody)
         tables.write_problems(pages, by_problem)
 

@@ -248,7 +248,7 @@ def write_breakdown(pages: Pages, modes: FailureModes, paths: PathsUsed) -> None
         "failure_modes",
         ["name", "published", "samples", *names],
         [{"name": row.name, "published": row.published, "samples": row.samples, **row.counts} for row in modes.rows],
-    )  # fmt: skip
+    )
     columns = ["name", "samples", *paths.communication, *paths.paths]
     pages.table(
         "paths",

@@ -130,9 +130,11 @@ def _live_code(values: Values) -> Iterator[Literal]:
     loaded = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
     strict = values.source.tree is not None and has_solution(values.source.tree)
     dead: list[ast.expr] = [  # Triton's assembler is read where it is called
-        node for node in nodes
-        if isinstance(node, ast.Call) and (values.source.names.dotted(node.func) or "").endswith("inline_asm_elementwise")
-    ]  # fmt: skip
+        node
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and (values.source.names.dotted(node.func) or "").endswith("inline_asm_elementwise")
+    ]
     for node in values.scopes[0].nodes if strict else ():
         if isinstance(node, ast.Assign):
             names = {target.id for target in node.targets if isinstance(target, ast.Name)}

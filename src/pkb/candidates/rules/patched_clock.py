@@ -26,10 +26,11 @@ _PROTECTED = (
     "torch.cuda", "torch.distributed", "torch.Tensor", "torch._C", "torch.utils.benchmark", "time", "builtins",
 )  # fmt: skip
 _SETTINGS = (
-    "torch.distributed.config", "torch._C._distributed_c10d._SymmetricMemory.signal_pad_size",
+    "torch.distributed.config",
+    "torch._C._distributed_c10d._SymmetricMemory.signal_pad_size",
     # An object rather than a function: candidates hang buffers on it that they keep between calls.
     "torch.distributed.group.WORLD",
-)  # fmt: skip
+)
 _COMPARISONS = ("torch.allclose", "torch.equal", "torch.isclose", "torch.testing")
 _SETTERS = ("builtins.setattr", "builtins.delattr", "builtins.object.__setattr__", "builtins.type.__setattr__")
 _PATCHERS = ("unittest.mock.patch", "mock.patch")
