@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from pkb.types.lint import LintRow
 
 
+ROOM = 0.5
+"""What the honest computation may take of a tolerance: no limit is below twice the worst honest kernel."""
+
+
 def lint(
     ids: Annotated[str, typer.Argument(metavar="[IDS]", help="Ids, names, ranges: 1-8,13; or all.")] = "all",
     size: Annotated[
@@ -97,26 +101,30 @@ def ratio_words(ratio: float | None) -> str:
 
 
 def render_rows(rows: list["LintRow"]) -> "RenderableType":
-    """One line a case: the null candidate that came nearest to passing. `--json` has every row."""
+    """One line a case: the null candidate that came nearest to passing, how much further from the truth it is than the
+    honest computation (gap), and how far int8 communication is where that is only reported. `--json` has every row."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("problem", "size", "ranks", "dtype", "nearest null candidate", "margin", "honest", ""):
-        table.add_column(column, justify="right" if column in ("ranks", "margin", "honest") else "left")
+    numbers = ("ranks", "margin", "honest", "gap", "int8")
+    for column in ("problem", "size", "ranks", "dtype", "nearest null candidate", *numbers[1:], ""):
+        table.add_column(column, justify="right" if column in numbers else "left")
     cases: dict[tuple[int, str, int, str], list[LintRow]] = {}
     for row in rows:
         cases.setdefault((row.problem_id, row.size, row.ranks, row.dtype), []).append(row)
     for members in cases.values():
-        nearest = min(members, key=lambda row: (not row.passed, row.margin))
+        nearest = min((row for row in members if not row.tolerated), key=lambda row: (not row.passed, row.margin))
+        int8 = next((row.margin for row in members if row.tolerated), None)
         honest = max((row.honest_ratio for row in members if row.honest_ratio is not None), default=None)
         verdict = Text("PASSES", style="bold red") if nearest.passed else Text("clean", style="green")
         if nearest.note:
             verdict.append(f"  {nearest.note}", style="dim")
         table.add_row(
             f"{nearest.problem_id:02d}_{nearest.name}", nearest.size, str(nearest.ranks), nearest.dtype,
-            f"{nearest.null_candidate} (of {len(members)})", ratio_words(nearest.margin), ratio_words(honest), verdict,
+            f"{nearest.null_candidate} (of {len(members)})", ratio_words(nearest.margin), ratio_words(honest),
+            ratio_words(nearest.gap), ratio_words(int8), verdict,
         )  # fmt: skip
     return table
 
@@ -138,8 +146,13 @@ def summarize(rows: list["LintRow"]) -> "RenderableType":
         return Text("\n".join(lines), style="bold red")
     if not rows:
         return Text("nothing was checked: no problem runs with these sizes, ranks and dtypes", style="bold red")
-    return Text(
-        f"no null candidate passes: {len(rows)} tried, the nearest has {ratio_words(min(row.margin for row in rows))} "
-        "times the tolerated error",
-        style="green",
+    judged = [row for row in rows if not row.tolerated]
+    words = (
+        f"no null candidate passes: {len(judged)} tried, the nearest has "
+        f"{ratio_words(min(row.margin for row in judged))} times the tolerated error"
     )
+    narrow = {row.name: row.honest_ratio for row in rows if (row.honest_ratio or 0) > ROOM}
+    if narrow:
+        listed = ", ".join(f"{name} {ratio_words(ratio)}" for name, ratio in narrow.items())
+        return Text(f"{words}\nhonest rounding takes more than half of the tolerance: {listed}", style="yellow")
+    return Text(words, style="green")

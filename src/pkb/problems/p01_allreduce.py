@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.plain_sums import SumGate, draw_summand
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -27,7 +28,7 @@ SIZES = {
 
 
 def inputs(draw: Draw) -> Arguments:
-    return {"tensor": draw.normal("tensor", (draw.size["m"], draw.size["n"]))}
+    return {"tensor": draw_summand(draw, "tensor", (draw.size["m"], draw.size["n"]))}
 
 
 def solution(tensor: torch.Tensor) -> torch.Tensor:
@@ -63,4 +64,6 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
+    compare=SumGate(),
+    version=2,  # columns of unlike size
 )

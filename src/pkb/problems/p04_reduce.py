@@ -16,8 +16,9 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.compare import Context, Exact, NormGate
+from pkb.problems.compare import Context, Exact
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.plain_sums import SumGate, draw_summand
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -31,7 +32,7 @@ SIZES = {
 
 def inputs(draw: Draw) -> Arguments:
     return {
-        "tensor": draw.normal("tensor", (draw.size["m"], draw.size["n"])),
+        "tensor": draw_summand(draw, "tensor", (draw.size["m"], draw.size["n"])),
         # The same on all ranks but different from call to call: a hard-coded root must fail.
         "dst": draw.random("root", key="all").randrange(draw.world_size),
     }
@@ -65,7 +66,7 @@ class SumOnRoot:
     """The root holds a sum, subject to rounding; every other rank holds its own input, bit for bit."""
 
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
-        rule = NormGate() if context.rank == context.arguments["dst"] else Exact()
+        rule = SumGate() if context.rank == context.arguments["dst"] else Exact()
         return rule(truth, output, context)
 
 
@@ -86,4 +87,5 @@ PROBLEM = Problem(
     reference=solution,
     cost=cost,
     compare=SumOnRoot(),
+    version=2,  # columns of unlike size
 )

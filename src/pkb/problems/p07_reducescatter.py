@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.plain_sums import SumGate, draw_summand
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -26,7 +27,7 @@ SIZES = {  # m: rows of one block
 
 
 def inputs(draw: Draw) -> Arguments:
-    return {"tensor": draw.normal("tensor", (draw.world_size * draw.size["m"], draw.size["n"]))}
+    return {"tensor": draw_summand(draw, "tensor", (draw.world_size * draw.size["m"], draw.size["n"]))}
 
 
 def solution(tensor: torch.Tensor) -> torch.Tensor:
@@ -66,4 +67,6 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
+    compare=SumGate(),
+    version=2,  # columns of unlike size
 )

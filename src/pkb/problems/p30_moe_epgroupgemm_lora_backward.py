@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
-from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.plain_sums import SumGate, draw_summand
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -31,9 +31,9 @@ SIZES = {
 def inputs(draw: Draw) -> Arguments:
     lora, n = draw.size["lora"], draw.size["n"]
     return {
-        "grad_fc1_1_lora_A": draw.normal("grad_fc1_1_lora_A", (lora, n)),
-        "grad_fc1_2_lora_A": draw.normal("grad_fc1_2_lora_A", (lora, n)),
-        "grad_fc2_lora_B": draw.normal("grad_fc2_lora_B", (n, lora)),
+        "grad_fc1_1_lora_A": draw_summand(draw, "grad_fc1_1_lora_A", (lora, n)),
+        "grad_fc1_2_lora_A": draw_summand(draw, "grad_fc1_2_lora_A", (lora, n)),
+        "grad_fc2_lora_B": draw_summand(draw, "grad_fc2_lora_B", (n, lora)),
         "group": draw.group("world"),
     }
 
@@ -64,7 +64,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     )
 
 
-SUMS = NormGate()
+SUMS = SumGate()
 
 PROBLEM = Problem(
     id=30,
@@ -84,4 +84,5 @@ PROBLEM = Problem(
     compare=SUMS,
     mutates={"grad_fc1_1_lora_A": SUMS, "grad_fc1_2_lora_A": SUMS, "grad_fc2_lora_B": SUMS},
     returns_input=True,
+    version=2,  # columns of unlike size
 )

@@ -17,12 +17,19 @@ class LintRow:
     dtype: str
     null_candidate: str
     passed: bool
-    """True is the bad news: a candidate that does nothing useful would be called correct."""
+    """True is the bad news: a candidate that does nothing useful, or too little, would be called correct."""
     margin: float
     """Error over tolerance on the rank where the null candidate is worst: at most 1 would pass; may be infinite."""
     honest_ratio: float | None
     """The same ratio for an honest recomputation: how near an honest kernel is to failing. None if not taken."""
     note: str = ""
+    tolerated: bool = False
+    """Passing would be no cheat here: communication with fewer bits, inside the tolerance of a computation. Only reported."""
+
+    @property
+    def gap(self) -> float | None:
+        """How many times further from the truth this null candidate is than honest rounding. None where that is exact."""
+        return self.margin / self.honest_ratio if self.honest_ratio else None
 
     def to_dict(self) -> dict[str, Json]:
         """JSON has no infinity, so an infinite ratio becomes the string `inf`."""

@@ -1,7 +1,7 @@
-"""Null candidates: outputs that took no communication, or no work at all. None of them may pass any problem.
+"""Null candidates: outputs that took no communication, too little of it, or no work at all. None may pass any problem.
 
 They run on the oracle's ranks, since they are ours: what matters here is whether inputs and comparison tell them from the
-truth, and by how much.
+truth, and by how much. Beside them stand the honest computations, which must pass with room.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ import torch.distributed as dist
 from pkb.problems.base import DTYPES, Problem, tensors_in
 from pkb.problems.compare import Context
 from pkb.problems.draw import Value
+from pkb.rank.comparison.changed_wire import Change, ChangedWire
 from pkb.rank.comparison.truth import outcome, rules_for
 from pkb.rank.execute import Arguments
 from pkb.rank.trees import describe
@@ -26,8 +27,12 @@ from pkb.types.protocol.replies import NullScore
 
 NULLS = (
     "zeros", "constant", "own_input", "own_shard", "no_communication", "previous_call", "uninitialised", "only_rank_0",
+    "one_peer_missing", "last_tile_missing", "one_hop_missing", "stale_peer", "int8_communication",
 )  # fmt: skip
-
+TILE = 1 / 32
+"""The share of every message that `last_tile_missing` does not send, one element at least."""
+INT8_BLOCK = 32
+"""Elements with one scale in `int8_communication`, as in the quantised all-reduces of inference engines."""
 
 FEW_ELEMENTS = 16
 CALLS_FOR_FEW = 4
@@ -74,12 +79,105 @@ def lint_case(rank: Any, spec: DrawSpec) -> list[NullScore]:
     rows["constant"] = _worst(map(_score, repeat(problem), truths, guesses, contexts))
     older = [partial(_native, t.tree, t.dtypes) for t in truths[1:]]
     rows["previous_call"] = _worst(map(_score, repeat(problem), truths[:-1], older, contexts[:-1]))
+    rows |= _nearly_communicating(problem, fresh, truths, contexts)
     return [replace(rows[name], null=name) for name in (*NULLS, "honest")]
 
 
 def _worst(scores: Iterable[NullScore]) -> NullScore:
     """Of several calls the one that it misses most: passing means passing all of them."""
-    return max(scores, key=lambda score: math.inf if score.ratio is None else score.ratio)
+    return max(scores, key=_badness)
+
+
+def _nearly_communicating(
+    problem: Problem, fresh: Callable[[int], Arguments], truths: list[Any], contexts: list[Context]
+) -> dict[str, NullScore]:
+    """Candidates that move nearly all data that must move. Each is judged by all calls, and by the call that it misses most."""
+    calls = range(len(truths))
+
+    def exchanges(*, integers_from: int | None) -> tuple[list[dict[int, torch.Tensor]], list[int]]:
+        """What the rank before sent in the call after each call, and the most exchanges of a rank, with payload and all."""
+        sent: list[dict[int, torch.Tensor]] = []
+        most = torch.zeros(2, dtype=torch.int64, device=_device_of(contexts[0].arguments))
+        for call in calls:
+            sent.append({})
+            with ChangedWire(partial(_kept, sent[-1]), integers_from=integers_from) as wire:
+                _honest(problem, fresh((call + 1) % len(calls)))
+            most = torch.maximum(most, most.new_tensor([wire.exchanges, wire.all_exchanges]))
+        dist.all_reduce(most, op=dist.ReduceOp.MAX)
+        return sent, most.tolist()
+
+    integers_from = None
+    sent, (with_payload, all_exchanges) = exchanges(integers_from=None)
+    if not with_payload:
+        integers_from = all_exchanges - 1
+        sent, (with_payload, _) = exchanges(integers_from=integers_from)
+
+    def judged(change_of: Callable[[int], Change]) -> NullScore:
+        def make(call: int) -> Any:
+            with ChangedWire(change_of(call), integers_from=integers_from):
+                return _honest(problem, fresh(call))
+
+        return _worst(_score(problem, truths[call], partial(make, call), contexts[call]) for call in calls)
+
+    hops = sorted({0, (with_payload - 1) // 2, with_payload - 1})
+    by_hop = [judged(lambda call, hop=hop: partial(_without_hop, hop)) for hop in hops]  # type: ignore[misc]
+    return {
+        "one_peer_missing": judged(lambda call: _without_previous),
+        "last_tile_missing": judged(lambda call: _without_tail),
+        "one_hop_missing": min(by_hop, key=_badness),
+        "stale_peer": judged(lambda call: partial(_stale, sent[call])),
+        "int8_communication": judged(lambda call: _through_int8),
+    }
+
+
+def _device_of(values: Arguments) -> torch.device:
+    return next((tensor.device for tensor in describe(values)[1]), torch.device("cpu"))
+
+
+def _kept(store: dict[int, torch.Tensor], exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
+    if distance == 1:
+        store[exchange] = piece.clone()
+    return piece
+
+
+def _stale(store: dict[int, torch.Tensor], exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
+    if distance != 1:
+        return piece
+    older = torch.zeros_like(piece)
+    if exchange in store:
+        _fill(older, store[exchange].to(piece.dtype))
+    return older
+
+
+def _without_previous(exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(piece) if distance == 1 else piece
+
+
+def _without_hop(hop: int, exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(piece) if exchange == hop else piece
+
+
+def _without_tail(exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
+    flat = piece.flatten().clone()
+    flat[-max(1, round(TILE * flat.numel())) :] = 0
+    return flat.view(piece.shape)
+
+
+def _through_int8(exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
+    """Rounded to one of 255 values for every block of elements, scaled by the block's largest."""
+    if piece.is_complex():
+        return torch.view_as_complex(_through_int8(exchange, distance, torch.view_as_real(piece)))
+    if not piece.is_floating_point() or piece.numel() < 2:
+        return piece  # bytes are narrow enough; nobody quantises a scalar
+    wide = piece.flatten().double()
+    padded = torch.nn.functional.pad(wide, (0, -wide.numel() % INT8_BLOCK)).view(-1, INT8_BLOCK)
+    scale = padded.abs().amax(dim=1, keepdim=True).nan_to_num(posinf=0.0).clamp(min=1e-300) / 127
+    rounded = torch.where(padded.isfinite(), (padded / scale).round() * scale, padded)
+    return rounded.flatten()[: wide.numel()].view(piece.shape).to(piece.dtype)
+
+
+def _badness(score: NullScore) -> float:
+    return math.inf if score.ratio is None else score.ratio
 
 
 def _score(problem: Problem, truth: Any, make: Callable[[], Any], context: Context) -> NullScore:
@@ -159,7 +257,7 @@ def _own_input(
 
 def _without_communication(problem: Problem, values: Arguments) -> Any:
     """On the host where integers are exchanged: an index out of range raises there, and would end a GPU's context."""
-    device = next((tensor.device for tensor in describe(values)[1]), torch.device("cpu"))
+    device = _device_of(values)
     try:
         with communication_removed(integers=device.type == "cpu"):
             return _honest(problem, values)
