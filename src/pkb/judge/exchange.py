@@ -44,6 +44,8 @@ class Outcome:
 
     mismatch: Mismatch | None = None
     rejected: str | None = None
+    overwritten: bool = False
+    """Every rank that differs in the call of the mismatch has a later call's result there, in whole."""
     digests: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
     worst_ratio: float = 0.0
 
@@ -63,6 +65,8 @@ class Exchange:
     def __init__(self, oracle: Crew, candidate: Crew, *, limit_s: float) -> None:
         self.oracle, self.candidate, self.limit_s = oracle, candidate, limit_s
         self._slots = itertools.count()
+        self.copies = False
+        """Both sides copy each result before the next call: this candidate's are overwritten by later ones."""
 
     def open(self, command: Open) -> None:
         self.oracle.tell_all(command)
@@ -111,18 +115,19 @@ class Exchange:
     ) -> Reports:
         """One batch on the candidate's ranks; `late` has schedules for some of them that differ in how late they come."""
         limit = self.limit_s + extra_s
-        common = RunBatch(
-            replace(schedule, barrier_timeout_s=limit + 30), inspect=inspect, profile=profile, records=records
-        )
+
+        def batch(schedule: Schedule) -> RunBatch:
+            schedule = replace(schedule, barrier_timeout_s=limit + 30, copies=self.copies)
+            return RunBatch(schedule, inspect=inspect, profile=profile, records=records)
+
+        common = batch(schedule)
         for rank in self.candidate.ranks:
             own = (late or {}).get(rank)
-            self.candidate.tell(
-                rank, replace(common, schedule=replace(own, barrier_timeout_s=limit + 30)) if own else common
-            )
+            self.candidate.tell(rank, batch(own) if own else common)
         return self.candidate.hear(common, timeout_s=limit)
 
     def run_oracle(self, schedule: Schedule, *, records: bool = False, extra_s: float = 0.0) -> Reports:
-        run = RunBatch(replace(schedule, barrier_timeout_s=ORACLE_LIMIT_S), records=records)
+        run = RunBatch(replace(schedule, barrier_timeout_s=ORACLE_LIMIT_S, copies=self.copies), records=records)
         return self.oracle.ask(run, timeout_s=ORACLE_LIMIT_S + extra_s)
 
     @cached_property
@@ -131,7 +136,8 @@ class Exchange:
 
     def check(self, slots: Sequence[int], *, words: str) -> Outcome:
         """Know the truth of these calls and compare. All truths are known before the first comparison, so that a result of
-        another call is recognised as such, unless they take too much memory: then each is forgotten before the next."""
+        another call is recognised as such, unless they take too much memory: then each is forgotten before the next, and a
+        wrong result is held against the last call's too, which is what a buffer used for all of them shows."""
         first = self.know_truth(slots[:1])
         if len(slots) * first.truth <= self._room_for_truths:
             if slots[1:]:
@@ -141,7 +147,11 @@ class Exchange:
         for position, slot in enumerate(slots):
             if position:
                 self.know_truth([slot])
-            if not self._compare_one(slot, outcome, words=f"{words}, call {position}"):
+            case = f"{words}, call {position}"
+            if not self._compare_one(slot, outcome, words=case):
+                if outcome.mismatch and slot != slots[-1] and 2 * first.truth <= self._room_for_truths:
+                    self.know_truth(slots[-1:])
+                    self._compare_one(slot, outcome, words=case)
                 break
             self.oracle.ask(Forget(slot), timeout_s=120)
         return outcome
@@ -190,6 +200,8 @@ class Exchange:
             outcome.worst_ratio = max(outcome.worst_ratio, result.ratio or 0.0)
         wrong = {rank: result for rank, result in results.items() if result.difference is not None}
         if wrong:
+            patterns = [result.difference.pattern for result in wrong.values() if result.difference is not None]
+            outcome.overwritten = all(pattern is Pattern.OVERWRITTEN for pattern in patterns)
             outcome.mismatch = describe_mismatch(wrong, self.oracle.spec.world_size, words)
         return not wrong
 
@@ -209,7 +221,7 @@ def describe_mismatch(wrong: dict[int, Comparison], world_size: int, case: str) 
     if 0 < sum(share > 0 for _, share in difference.regions) < len(difference.regions):
         patterns.append(Pattern.SOME_ROWS)
     return Mismatch(
-        case=case,
+        case=f"{case}, {difference.scalars}" if difference.scalars else case,
         ranks=tuple(sorted(wrong)),
         rank=rank,
         output=difference.output,

@@ -4,7 +4,9 @@ A candidate that would like to behave in one stage and cheat in another sees the
 calls on data it has not seen, then a request for outputs.
 """
 
+import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -12,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from pkb.rank.devices import Device, RankBarrier
-from pkb.rank.trees import digest, tensors_in
+from pkb.rank.trees import BadTree, digest, tensors_in
 from pkb.types.protocol.commands import Schedule
 from pkb.types.protocol.status import OnStep
 
@@ -43,6 +45,8 @@ class Batch:
     def __init__(self) -> None:
         self.outputs: dict[int, Any] = {}
         self.records: list[CallRecord] = []
+        self.reused: tuple[bool, ...] = ()
+        """By call, where results were copied: whether it shares memory with that of another call."""
         self.common_origin = True
         """The timestamps of all ranks count from the same moment."""
 
@@ -61,6 +65,14 @@ def run_batch(
     """Call the function once per slot. Outputs of all calls are held, so one that a later call overwrites is found out."""
     batch = Batch()
     stamps: list[tuple[Any, Any, Any, float]] = []
+    copied: list[Any] = []
+
+    def copy_results() -> None:
+        """Those of the call before, as late as a caller may who uses them before the next call."""
+        for output in itertools.islice(batch.outputs.values(), len(copied), None) if schedule.copies else ():
+            copied.append(output["returned"])
+            output["returned"] = copy_of(output["returned"])
+
     device.synchronize()
     on_step("waiting for the other ranks to begin the batch", waiting=True)
     if not schedule.aligned:  # a common start of the batch; the calls then run as fast as each rank can
@@ -73,6 +85,7 @@ def run_batch(
             time.sleep(schedule.late_host_us[position] * 1e-6)
         if schedule.late_device_us and schedule.late_device_us[position]:
             device.spin(schedule.late_device_us[position])
+        copy_results()
         if schedule.aligned:
             device.flush_cache()
             device.synchronize()
@@ -98,6 +111,7 @@ def run_batch(
             output["returned"] = _detach_from_arguments(returned, values, returns_input)
             _overwrite(values, keep=mutates)
         batch.outputs[slot] = output
+    copy_results()
     on_step("waiting for the device to finish the batch", waiting=True)
     device.synchronize()
     digests = [digest(batch.outputs[slot]) for slot in schedule.slots] if schedule.digests else []
@@ -105,8 +119,36 @@ def run_batch(
         start_ns, end_ns, settled_ns = (device.read_ns(mark) for mark in marks)
         fingerprint = digests[position] if digests else ()
         batch.records.append(CallRecord(start_ns, end_ns, host_us, settled_ns, fingerprint))
+    batch.reused = share_memory(copied)
     on_step("idle")
     return batch
+
+
+def copy_of(returned: Any) -> Any:
+    """A copy in stream order; what is no plain tensor or collection stays as it is, and is refused when it is fetched."""
+    if type(returned) in (torch.Tensor, torch.nn.Parameter):
+        return torch.Tensor.clone(returned.detach())
+    if type(returned) is list:
+        return [copy_of(item) for item in returned]
+    if isinstance(returned, tuple):
+        return tuple([copy_of(item) for item in returned])
+    if type(returned) is dict:
+        return {key: copy_of(value) for key, value in returned.items()}
+    return returned
+
+
+def share_memory(results: Sequence[Any]) -> tuple[bool, ...]:
+    """By result, all of them still held: whether it shares memory with another."""
+    owned = [_storages(result) for result in results]
+    owners = Counter(itertools.chain.from_iterable(owned))
+    return tuple(any(owners[storage] > 1 for storage in mine) for mine in owned)
+
+
+def _storages(returned: Any) -> set[int]:
+    try:
+        return {tensor.untyped_storage().data_ptr() for tensor in tensors_in(returned) if tensor.numel()}
+    except BadTree:
+        return set()
 
 
 def _begin_together(device: Device, barrier: RankBarrier, timeout_s: float) -> bool:

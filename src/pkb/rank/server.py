@@ -154,6 +154,7 @@ class Rank:
             digests=tuple(record.digest for record in records) if schedule.digests else (),
             host_us=tuple(record.host_us for record in records),
             common_origin=self.batch.common_origin,
+            reused=self.batch.reused,
             activity=pack_records(events) if command.records else None,
         )
 

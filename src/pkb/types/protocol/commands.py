@@ -84,6 +84,8 @@ class Schedule:
     of a call is then the device's, not that of launching."""
     digests: bool = False
     """Outputs of stamped calls are fingerprinted."""
+    copies: bool = False
+    """Each result is copied before the next call, in stream order, and behind its delays: used as late as it is safe."""
     barrier_timeout_s: Seconds = 60.0
 
     @property
@@ -154,6 +156,7 @@ class RunBatch(Command[BatchReport]):
             "digests": stamped * self.schedule.digests,
             "changed": calls * self.inspect,
             "aliases": calls * self.inspect,
+            "reused": calls * self.schedule.copies,
         }
         for name, count in expected.items():
             if len(getattr(reply, name)) != count:
