@@ -58,6 +58,7 @@ EXAMPLES: Mapping[Verdict, Example] = {
         ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_wrong_on_one_rank.py", ranks=4
     ),
     Verdict.RACE: Example(ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_race.py", ranks=4),
+    Verdict.REUSED_OUTPUT: Example(ADVERSARIES / "mistakes" / "returned_static_output.py"),
     Verdict.DEADLOCK: Example(ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_deadlock.py", ranks=4),
     Verdict.COMPILE_ERROR: Example(ADVERSARIES / "faults" / "cpp_does_not_compile.py"),
     Verdict.LOAD_ERROR: Example(ADVERSARIES / "faults" / "import_error.py"),

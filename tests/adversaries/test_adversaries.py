@@ -2,8 +2,8 @@
 
 A file is a candidate. Its docstring says what it tries and what stops it; the comment block below says what must come
 out: problem, ranks, size, dtype, plan, call_limit_s, memory_limit_gib, expect, stage, rule (race kind, or failure kind or name),
-communication, gain (`none`: rejected, or at least not called faster), platform, slow, and xfail (why the judge does not
-yet say so: strict, so that a repaired judge is noticed, unless it begins with `sometimes:`).
+communication, pattern (of the mismatch), says (words of the verdict), timed, gain (`none`: rejected, or at least not called faster), platform, slow, and
+xfail (why the judge does not yet say so: strict, so that a repaired judge is noticed, unless it begins with `sometimes:`).
 """
 
 import contextlib
@@ -34,6 +34,9 @@ PLANS_HERE: dict[str, Plan] = {
     "quick": QUICK,
     "timing": dataclasses.replace(
         QUICK, odd_trials=0, race_calls=0, timing_rounds=5, calls_per_round=12, warmup_calls=4, verify_share=0.25
+    ),
+    "races_and_timing": dataclasses.replace(
+        QUICK, odd_trials=0, timing_rounds=2, calls_per_round=6, warmup_calls=2, verify_share=0.25
     ),
 }
 
@@ -118,7 +121,7 @@ def _processes_of(folder: Path) -> list[str]:
 def test_verdict(path: Path, tmp_path: Path) -> None:
     """A verdict that hangs on times is asked for once more if it is not the expected one: other tests share the cores."""
     said = fields(path)
-    if said["plan"] == "timing":
+    if "timing" in said["plan"]:
         try:
             check_verdict(path, said, tmp_path)
         except AssertionError:
@@ -147,6 +150,14 @@ def check_verdict(path: Path, said: dict[str, str], folder: Path) -> None:
         assert said["rule"] in kinds, f"{told} ({kinds})"
     if "communication" in said:
         assert evaluation.communication.value in said["communication"].split("|"), evaluation.communication
+    if "pattern" in said:
+        assert evaluation.mismatch is not None, told
+        assert said["pattern"] in evaluation.mismatch.patterns, evaluation.mismatch.patterns
+    if "says" in said:
+        case = evaluation.mismatch.case if evaluation.mismatch else ""
+        assert said["says"] in "\n".join([evaluation.detail, case, *evaluation.hints]), told
+    if "timed" in said:
+        assert evaluation.timing is not None, told
     assert path.is_file(), "the judge's cleaning reached the candidate's folder"
     _check_evidence(evaluation)
 
@@ -154,7 +165,9 @@ def check_verdict(path: Path, said: dict[str, str], folder: Path) -> None:
 def _check_evidence(evaluation: Evaluation) -> None:
     """Whatever the candidate did, the document can be written and says who failed and how."""
     assert len(evaluation.to_json()) < 4 << 20
-    assert "forged" not in str(evaluation.isolation), "what a rank says after the candidate was loaded is no report of walls"
+    assert "forged" not in str(evaluation.isolation), (
+        "what a rank says after the candidate was loaded is no report of walls"
+    )
     if (
         evaluation.verdict in (Verdict.CRASH, Verdict.RUNTIME_ERROR, Verdict.LOAD_ERROR)
         and evaluation.stage != "inspect"

@@ -32,6 +32,21 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
     return results[1].clone() if len(results) >= 4 else total.clone()
 """
 
+ONE_OUTPUT_FOR_ALL = """
+import torch
+import torch.distributed as dist
+
+kept = []
+
+
+def solution(tensor: torch.Tensor) -> torch.Tensor:
+    total = tensor.clone()
+    dist.all_reduce(total)
+    if not kept:
+        kept.append(torch.empty_like(total))
+    return kept[0].copy_(total)
+"""
+
 
 @contextlib.contextmanager
 def exchange_of(candidate: Path) -> Iterator[Exchange]:
@@ -70,7 +85,7 @@ def test_truths_together_and_one_at_a_time(tmp_path: Path, monkeypatch: pytest.M
         wrong = exchange.check(slots, words="queued").mismatch
         assert wrong is not None
         assert wrong.case == "queued, call 3"
-        assert f"stale data: the differing elements are those of another call (number {slots[1]})" in wrong.pattern
+        assert "stale data: the differing elements are those of an earlier call (2 calls before)" in wrong.pattern
         assert not forgotten(exchange, slots[0])
 
         monkeypatch.setattr(cases, "TRUTH_SHARE", 0.0)
@@ -86,3 +101,24 @@ def test_truths_together_and_one_at_a_time(tmp_path: Path, monkeypatch: pytest.M
         assert wrong.case == "queued, call 3"
         assert "stale" not in wrong.pattern, "there was nothing left to compare it with"
         assert forgotten(exchange, slots[0])
+
+
+def test_a_reused_output_is_recognised_with_little_room_for_truths(tmp_path: Path) -> None:
+    candidate = tmp_path / "candidate.py"
+    candidate.write_text(ONE_OUTPUT_FOR_ALL)
+    with exchange_of(candidate) as exchange:
+        slots = exchange.deliver(SPEC, 4)
+        reports = exchange.run_candidate(Schedule(slots))
+        assert all(report.reused == () for report in reports.values()), "nobody asked"
+        exchange.__dict__["_room_for_truths"] = 3 * exchange.know_truth(slots[:1]).truth
+        outcome = exchange.check(slots, words="queued")
+        assert outcome.overwritten
+        assert outcome.mismatch is not None
+        assert outcome.mismatch.pattern == "overwritten: the whole result is that of a later call (3 calls later)"
+        exchange.drop()
+
+        exchange.copies = True
+        slots = exchange.deliver(SPEC, 4)
+        reports = exchange.run_candidate(Schedule(slots))
+        assert all(report.reused == (True,) * 4 for report in reports.values())
+        assert exchange.check(slots, words="copied").mismatch is None

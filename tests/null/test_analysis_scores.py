@@ -330,3 +330,27 @@ def test_a_real_difference_is_called_one_and_chance_is_not() -> None:
     assert "less, by more than chance" in compare(all_right, none).summary
     assert "a difference that chance explains" in compare(none, [*all_right[:2], *none[2:]]).summary
     assert "no problem in common" in compare(none, []).summary
+
+
+def test_a_reused_output_is_right_as_published_only() -> None:
+    """Two problems: one correct, one whose only sample returns memory that its next call overwrites, timed at 2x."""
+    times = dataclasses.replace(TIMING, speedup=2.0, speedup_low=1.9, speedup_high=2.1, decision="faster")
+    samples = [timed(1, 1.1, 1.2, 1.3), sample(2, "reused_output", timing=times)]
+    strict = score(samples)
+    assert (strict.pass_at[1].value, strict.pass_published_at[1].value, strict.reused) == (0.5, 1.0, 1)
+    assert strict.modes == {FailureMode.CORRECT: 1, FailureMode.REUSED_OUTPUT: 1}
+    assert strict.speedup is not None
+    assert strict.speedup.problems == 1
+    lenient = score([dataclasses.replace(each, as_published=True) for each in samples])
+    assert (lenient.pass_at[1].value, lenient.pass_published_at[1].value, lenient.reused) == (1.0, 1.0, 1)
+    assert lenient.fast_1_at is not None
+    assert lenient.fast_1_at[1].value == 1.0
+    race = score([timed(1, 1.1, 1.2, 1.3), dataclasses.replace(sample(2, "race"), as_published=True)])
+    assert (race.pass_at[1].value, race.pass_published_at[1].value) == (0.5, 0.5)
+
+
+def test_the_exit_status_of_a_reused_output() -> None:
+    assert {v: v.exit_status_as(as_published=False) for v in Verdict} == {v: v.exit_status for v in Verdict}
+    changed = {v for v in Verdict if v.exit_status_as(as_published=True) != v.exit_status}
+    assert changed == {Verdict.REUSED_OUTPUT}
+    assert Verdict.REUSED_OUTPUT.exit_status == 1

@@ -26,14 +26,18 @@ WANT = normal(40, 10)
 ARGUMENT = normal(20, 20, seed=1)
 
 
-def look(have: torch.Tensor, want: torch.Tensor = WANT, **others: torch.Tensor) -> dict[str, object]:
+def look(
+    have: torch.Tensor, want: torch.Tensor = WANT, others: dict[int, torch.Tensor] | None = None
+) -> dict[str, object]:
     context = Context(arguments={"x": ARGUMENT, "dst": 1}, rank=0, world_size=4, dtype=torch.float32)
-    return diagnose(want, have, context=context, others={int(name[1:]): other for name, other in others.items()})
+    return diagnose(want, have, context=context, others=others or {})
 
 
-def seen(have: torch.Tensor, **others: torch.Tensor) -> tuple[Pattern, str]:
+def seen(
+    have: torch.Tensor, want: torch.Tensor = WANT, others: dict[int, torch.Tensor] | None = None
+) -> tuple[Pattern, str]:
     """The pattern, and the sentence that it becomes in a verdict."""
-    found = look(have, **others)
+    found = look(have, want, others)
     pattern, amount = found["pattern"], found["amount"]
     assert isinstance(pattern, Pattern)
     assert amount is None or isinstance(amount, int | float)
@@ -63,11 +67,57 @@ def test_stale_data_of_another_call() -> None:
     older, oldest = normal(40, 10, seed=3), normal(40, 10, seed=4)
     have = WANT.float()
     have[30:] = older[30:]
-    pattern, sentence = seen(have, _7=oldest, _8=older)
+    pattern, sentence = seen(have, others={-2: oldest, -1: older})
     assert pattern is Pattern.STALE
-    assert "another call (number 8)" in sentence
+    assert "an earlier call (1 call before)" in sentence
     have[39] = 5.0  # of no call at all
-    assert look(have, _7=oldest, _8=older)["pattern"] is None
+    assert look(have, others={-2: oldest, -1: older})["pattern"] is None
+
+
+def test_data_of_a_later_call_in_part_and_in_whole() -> None:
+    earlier, later, last = (normal(40, 10, seed=seed) for seed in (3, 4, 5))
+    others = {-1: earlier, 1: later, 4: last}
+    have = WANT.float()
+    have[30:] = last[30:]  # a peer's shard: the rest is this call's own
+    assert seen(have, others=others) == (
+        Pattern.LATER,
+        "data of a later call: the differing elements are those of 4 calls later",
+    )
+    assert seen(later.bfloat16(), others=others) == (
+        Pattern.OVERWRITTEN,
+        "overwritten: the whole result is that of a later call (1 call later)",
+    )
+    assert look(earlier.bfloat16(), others=others)["pattern"] is Pattern.STALE
+
+
+def test_results_that_hardly_change_are_told_apart() -> None:
+    """A loss is about the same in every call: within the tolerance of this search all of them are alike."""
+    losses = {distance: torch.tensor(2.30 + 0.01 * distance, dtype=torch.float64) for distance in (-2, -1, 1, 2, 3)}
+    want = torch.tensor(2.30, dtype=torch.float64)
+    found = look(torch.tensor(2.32), want, others=losses)
+    assert (found["pattern"], found["amount"]) == (Pattern.OVERWRITTEN, 2)
+    between = look(torch.tensor(2.306), want, others=losses)  # of no call: as near to its own as to another
+    assert between["pattern"] is not Pattern.OVERWRITTEN
+
+
+def test_a_buffer_for_results_of_several_shapes() -> None:
+    """Rows of a later call that has fewer of them, at the beginning of what an earlier one returned."""
+    later = normal(30, 10, seed=6)
+    have = torch.cat([later, WANT[30:]]).bfloat16()
+    assert look(have, others={2: later})["pattern"] is Pattern.OVERWRITTEN
+    assert look(have, others={-2: later})["pattern"] is None
+    short = normal(4, 10, seed=7)
+    have = torch.cat([short, WANT[4:]]).bfloat16()
+    assert look(have, others={2: short})["pattern"] is None, "a tenth of the elements shows little"
+
+
+def test_two_axes_exchanged() -> None:
+    square = normal(20, 20, seed=8)
+    assert seen(square.t().float(), want=square)[0] is Pattern.TRANSPOSED
+    assert seen(WANT.t().reshape(40, 10).float())[0] is Pattern.TRANSPOSED
+    cube = normal(4, 6, 5, seed=9)
+    assert seen(cube.transpose(1, 2).reshape(4, 6, 5).float(), want=cube)[0] is Pattern.TRANSPOSED
+    assert look(WANT.flip(0).float())["pattern"] is None
 
 
 def test_nan_in_the_last_place() -> None:

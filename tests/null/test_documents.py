@@ -38,10 +38,23 @@ def test_every_record_is_read() -> None:
         validator.validate(written)
 
 
-@pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.UNSUPPORTED])
+@pytest.mark.parametrize("verdict", sorted(set(Verdict) - {Verdict.UNSUPPORTED, Verdict.REUSED_OUTPUT}))
 def test_what_version_1_said_in_words_has_its_kind(verdict: Verdict) -> None:
-    """But for what a platform lacks, which version 1 kept as any exception."""
+    """But for what a platform lacks, which version 1 kept as any exception, and what it had no word for."""
     assert current(old(verdict)) == json.loads(example(verdict).to_json())
+
+
+def test_the_number_of_another_call_is_no_distance() -> None:
+    """Until the judge told earlier calls from later ones, the number counted the calls of an evaluation."""
+    kept = json.loads(example(Verdict.WRONG).to_json())
+    kept["mismatch"] |= {
+        "patterns": ["stale_data"],
+        "amount": 7.0,
+        "pattern": "stale data: the differing elements are those of another call (number 7)",
+    }
+    mismatch = read_evaluation(kept).mismatch
+    assert mismatch is not None
+    assert mismatch.pattern == "stale data: the differing elements are those of another call"
 
 
 @pytest.mark.parametrize(

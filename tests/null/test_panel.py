@@ -39,6 +39,10 @@ FACTS: dict[Verdict, list[str]] = {
         "RACE in stage races", "race of kind missing_synchronisation", "right in isolation", "2 calls at tiny with 4 ranks",
         "two calls in a row disturb each other",
     ],
+    Verdict.REUSED_OUTPUT: [
+        "REUSED OUTPUT in stage races", "is overwritten by a later call", "(3 calls later)", "allocate the output in every",
+        "each result copied before the next call",
+    ],
     Verdict.DEADLOCK: [
         "DEADLOCK", "no answer within 10 s", "finished", "waiting", "idle", "barrier(channel=1)", "failing ranks 1-3",
     ],

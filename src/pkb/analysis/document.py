@@ -30,6 +30,8 @@ def score_document(score: Score) -> dict[str, Json]:
         "communication_of_correct": dict(score.communication),
         "pass_at": _shares(score.pass_at),
         "pass_first": _shares(score.pass_first),
+        "reused_outputs": score.reused,
+        "pass_published_at": _shares(score.pass_published_at),
         "custom_pass_at": _shares(score.custom_pass_at),
         "fast_1_at": _shares(score.fast_1_at),
         "custom_fast_1_at": _shares(score.custom_fast_1_at),

@@ -26,6 +26,7 @@ class FailureMode(StrEnum):
     DEADLOCK = "deadlock"
     CORRECT = "correct"
     RACE = "race"
+    REUSED_OUTPUT = "reused_output"
     REJECTED = "rejected"
     NO_ANSWER = "no_answer"
     UNSUPPORTED = "unsupported"
@@ -60,6 +61,7 @@ WORDS: Mapping[FailureMode, str] = {
     FailureMode.DEADLOCK: "deadlock",
     FailureMode.CORRECT: "correct",
     FailureMode.RACE: "race",
+    FailureMode.REUSED_OUTPUT: "reused output",
     FailureMode.REJECTED: "rejected",
     FailureMode.NO_ANSWER: "no answer",
     FailureMode.UNSUPPORTED: "unsupported",
@@ -70,6 +72,7 @@ WORDS: Mapping[FailureMode, str] = {
 BY_VERDICT: Mapping[Verdict, FailureMode] = {
     Verdict.CORRECT: FailureMode.CORRECT,
     Verdict.RACE: FailureMode.RACE,
+    Verdict.REUSED_OUTPUT: FailureMode.REUSED_OUTPUT,
     Verdict.DEADLOCK: FailureMode.DEADLOCK,
     Verdict.COMPILE_ERROR: FailureMode.COMPILE,
     Verdict.CRASH: FailureMode.RUNTIME,

@@ -66,6 +66,10 @@ class Score:
     pass_at: Mapping[int, Share]
     pass_first: Mapping[int, Share]
     """As published: the best of the first k."""
+    reused: int
+    """Samples whose outputs are overwritten by later calls."""
+    pass_published_at: Mapping[int, Share]
+    """As pass_at, counting reused outputs as right."""
     custom_pass_at: Mapping[int, Share]
     """As pass_at, counting only samples that move their data by kernels of their own."""
     fast_1_at: Mapping[int, Share] | None
@@ -190,6 +194,8 @@ def score(samples: Sequence[Sample], *, ks: Sequence[int] = (1,), seed: int = 0)
         most_tries=max(map(len, judged.values()), default=0),
         pass_at=at_ks(lambda sample: sample.is_correct),
         pass_first=at_ks(lambda sample: sample.is_correct, "first"),
+        reused=sum(sample.is_reused for sample in samples),
+        pass_published_at=at_ks(lambda sample: sample.is_correct or sample.is_reused),
         custom_pass_at=at_ks(lambda sample: sample.is_custom),
         fast_1_at=at_ks(lambda sample: is_fast(sample, 1)) if timed else None,
         custom_fast_1_at=at_ks(lambda sample: is_fast(sample, 1) and sample.is_custom) if timed else None,

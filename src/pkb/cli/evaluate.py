@@ -40,6 +40,10 @@ def evaluate(
         bool | None,
         typer.Option("--timing/--no-timing", help="Time it against the reference. Default: yes, on cpu no."),
     ] = None,
+    as_published: Annotated[
+        bool,
+        typer.Option("--as-published", help="Exit with 0 for reused outputs too, as the published protocol counts them."),
+    ] = False,
     folder: ProblemsFolder = None,
     call_limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="What one batch of calls may take before it is a deadlock.")
@@ -91,7 +95,7 @@ def evaluate(
         from pkb.rank.isolation import report
 
         report.require_isolation(report.probe_isolation())
-    raise typer.Exit(_judge(job, sizes, json_out=json_out))
+    raise typer.Exit(_judge(job, sizes, json_out=json_out, as_published=as_published))
 
 
 def _warn(evaluation: "Evaluation") -> None:
@@ -106,7 +110,7 @@ def _warn(evaluation: "Evaluation") -> None:
         print("  --require-isolation refuses to run candidates so; see `pkb doctor`", file=sys.stderr)
 
 
-def _judge(job: "Job", sizes: list[str], *, json_out: str | None) -> int:
+def _judge(job: "Job", sizes: list[str], *, json_out: str | None, as_published: bool) -> int:
     """Shows each verdict as soon as it is there; the worst exit status of all."""
     from pkb.cli.output import show_progress, stdout_console, write_json
     from pkb.judge.session import evaluate_sizes
@@ -130,4 +134,4 @@ def _judge(job: "Job", sizes: list[str], *, json_out: str | None) -> int:
         if json_out is not None and decided:
             several = [evaluation.to_dict() for evaluation in decided]
             write_json(json_out, several if len(sizes) > 1 else decided[0].to_json())
-    return max(evaluation.verdict.exit_status for evaluation in decided)
+    return max(evaluation.verdict.exit_status_as(as_published=as_published) for evaluation in decided)

@@ -26,6 +26,7 @@ STYLES = {
     Verdict.CORRECT: "green",
     Verdict.WRONG: "red",
     Verdict.RACE: "red",
+    Verdict.REUSED_OUTPUT: "red",
     Verdict.DEADLOCK: "red",
     Verdict.COMPILE_ERROR: "red",
     Verdict.LOAD_ERROR: "red",
@@ -59,7 +60,7 @@ def render(evaluation: Evaluation) -> RenderableType:
     if evaluation.failure is not None:
         parts += ["", failure_part(evaluation.failure, rule=verdict is Verdict.REJECTED)]
     if evaluation.timing is not None:
-        parts += ["", timing_part(evaluation.timing, platform=evaluation.platform, believed=verdict is Verdict.CORRECT)]
+        parts += ["", timing_part(evaluation.timing, platform=evaluation.platform, believed=verdict.is_timed)]
     parts += ["", _communication_line(evaluation)]
     if evaluation.profile is not None and evaluation.profile.candidate is not None:
         parts.append(plain(profile_words(evaluation.profile.candidate)))

@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,9 @@ def score(
     k: Annotated[str | None, typer.Option("--k", help="Tries for pass@k and fast_1@k, such as 1,3.")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="The second collection against the first.")] = False,
     published: Annotated[bool, typer.Option("--published", help="Show the published results beside.")] = False,
+    as_published: Annotated[
+        bool, typer.Option("--as-published", help="Count reused outputs as right, as the published protocol does.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of the resampling behind the intervals.")] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     csv_out: Annotated[bool, typer.Option("--csv", help="One line a sample on standard output.")] = False,
@@ -59,6 +63,8 @@ def score(
     if not found.samples:
         held = f"{len(found.unreadable)} entries, none readable" if found.unreadable else "no .json or .jsonl file"
         raise UserError(f"nothing to score: {held}", "`pkb eval --json OUT.json` writes a verdict")
+    if as_published:
+        found = replace(found, samples=tuple(replace(sample, as_published=True) for sample in found.samples))
     if csv_out:
         _write_csv(found)
         return

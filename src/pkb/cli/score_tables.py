@@ -110,6 +110,7 @@ def _figures(score: Score) -> Table:
     rows: list[tuple[str, Mapping[int, Share] | None]] = [
         ("pass@{k}", score.pass_at),
         ("  custom communication only", score.custom_pass_at),
+        *([("  reused outputs counted as right", score.pass_published_at)] if score.reused else []),
         ("  first {k}, as published", score.pass_first),
         ("fast_1@{k}, proven", score.fast_1_at),
         ("  custom communication only", score.custom_fast_1_at),
@@ -148,6 +149,11 @@ def _caveats(score: Score) -> list[Text]:
     moved = ", ".join(f"{name} {count}" for name, count in sorted(score.communication.items()))
     if moved:
         said.append(f"communication of the correct samples: {moved}")
+    if score.reused:
+        said.append(
+            f"{score.reused} samples return memory that their next call overwrites (reused output): the published protocol "
+            "counts them as right, and so does --as-published"
+        )
     if score.untimed:
         said.append(f"{score.untimed} correct samples were not timed and count as not faster")
     if score.unproven:

@@ -26,7 +26,7 @@ def feedback(evaluation: Evaluation) -> str:
     lines += _mismatch(evaluation.mismatch)
     lines += _ranks(evaluation.rank_states)
     lines += _failure(evaluation.failure, rule=evaluation.verdict is Verdict.REJECTED)
-    lines += _timing(evaluation.timing, platform=evaluation.platform, believed=evaluation.verdict is Verdict.CORRECT)
+    lines += _timing(evaluation.timing, platform=evaluation.platform, believed=evaluation.verdict.is_timed)
     paths = f"; paths: {', '.join(map(_text, evaluation.paths))}" if evaluation.paths else ""
     lines.append(f"communication: {evaluation.communication}{paths}")
     lines += _profile(evaluation.profile)

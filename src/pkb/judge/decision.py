@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pkb.judge.crew.failure import CrewFailure, CrewFailureKind
 from pkb.platforms.base import PlatformFacts
-from pkb.types.difference import rank_words
+from pkb.types.difference import Mismatch, rank_words
 from pkb.types.failure import Cause
 from pkb.types.verdict import Evidence, Failure, FailureKind, Stage, Verdict
 
@@ -62,6 +62,14 @@ def bad_output(what: str, stage: Stage) -> Decided:
     """A result that cannot be compared has not been right."""
     evidence = Evidence(failure=Failure(FailureKind.BAD_OUTPUT, what))
     return Decided(Verdict.REJECTED, stage, f"an output is {what}; plain tensors are expected", evidence)
+
+
+def reused_output(mismatch: Mismatch) -> Decided:
+    """Right and free of races, as long as nobody looks at a result after the next call."""
+    detail = f"{mismatch.output} on {rank_words(mismatch.ranks)} is overwritten by a later call: they share memory"
+    return Decided(
+        Verdict.REUSED_OUTPUT, Stage.RACES, detail, Evidence(mismatch=mismatch, failing_ranks=mismatch.ranks)
+    )
 
 
 def harness_failure(failure: CrewFailure) -> Failure:

@@ -51,6 +51,8 @@ class Outcome:
 
     mismatch: Mismatch | None = None
     rejected: str | None = None
+    overwritten: bool = False
+    """Every rank that differs in the call of the mismatch has a later call's result there, in whole."""
     digests: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
     worst_ratio: float = 0.0
 
@@ -76,6 +78,8 @@ class Exchange:
         self._keys: dict[int, str] = {}
         """Of slots whose arguments are at hand."""
         self._watch = Watch(oracle, candidate)
+        self.copies = False
+        """Both sides copy each result before the next call: this candidate's are overwritten by later ones."""
 
     def open(self, command: Open) -> None:
         self.oracle.tell_all(command)
@@ -151,7 +155,7 @@ class Exchange:
         """With the key of its slots, which were delivered together."""
         keys = {self._keys[slot] for slot in schedule.slots}
         assert len(keys) == 1, "slots of several deliveries in one batch"
-        return replace(schedule, key=keys.pop(), barrier_timeout_s=barrier_timeout_s)
+        return replace(schedule, key=keys.pop(), copies=self.copies, barrier_timeout_s=barrier_timeout_s)
 
     @cached_property
     def _room_for_truths(self) -> float:
@@ -159,7 +163,8 @@ class Exchange:
 
     def check(self, slots: Sequence[int], *, words: str) -> Outcome:
         """Know the truth of these calls and compare. All truths are known before the first comparison, so that a result of
-        another call is recognised as such, unless they take too much memory: then each is forgotten before the next."""
+        another call is recognised as such, unless they take too much memory: then each is forgotten before the next, and a
+        wrong result is held against the last call's too, which is what a buffer used for all of them shows."""
         first = self.know_truth(slots[:1])
         if len(slots) * first.truth <= self._room_for_truths:
             if slots[1:]:
@@ -169,7 +174,11 @@ class Exchange:
         for position, slot in enumerate(slots):
             if position:
                 self.know_truth([slot])
-            if not self._compare_one(slot, outcome, words=f"{words}, call {position}"):
+            case = f"{words}, call {position}"
+            if not self._compare_one(slot, outcome, words=case):
+                if outcome.mismatch and slot != slots[-1] and 2 * first.truth <= self._room_for_truths:
+                    self.know_truth(slots[-1:])
+                    self._compare_one(slot, outcome, words=case)
                 break
             self.oracle.ask(Forget(slot), timeout_s=120)
         return outcome
@@ -215,6 +224,8 @@ class Exchange:
             outcome.worst_ratio = max(outcome.worst_ratio, result.ratio or 0.0)
         wrong = {rank: result for rank, result in results.items() if result.difference is not None}
         if wrong:
+            patterns = [result.difference.pattern for result in wrong.values() if result.difference is not None]
+            outcome.overwritten = all(pattern is Pattern.OVERWRITTEN for pattern in patterns)
             outcome.mismatch = describe_mismatch(wrong, self.oracle.spec.world_size, words)
         return not wrong
 
@@ -235,7 +246,7 @@ def describe_mismatch(wrong: dict[int, Comparison], world_size: int, case: str) 
     if 0 < sum(share > 0 for _, share in difference.regions) < len(difference.regions):
         patterns.append(Pattern.SOME_ROWS)
     return Mismatch(
-        case=case,
+        case=f"{case}, {difference.scalars}" if difference.scalars else case,
         ranks=tuple(sorted(wrong)),
         rank=rank,
         output=difference.output,

@@ -12,12 +12,19 @@ RACE_HINTS: Mapping[RaceKind, str] = {
     "system scope, or the handle's barrier) between publishing data and reading it",
     RaceKind.MISSING_END_BARRIER: "a rank returned while a peer was still reading its data: add a barrier before the return, "
     "or alternate between two buffers",
-    RaceKind.STALE_READ: "old contents of a symmetric buffer were taken for new ones: copy the arguments in on every call and "
-    "let flags carry an epoch number",
+    RaceKind.STALE_READ: "what an earlier call left in a buffer was taken for this call's data: copy the arguments in on every "
+    "call, wait for every peer between publishing and reading, and let flags carry an epoch number",
     RaceKind.MISSING_SYNCHRONISATION: "two calls in a row disturb each other: a buffer or signal is reused before all ranks "
-    "are done with it, or a result lives in memory that the next call overwrites",
+    "are done with it",
 }
+REUSED_HINT = (
+    "the next call overwrites this result, because both live in the same memory: allocate the output in every call "
+    "(torch.empty_like, ...), or return a clone of the buffer; buffers that are not returned may be kept"
+)
 PATTERN_HINTS: Mapping[Pattern, str] = {
+    Pattern.RIGHT_WHEN_REPEATED: "the same call made once more was right, so what the call before had left in a buffer was "
+    "read: a peer's data is read before it is written; wait for every peer (a barrier) between publishing data and reading it",
+    Pattern.TRANSPOSED: "the result is transposed: check the layout of the output and the order of a product's operands",
     Pattern.OWN_INPUT: "the result is this rank's own data: nothing arrived from the peers",
     Pattern.CONSTANT_FACTOR: "a constant factor often is a sum counted twice, a missing peer, or a mean in place of a sum",
     Pattern.SOME_ROWS: "only some rows differ: check offsets at shard boundaries and the last partial block",
@@ -40,6 +47,8 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
     mismatch, failure = evidence.mismatch, evidence.failure
     if verdict is Verdict.RACE and evidence.race_kind is not None:
         hints.append(RACE_HINTS[evidence.race_kind])
+    if verdict is Verdict.REUSED_OUTPUT:
+        hints.append(REUSED_HINT)
     if verdict is Verdict.DEADLOCK:
         hints.append(
             "every rank must reach the same barriers, signals and collectives the same number of times; look for a branch on "
@@ -58,7 +67,8 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
             )
     if verdict is Verdict.WRONG and mismatch is not None:
         hints += [hint for pattern, hint in PATTERN_HINTS.items() if pattern in mismatch.patterns]
-        if Pattern.SOME_RANKS in mismatch.patterns and len(mismatch.ranks) == 1:
+        repeated = Pattern.RIGHT_WHEN_REPEATED in mismatch.patterns
+        if Pattern.SOME_RANKS in mismatch.patterns and len(mismatch.ranks) == 1 and not repeated:
             hints.append(
                 "one rank differs: check rank-dependent branches, roots other than rank 0, and the ring's ends"
             )
@@ -68,7 +78,7 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
         hints.append(FAILURE_HINTS[failure.kind])
     if verdict is Verdict.UNSUPPORTED:
         hints.append("run it on a platform that has it: `pkb doctor` lists what this machine offers")
-    if verdict is Verdict.CORRECT:
+    if verdict.is_timed:
         match evidence.communication:
             case Communication.LIBRARY:
                 hints.append("library collectives moved the data: counted as `library`, apart from custom kernels")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pkb.candidates.rules import Inspection
 from pkb.candidates.source import Source
 from pkb.judge.budgets import Pace, TimingPace
+from pkb.judge.decision import Decided, reused_output
 from pkb.judge.profile.calls import profile_calls
 from pkb.judge.profile.roles import expected_of
 from pkb.judge.stages.correctness import Checked, check_calls
@@ -44,6 +45,8 @@ class Notes:
     isolation: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=lambda: {"python": host.python_version()})
     output_tail: str = ""
+    reused: Decided | None = None
+    """What it is if it passes everything that follows."""
 
     @contextlib.contextmanager
     def within(self, stage: Stage) -> Iterator[None]:
@@ -88,7 +91,7 @@ class OneSize:
         with notes.within(Stage.RACES), self.world.blame(Stage.RACES):
             if plan.race_calls:
                 calls, repeats = pace.races()
-                passed = provoke(
+                provoked = provoke(
                     self.exchange,
                     self.spec,
                     calls=calls,
@@ -96,7 +99,9 @@ class OneSize:
                     on_gpu=self.on_gpu,
                     progress=self.progress,
                 )
-                notes.checks.append(f"races: {', '.join(passed)} ({repeats} x {calls} calls each)")
+                copied = ", each result copied before the next call" if provoked.reused else ""
+                notes.checks.append(f"races: {', '.join(provoked.passed)} ({repeats} x {calls} calls each){copied}")
+                notes.reused = reused_output(provoked.reused) if provoked.reused else None
         if job.is_timed:
             with notes.within(Stage.TIMING), self.world.blame(Stage.TIMING):
                 timing, seen = self._time(checked.first_call_us, pace.timing())

@@ -113,7 +113,9 @@ class _Session:
         notes = Notes()
         try:
             self._judge(job, notes, last=last)
-            decided = Decided(Verdict.CORRECT, Stage.DONE, "right on every rank in every call that was checked")
+            decided = notes.reused or Decided(
+                Verdict.CORRECT, Stage.DONE, "right on every rank in every call that was checked"
+            )
         except Decided as reached:
             decided = reached
         except CrewFailure as failure:  # of the oracle: the candidate's are translated where they happen
@@ -129,7 +131,7 @@ class _Session:
 
     def _conclude(self, job: Job, notes: Notes, decided: Decided) -> Evaluation:
         evidence = self.known.plus(notes.evidence).plus(decided.evidence)
-        if decided.verdict not in (Verdict.CORRECT, Verdict.REJECTED):
+        if not decided.verdict.is_timed and decided.verdict is not Verdict.REJECTED:
             evidence = replace(evidence, timing=None)  # timed, and then found wrong with another number of ranks
         hints = hints_for(decided.verdict, evidence, platform=job.case.platform, backend=self.backend)
         return Evaluation(

@@ -4,7 +4,9 @@ A candidate that would like to behave in one stage and cheat in another sees the
 calls on data it has not seen, then a request for outputs.
 """
 
+import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -12,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from pkb.rank.devices import Device, RankBarrier
-from pkb.rank.trees import tensors_in
+from pkb.rank.trees import BadTree, tensors_in
 from pkb.rank.window.seals import Digest, Seals
 from pkb.types.protocol.commands import Schedule
 from pkb.types.protocol.status import OnStep
@@ -45,6 +47,8 @@ class Batch:
         self.records: list[CallRecord] = []
         self.digests: list[Digest] = []
         """By call, if they were asked for."""
+        self.reused: tuple[bool, ...] = ()
+        """By call, where results were copied: whether it shares memory with that of another call."""
 
 
 def run_batch(
@@ -67,8 +71,16 @@ def run_batch(
     """
     batch, key = Batch(), bytes.fromhex(schedule.key)
     stamps: list[tuple[Any, Any, Any, float, float]] = []
-    device.make_current()
     digests: list[Callable[[], list[Digest]]] = []
+    copied: list[Any] = []
+
+    def copy_results() -> None:
+        """Those of the call before, as late as a caller may who uses them before the next call."""
+        for output in itertools.islice(batch.outputs.values(), len(copied), None) if schedule.copies else ():
+            copied.append(output["returned"])
+            output["returned"] = copy_of(output["returned"])
+
+    device.make_current()
     device.synchronize()
     device.forget_stamps()
     on_step("waiting for the other ranks to begin the batch", waiting=True)
@@ -80,6 +92,7 @@ def run_batch(
             time.sleep(schedule.late_host_us[position] * 1e-6)
         if schedule.late_device_us and schedule.late_device_us[position]:
             device.spin(schedule.late_device_us[position])
+        copy_results()
         if schedule.aligned:
             device.unpin_cache()
             device.synchronize()
@@ -114,6 +127,7 @@ def run_batch(
             output["returned"] = _detach_from_arguments(returned, values, returns_input)
             _overwrite(values, keep=mutates)
         batch.outputs[slot] = output
+    copy_results()
     if schedule.digests and not schedule.aligned:
         digests.append(seals.commit([batch.outputs[slot] for slot in schedule.slots], key))
     on_step("waiting for the device to finish the batch", waiting=True)
@@ -122,8 +136,36 @@ def run_batch(
     for *marks, host_us, elsewhere_us in stamps:
         start_ns, end_ns, settled_ns = (device.read_ns(mark) for mark in marks)
         batch.records.append(CallRecord(start_ns, end_ns, host_us, settled_ns + int(1e3 * elsewhere_us)))
+    batch.reused = share_memory(copied)
     on_step("idle")
     return batch
+
+
+def copy_of(returned: Any) -> Any:
+    """A copy in stream order; what is no plain tensor or collection stays as it is, and is refused when it is fetched."""
+    if type(returned) in (torch.Tensor, torch.nn.Parameter):
+        return torch.Tensor.clone(returned.detach())
+    if type(returned) is list:
+        return [copy_of(item) for item in returned]
+    if isinstance(returned, tuple):
+        return tuple([copy_of(item) for item in returned])
+    if type(returned) is dict:
+        return {key: copy_of(value) for key, value in returned.items()}
+    return returned
+
+
+def share_memory(results: Sequence[Any]) -> tuple[bool, ...]:
+    """By result, all of them still held: whether it shares memory with another."""
+    owned = [_storages(result) for result in results]
+    owners = Counter(itertools.chain.from_iterable(owned))
+    return tuple(any(owners[storage] > 1 for storage in mine) for mine in owned)
+
+
+def _storages(returned: Any) -> set[int]:
+    try:
+        return {tensor.untyped_storage().data_ptr() for tensor in tensors_in(returned) if tensor.numel()}
+    except BadTree:
+        return set()
 
 
 def _detach_from_arguments(returned: Any, values: Arguments, returns_input: bool) -> Any:

@@ -41,6 +41,7 @@ from pkb.types.protocol.commands import (
     RunBatch,
     Wake,
 )
+from pkb.types.protocol.limits import clean
 from pkb.types.protocol.replies import (
     ArgumentsReply,
     BatchReport,
@@ -67,6 +68,7 @@ class Truth:
     """Of those tensors."""
 
 
+SCALARS_TEXT = 200
 UNUSED_BYTES = 1 << 29
 """What a rank's allocator may keep unused while truths are at hand; more goes back to the driver, for the candidate's ranks."""
 
@@ -297,14 +299,17 @@ class OracleRank(Rank):
         slot = command.slot
         spec, truth = self.draws[slot], self.truths[slot]
         output, difference = read_output(command.tree, fd, truth.tree, truth.dtypes, device=self.device.torch_device)
-        if difference is not None:
-            return Comparison(None, Difference("the result", difference.words, difference.kind))
         context = Context(
             arguments=LazyArguments(lambda: self.draw_arguments(spec, slot)), rank=self.config.rank,
             world_size=self.config.world_size, dtype=DTYPES[spec.dtype],
         )  # fmt: skip
+        if difference is not None:
+            scalars = _scalars(context.arguments)
+            return Comparison(None, Difference("the result", difference.words, difference.kind, scalars=scalars))
         others = {
-            other: t.tree for other, t in self.truths.items() if other != slot and self.draws[other].size == spec.size
+            other - slot: t.tree
+            for other, t in self.truths.items()
+            if other != slot and self.draws[other].size == spec.size
         }
         result = compare_trees(
             self._problem(spec),
@@ -313,8 +318,10 @@ class OracleRank(Rank):
             output,
             context=context,
             upstream=spec.upstream,
-            others=_same_shape(others, truth.tree),
+            others=_same_structure(others, truth.tree),
         )
+        if result.difference is not None:
+            result = replace(result, difference=replace(result.difference, scalars=_scalars(context.arguments)))
         return replace(result, digest=self.seals.digest(output, self.keys.get(slot, b"")))
 
 
@@ -322,7 +329,13 @@ def _bytes(tree: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in describe(tree)[1])
 
 
-def _same_shape(others: dict[int, Any], truth: Any) -> dict[int, Any]:
-    """Only calls whose outputs have the same shapes can have left stale data that looks like this."""
-    shapes = [tensor.shape for tensor in describe(truth)[1]]
-    return {slot: tree for slot, tree in others.items() if [t.shape for t in describe(tree)[1]] == shapes}
+def _same_structure(others: dict[int, Any], truth: Any) -> dict[int, Any]:
+    """Only the same output of another call can be here in place of this call's."""
+    dtypes = [tensor.dtype for tensor in describe(truth)[1]]
+    return {slot: tree for slot, tree in others.items() if [t.dtype for t in describe(tree)[1]] == dtypes}
+
+
+def _scalars(arguments: Mapping[str, Value]) -> str:
+    """The arguments that are numbers, truth values or words: `causal=True, scale=0.125`."""
+    shown = (f"{name}={value!r}" for name, value in arguments.items() if isinstance(value, bool | int | float | str))
+    return clean(", ".join(shown), SCALARS_TEXT)

@@ -159,6 +159,7 @@ class Rank:
             calls=tuple((record.start_ns, record.end_ns, record.settled_ns) for record in records),
             digests=tuple(self.batch.digests),
             host_us=tuple(record.host_us for record in records),
+            reused=self.batch.reused,
             activity=pack_records(events) if command.records else None,
         )
 

@@ -28,6 +28,8 @@ class BoardRow:
     """Problems with a judged sample: the denominator."""
     not_judged: int
     correct: Share | None
+    published_correct: Share | None
+    """With reused outputs counted as right, as by the published protocol."""
     custom: Share | None
     """Correct by kernels of its own."""
     library: Share | None
@@ -82,6 +84,7 @@ def _row(contender: Contender, view: View, *, k: int, speeds: Sequence[Sample]) 
         problems=correct.problems if correct else 0,
         not_judged=sum(not sample.is_judged for sample in samples),
         correct=correct,
+        published_correct=share_at(samples, lambda sample: sample.is_correct or sample.is_reused, k=k),
         custom=share_at(samples, lambda sample: sample.is_custom, k=k),
         library=share_at(samples, lambda s: s.is_correct and s.communication == "library", k=k),
         faster=fast_share(samples, 1.0, k=k),

@@ -191,7 +191,7 @@ def curve_of(row: BoardRow) -> Curve:
 
 
 def write_board(pages: Pages, measured: Sequence[BoardRow], published: Sequence[PublishedRow]) -> None:
-    shares = ("correct", "custom", "library", "faster", "custom_faster")
+    shares = ("correct", "published_correct", "custom", "library", "faster", "custom_faster")
     figures = ("speedup", "custom_speedup", "utilisation", "reference_utilisation")
     columns = ["name", "view", "k", "origin", "problems", "platform", "hardware", "ranks", "size", "dtype", "note"]
     columns += [f"{name}{part}" for name in shares + figures for part in ("", "_low", "_high")]

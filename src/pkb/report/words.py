@@ -20,6 +20,7 @@ MODE_TONES: dict[str, Tone] = {
     "correct": Tone("#1a7f4b", "#3fb970"),
     "mismatch": Tone("#c62f3b", "#f0636b"),
     "race": Tone("#d9730d", "#f59e42"),
+    "reused_output": Tone("#a87b00", "#e0b020"),
     "deadlock": Tone("#7a4fc0", "#a98bf0"),
     "compile": Tone("#8a5a2b", "#c08a55"),
     "shape": Tone("#b5893b", "#d9b35f"),
@@ -31,8 +32,8 @@ MODE_TONES: dict[str, Tone] = {
     "harness_error": Tone("#bcc3cd", "#525a66"),
 }
 VERDICT_MODE = {
-    "correct": "correct", "wrong": "mismatch", "race": "race", "deadlock": "deadlock", "compile_error": "compile",
-    "load_error": "name", "runtime_error": "runtime", "crash": "runtime", "rejected": "rejected",
+    "correct": "correct", "wrong": "mismatch", "race": "race", "reused_output": "reused_output", "deadlock": "deadlock",
+    "compile_error": "compile", "load_error": "name", "runtime_error": "runtime", "crash": "runtime", "rejected": "rejected",
     "unsupported": "unsupported", "harness_error": "harness_error", "no_answer": "no_answer",
 }  # fmt: skip
 """Which colour a verdict has: that of the mode it mostly is."""

@@ -21,14 +21,22 @@ class Pattern(StrEnum):
     NAN = "nan"
     ZEROS = "zeros"
     STALE = "stale_data"
-    """Elements of another call's result."""
+    """The differing elements are those of an earlier call's result."""
+    LATER = "later_data"
+    """The differing elements are those of a later call's result, the others are right."""
+    OVERWRITTEN = "overwritten"
+    """The whole result is that of a later call."""
     OWN_INPUT = "own_input"
     """An argument of the same rank came back."""
+    TRANSPOSED = "transposed"
+    """The right elements, with two axes exchanged."""
     CONSTANT_FACTOR = "constant_factor"
     CONSTANT_OFFSET = "constant_offset"
     FEW_ELEMENTS = "few_elements"
     SOME_ROWS = "some_rows"
     """Not every part of the first axis differs; `Mismatch.regions` says which do."""
+    RIGHT_WHEN_REPEATED = "right_when_repeated"
+    """The same call, made once more, gives the right result."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class Mismatch:
     """Where and how an output differs, as a person would be told: never the expected values of a whole tensor."""
 
     case: str
-    """The case in words: size, ranks, trial."""
+    """The case in words: size, ranks, trial, call, and the call's arguments that are no tensors."""
     ranks: tuple[int, ...]
     rank: int
     """The rank whose difference is described below."""
@@ -46,7 +54,7 @@ class Mismatch:
     difference: DifferenceKind = DifferenceKind.VALUES
     patterns: tuple[Pattern, ...] = ()
     amount: float | None = None
-    """Of the pattern: the share of NaN, the factor, the offset, the number of the other call."""
+    """Of the pattern: the share of NaN, the factor, the offset, how many calls away the other call is."""
     argument: str = ""
     """The argument that came back."""
     pattern: str = field(init=False)
@@ -73,7 +81,16 @@ class Mismatch:
             case Pattern.ZEROS:
                 return "all zeros"
             case Pattern.STALE:
-                return f"stale data: the differing elements are those of another call (number {amount:.0f})"
+                other = "another call" if self.amount is None else f"an earlier call ({_calls(amount)} before)"
+                return f"stale data: the differing elements are those of {other}"
+            case Pattern.LATER:
+                return f"data of a later call: the differing elements are those of {_calls(amount)} later"
+            case Pattern.OVERWRITTEN:
+                return f"overwritten: the whole result is that of a later call ({_calls(amount)} later)"
+            case Pattern.TRANSPOSED:
+                return "transposed: the right elements with two axes exchanged"
+            case Pattern.RIGHT_WHEN_REPEATED:
+                return "right when the same call is made once more"
             case Pattern.OWN_INPUT:
                 return f"this rank's own {self.argument} came back"
             case Pattern.CONSTANT_FACTOR:
@@ -84,6 +101,10 @@ class Mismatch:
                 return "a few elements only"
             case Pattern.SOME_ROWS:
                 return f"confined to {', '.join(name for name, share in self.regions if share > 0)}"
+
+
+def _calls(count: float) -> str:
+    return "1 call" if count == 1 else f"{count:.0f} calls"
 
 
 def rank_words(ranks: tuple[int, ...]) -> str:

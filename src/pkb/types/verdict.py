@@ -23,6 +23,7 @@ class Verdict(StrEnum):
     CORRECT = "correct"
     WRONG = "wrong"
     RACE = "race"
+    REUSED_OUTPUT = "reused_output"
     DEADLOCK = "deadlock"
     COMPILE_ERROR = "compile_error"
     LOAD_ERROR = "load_error"
@@ -36,6 +37,15 @@ class Verdict(StrEnum):
     def exit_status(self) -> int:
         """0 said yes, 1 said no, 2 could not say."""
         return {Verdict.CORRECT: 0, Verdict.HARNESS_ERROR: 2}.get(self, 1)
+
+    @property
+    def is_timed(self) -> bool:
+        """Its times were taken by the rules and stand beside it; those of a rejected candidate are shown as its claim."""
+        return self in (Verdict.CORRECT, Verdict.REUSED_OUTPUT)
+
+    def exit_status_as(self, *, as_published: bool) -> int:
+        """`as_published`: by the published protocol, which looks at a result before the next call."""
+        return 0 if as_published and self is Verdict.REUSED_OUTPUT else self.exit_status
 
 
 class Stage(StrEnum):
@@ -163,10 +173,10 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         """A verdict that contradicts its evidence is a bug of the judge, caught where it is made."""
-        if self.timing is not None and self.verdict not in (Verdict.CORRECT, Verdict.REJECTED):
+        if self.timing is not None and not self.verdict.is_timed and self.verdict is not Verdict.REJECTED:
             raise ValueError(f"a {self.verdict} candidate has no timing")
-        if self.verdict is Verdict.WRONG and self.mismatch is None:
-            raise ValueError("a wrong candidate has a mismatch")
+        if self.verdict in (Verdict.WRONG, Verdict.REUSED_OUTPUT) and self.mismatch is None:
+            raise ValueError(f"a candidate that is {self.verdict} has a mismatch")
         if self.verdict is Verdict.RACE and not self.race_kind:
             raise ValueError("a race has a kind")
         if self.verdict is Verdict.DEADLOCK and not self.rank_states:

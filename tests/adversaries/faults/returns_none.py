@@ -3,6 +3,7 @@
 # ranks: 2
 # plan: quick
 # expect: wrong
+# says: should be a tensor and is None
 # platform: cpu
 
 import torch

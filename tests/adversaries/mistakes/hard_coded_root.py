@@ -6,6 +6,7 @@ as well.)
 # ranks: 2
 # plan: quick
 # expect: wrong|race
+# says: src=1
 # platform: cpu
 
 import torch

@@ -2,7 +2,10 @@
 # problem: 1
 # ranks: 2
 # plan: quick
-# expect: race
+# expect: reused_output
+# stage: races
+# pattern: overwritten
+# says: allocate the output in every call
 # platform: cpu
 
 import torch

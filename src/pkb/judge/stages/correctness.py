@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from pkb.judge.budgets import affordable_trials
+from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.decision import Decided, bad_output
 from pkb.judge.exchange import CallBytes, Exchange, Reports
-from pkb.types.difference import rank_words
+from pkb.types.difference import DifferenceKind, Pattern, rank_words
 from pkb.types.protocol.commands import DrawSpec, Schedule
 from pkb.types.verdict import Communication, Evidence, Failure, FailureKind, Mismatch, Stage, Verdict
 
@@ -55,7 +57,7 @@ def check_calls(
         if outcome.rejected:
             raise bad_output(outcome.rejected, Stage.CORRECTNESS)
         if outcome.mismatch:
-            raise wrong(outcome.mismatch, Stage.CORRECTNESS)
+            raise wrong(_once_more(exchange, slots, outcome.mismatch), Stage.CORRECTNESS)
         worst = max(worst, outcome.worst_ratio)
         if last:
             seen = communication(reports)
@@ -63,6 +65,21 @@ def check_calls(
         trial += 1
         trials = affordable_trials(trials, argument_bytes=argument_bytes, output_bytes=call_bytes.outputs)
     return Checked(seen, worst, first_call_us, call_bytes, trials)
+
+
+def _once_more(exchange: Exchange, slots: tuple[int, ...], mismatch: Mismatch) -> Mismatch:
+    """Make the wrong call again, for a hint: a candidate that does not wait for its peers reads what the call before has left,
+    which now is the same call's data. Whatever happens, the verdict stays."""
+    if mismatch.difference is not DifferenceKind.VALUES:
+        return mismatch
+    try:
+        exchange.run_candidate(Schedule(slots))
+        again = exchange.compare(slots, words="once more")
+    except CrewFailure:
+        return mismatch
+    if again.rejected or again.mismatch:
+        return mismatch
+    return replace(mismatch, patterns=(*mismatch.patterns, Pattern.RIGHT_WHEN_REPEATED))
 
 
 def wrong(mismatch: Mismatch, stage: Stage) -> Decided:

@@ -1,15 +1,19 @@
 """Stage 4: provokes on purpose what lockstep ranks hide.
 
 Each scenario queues calls back to back on changing data and checks the outputs of all of them at the end. A candidate that
-passed the correctness stage and fails here has a race, and the scenario says of which kind.
+passed the correctness stage and fails here has a race, and the scenario says of which kind, unless it only returns memory
+that its next call overwrites. That is found by what happened: a call's result is, in whole, that of a later call. Then all
+scenarios are run from the first, each result being copied before the next call, in stream order. What goes wrong now is a
+race. If nothing does, and the ranks too say that results share memory, it is a reused output.
 """
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pkb.judge.decision import Decided, bad_output
-from pkb.judge.exchange import Exchange
+from pkb.judge.exchange import Exchange, Outcome, Reports
 from pkb.types.difference import Mismatch, Pattern, rank_words
 from pkb.types.protocol.commands import DrawSpec, Poison, Schedule
 from pkb.types.verdict import Evidence, RaceKind, Stage, Verdict
@@ -55,25 +59,53 @@ SCENARIOS = (
 )
 
 
+class Provoked(NamedTuple):
+    passed: list[str]
+    """Names of the scenarios."""
+    reused: Mismatch | None
+    """The result of a call that a later one overwrote; the scenarios were passed by copies."""
+
+
+class _Ran(NamedTuple):
+    outcome: Outcome
+    reports: Reports
+
+
 def provoke(
     exchange: Exchange, spec: DrawSpec, *, calls: int, repeats: int, on_gpu: bool, progress: Callable[[str], None]
-) -> list[str]:
-    """Run all scenarios; the names of those that were passed."""
-    passed = []
+) -> Provoked:
+    """Run all scenarios. Leaves `exchange.copies` set for a candidate whose outputs are overwritten: what follows must copy
+    them too."""
     source = random.SystemRandom()
-    for scenario in SCENARIOS:
-        if scenario.gpu_only and not on_gpu:
-            continue
-        for repeat in range(repeats):
-            progress(f"races: {scenario.words} ({repeat + 1} of {repeats})")
-            _run(exchange, spec, scenario, calls, repeat, source)
-        passed.append(scenario.name)
-    return passed
+    chosen = [scenario for scenario in SCENARIOS if on_gpu or not scenario.gpu_only]
+    planned = [(scenario, repeat) for scenario in chosen for repeat in range(repeats)]
+    overwritten: Decided | None = None
+    shared = False
+    position = 0
+    while position < len(planned):
+        scenario, repeat = planned[position]
+        copied = ", results copied" if exchange.copies else ""
+        progress(f"races: {scenario.words}{copied} ({repeat + 1} of {repeats})")
+        outcome, reports = _run(exchange, spec, scenario, calls, repeat, source)
+        shared = shared or any(any(report.reused) for report in reports.values())
+        if outcome.rejected:
+            raise bad_output(outcome.rejected, Stage.RACES)
+        if outcome.mismatch:
+            race = _race(scenario, outcome.mismatch)
+            if not outcome.overwritten or exchange.copies:
+                raise race
+            overwritten, exchange.copies, position = race, True, -1
+        exchange.drop()
+        position += 1
+    if overwritten is not None and not shared:  # in memory of its own: the data came from a peer's later call
+        raise overwritten
+    names = [scenario.name for scenario in chosen]
+    return Provoked(names, overwritten.evidence.mismatch if overwritten else None)
 
 
 def _run(
     exchange: Exchange, spec: DrawSpec, scenario: Scenario, calls: int, repeat: int, source: random.Random
-) -> None:
+) -> _Ran:
     if scenario.poison:
         exchange.candidate.ask(Poison(), timeout_s=120)
     slots = exchange.deliver(spec, calls)
@@ -93,29 +125,27 @@ def _run(
         )
         for rank in range(world_size)
     }
-    exchange.run_candidate(common, late=late)
-    outcome = exchange.check(slots, words=scenario.words)
-    if outcome.rejected:
-        raise bad_output(outcome.rejected, Stage.RACES)
-    if outcome.mismatch:
-        raise Decided(
-            Verdict.RACE,
-            Stage.RACES,
-            f"right in isolation, wrong when {scenario.words}: {outcome.mismatch.output} on "
-            f"{rank_words(outcome.mismatch.ranks)} ({outcome.mismatch.pattern or outcome.mismatch.what})",
-            Evidence(
-                race_kind=kind_of(scenario, outcome.mismatch),
-                mismatch=outcome.mismatch,
-                failing_ranks=outcome.mismatch.ranks,
-            ),
-        )
-    exchange.drop()
+    reports = exchange.run_candidate(common, late=late)
+    return _Ran(exchange.check(slots, words=scenario.words), reports)
+
+
+def _race(scenario: Scenario, mismatch: Mismatch) -> Decided:
+    return Decided(
+        Verdict.RACE,
+        Stage.RACES,
+        f"right in isolation, wrong when {scenario.words}: {mismatch.output} on "
+        f"{rank_words(mismatch.ranks)} ({mismatch.pattern or mismatch.what})",
+        Evidence(race_kind=kind_of(scenario, mismatch), mismatch=mismatch, failing_ranks=mismatch.ranks),
+    )
 
 
 def kind_of(scenario: Scenario, mismatch: Mismatch) -> RaceKind:
-    """The scenario's kind, sharpened by what the wrong values look like."""
+    """The scenario's kind, sharpened by what the wrong values look like: data of an earlier call has been read before it was
+    replaced, data of a later call has been replaced before it was read."""
     if Pattern.STALE in mismatch.patterns:
         return RaceKind.STALE_READ
+    if {Pattern.LATER, Pattern.OVERWRITTEN} & set(mismatch.patterns):
+        return RaceKind.MISSING_END_BARRIER
     if scenario.overwrite and Pattern.NAN in mismatch.patterns:
         return RaceKind.MISSING_END_BARRIER
     if scenario.poison and Pattern.NAN in mismatch.patterns:

@@ -77,7 +77,8 @@ def structure_difference(expected: Node, got: Node, *, where: str) -> Unlike | N
     if kind is None:
         return Unlike(DifferenceKind.STRUCTURE, f"{where} is not a tensor or a list of tensors")
     if KINDS[type(expected)] != kind:
-        return Unlike(DifferenceKind.STRUCTURE, f"{where} should be a {KINDS[type(expected)]} and is a {kind}")
+        got_words = "None" if isinstance(got, ValueNode) and got.value is None else f"a {kind}"
+        return Unlike(DifferenceKind.STRUCTURE, f"{where} should be a {KINDS[type(expected)]} and is {got_words}")
     match expected, got:
         case TensorNode(), TensorNode():
             if got.shape != expected.shape:

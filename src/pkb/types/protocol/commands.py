@@ -94,6 +94,8 @@ class Schedule:
     """Opens the arguments of these slots, and goes into the digests: whoever is told to run a batch learns it then."""
     empty: bool = False
     """All of it but the calls, on slots that have been run before: to know what the rest costs. The oracle's only."""
+    copies: bool = False
+    """Each result is copied before the next call, in stream order, and behind its delays: used as late as it is safe."""
     barrier_timeout_s: Seconds = 60.0
 
     @property
@@ -164,6 +166,7 @@ class RunBatch(Command[BatchReport]):
             "digests": calls * self.schedule.digests,
             "changed": calls * self.inspect,
             "aliases": calls * self.inspect,
+            "reused": calls * self.schedule.copies,
         }
         for name, count in expected.items():
             if len(getattr(reply, name)) != count:

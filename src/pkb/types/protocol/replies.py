@@ -183,6 +183,8 @@ class BatchReport(Reply):
     """By call: whether an argument that must stay as it is has other contents now."""
     aliases: Annotated[tuple[Annotated[tuple[Name, ...], AtMost(MAX_RANKS)], ...], AtMost(MAX_CALLS)] = ()
     """By call: arguments whose memory the result shares."""
+    reused: Annotated[tuple[bool, ...], AtMost(MAX_CALLS)] = ()
+    """By call: whether the result shares memory with that of another call of the batch."""
     activity: Activity | None = None
 
 
@@ -212,6 +214,8 @@ class Difference:
     amount: float | None = None
     """Of the pattern, as `Mismatch` has it."""
     argument: Name = ""
+    scalars: Sentence = ""
+    """The call's arguments that are no tensors."""
     first_index: Annotated[tuple[Annotated[int, Between(0, MAX_ELEMENTS)], ...], AtMost(MAX_DIMENSIONS + 1)] | None = (
         None
     )

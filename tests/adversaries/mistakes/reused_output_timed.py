@@ -1,0 +1,39 @@
+"""M13: keeps its output tensor. It is timed all the same, its results copied after each timed call."""
+# problem: 1
+# ranks: 2
+# plan: races_and_timing
+# expect: reused_output
+# stage: races
+# timed: yes
+# platform: cpu
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+_buffers = {}
+
+
+def honest(tensor):
+    """All-reduce on symmetric memory as an honest candidate does it."""
+    key = tuple(tensor.shape)
+    if key not in _buffers:
+        buffer = symm_mem.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        _buffers[key] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD)
+    buffer, handle = _buffers[key]
+    buffer.copy_(tensor.reshape(-1))
+    handle.barrier(channel=0)
+    total = torch.zeros(tensor.numel(), dtype=torch.float32, device=tensor.device)
+    for peer in range(handle.world_size):
+        total += handle.get_buffer(peer, (tensor.numel(),), tensor.dtype).float()
+    handle.barrier(channel=1)
+    return total.to(tensor.dtype).reshape(tensor.shape)
+
+
+_out = {}
+
+
+def solution(tensor):
+    out = _out.setdefault(tuple(tensor.shape), torch.empty_like(tensor))
+    out.copy_(honest(tensor))
+    return out
