@@ -61,6 +61,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         w,
         flops=2 * m * n * k + (w - 1) / w * m * n,
         hbm_bytes=(m * k + k * n) * element_bytes + product / w,
+        # Rows of A to whom they fall, and all of B to everybody, by multicast.
+        least_link_bytes=((w - 1) / w * m * k + k * n) * element_bytes if w > 1 else 0,
     )
 
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
-from pkb.problems.moe_routing import draw_moe_layer, mean_tokens, ranks_per_token
+from pkb.problems.moe_routing import destinations_per_token, draw_moe_layer, mean_tokens, ranks_per_token
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -123,7 +123,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     tokens = mean_tokens(size, w)
     rows = ranks_per_token(experts, top_k, w) * tokens
     return Cost.all_to_all(
-        2 * rows * hidden * element_bytes,
+        2 * destinations_per_token(experts, top_k, w) * tokens * hidden * element_bytes,
         w,
         phases=2,
         flops=2 * tokens * hidden * experts + rows * (6 * hidden * ffn + 2 * adapters),

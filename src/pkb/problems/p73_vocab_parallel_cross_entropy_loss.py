@@ -8,7 +8,8 @@ ranks; the loss is log(s) - p, the same on all ranks. A target outside the vocab
 and not clamped: it belongs to nobody, p is 0, and its loss is log(s).
 
 Three numbers a token travel. A good kernel reads its logits once with a running maximum, exchanges (m, s, p) in one
-step and merges them in one order everywhere; the shift in place costs a second pass once m is known.
+step and merges them in one order everywhere; the shift in place costs a second pass once m is known, or none
+where rows wait on chip for it.
 """
 
 import torch
@@ -76,8 +77,9 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         w,
         phases=1,
         flops=4 * slice_,
-        hbm_bytes=3 * slice_ * element_bytes + 8 * tokens + tokens * element_bytes,
-        note="one exchange of maximum, sum and target logit; reads the logits twice and writes them once",
+        hbm_bytes=2 * slice_ * element_bytes + 8 * tokens + tokens * element_bytes,
+        note="one exchange of maximum, sum and target logit; a row stays on chip until its maximum is known: logits are read "
+        "once and written once",
     )
 
 

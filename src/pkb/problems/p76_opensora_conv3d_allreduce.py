@@ -103,6 +103,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         result,
         w,
         flops=2 * out * output_positions(size) * group_channels * KERNEL**3,
+        least_flops=2
+        * out
+        * output_positions(size)
+        * group_channels
+        * 2**3,  # Winograd: two products an output and axis
         hbm_bytes=arguments * element_bytes + result,
     )
 

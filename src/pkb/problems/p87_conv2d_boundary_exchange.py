@@ -87,6 +87,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     arguments = batch * channels * rows * width + out * channels * kernel**2
     return Cost(
         flops=2 * positions * out * channels * kernel**2,
+        least_flops=2 * positions * out * channels * (kernel / 2 + 0.5) ** 2,  # Winograd: (k + 1) / 2 products an axis
         hbm_bytes=(arguments + positions * out) * element_bytes,
         link_sent_bytes=neighbours * edge,
         link_received_bytes=neighbours * edge,
