@@ -38,7 +38,7 @@ def inputs(draw: Draw) -> Arguments:
     experts, top_k = draw.size["experts"], draw.size["top_k"]
     return {
         **draw_moe_layer(draw, experts=experts, top_k=top_k),
-        "num_experts": experts,
+        "num_experts": experts,  # both belong to the model, and to the size
         "top_k": top_k,
         "group": draw.group("world"),
     }
@@ -125,6 +125,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
-    compare=NormGate(tau={torch.bfloat16: 1.5e-2, torch.float16: 2e-3}),  # seven roundings one after another
+    compare=NormGate(tau={torch.bfloat16: 2e-2, torch.float16: 2.5e-3}),  # seven roundings one after another
+    version=2,  # tolerance
     requires=requires,
 )

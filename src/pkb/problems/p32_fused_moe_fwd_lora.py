@@ -48,7 +48,7 @@ def inputs(draw: Draw) -> Arguments:
         **draw_adapter(draw, "lora_gate", inner=hidden, outer=ffn),
         **draw_adapter(draw, "lora_up", inner=hidden, outer=ffn),
         **draw_adapter(draw, "lora_down", inner=ffn, outer=hidden),
-        "num_experts": experts,
+        "num_experts": experts,  # both belong to the model, and to the size
         "top_k": top_k,
         "group": draw.group("world"),
     }
@@ -153,6 +153,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
-    compare=NormGate(tau={torch.bfloat16: 1.5e-2, torch.float16: 2e-3}),  # ten roundings one after another
+    compare=NormGate(tau={torch.bfloat16: 2.4e-2, torch.float16: 3e-3}),  # ten roundings one after another
+    version=2,  # tolerance
     requires=requires,
 )

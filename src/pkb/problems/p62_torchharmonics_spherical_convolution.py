@@ -142,9 +142,12 @@ def solution(
     latitude, longitude = column // nlon_in, column % nlon_in
     points = x.permute(2, 3, 0, 1).reshape(nlat * nlon_in, batch * c)
     y = points.new_zeros((nlon_out, kernel * nlat_out, batch * c))
-    for p in range(nlon_out):
-        turned = (longitude + p * (nlon_in // nlon_out)) % nlon_in
-        y[p].index_add_(0, k * nlat_out + t, points[latitude * nlon_in + turned] * value[:, None])
+    for some in torch.arange(nlon_out, device=x.device).split(16):
+        turned = (longitude + some[:, None] * (nlon_in // nlon_out)) % nlon_in
+        terms = (
+            points[latitude * nlon_in + turned] * value[:, None]
+        )  # (some output longitudes, entries, batch * channels)
+        y[some[0] : some[-1] + 1].index_add_(1, k * nlat_out + t, terms)
 
     # Every polar rank has added its input latitudes to all output latitudes; each keeps its own.
     y = y.view(nlon_out, kernel, nlat_out, batch, c)
@@ -210,7 +213,7 @@ PROBLEM = Problem(
         parallelism=("geometric",),
         layer="convolution",
         stage=("training-forward",),
-        pattern=("all-to-all", "reduce-scatter"),
+        pattern=("all-to-all", "all-reduce"),
         system="science",
         fusable="sparse contraction over the sphere, channel mixing",
     ),

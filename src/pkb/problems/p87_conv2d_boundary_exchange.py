@@ -37,7 +37,7 @@ def inputs(draw: Draw) -> Arguments:
         "x": draw.normal("x", shape),
         "weight": draw.normal("weight", weight_shape, scale=(channels * kernel**2) ** -0.5, key="all"),
         "bias": bias if draw.random("with bias", key="all").random() < CALLS_WITH_BIAS else None,
-        "stride": size["stride"],
+        "stride": size["stride"],  # those of a layer, which differ from size to size
         "padding": kernel // 2,
         "group": draw.group("world"),
     }
