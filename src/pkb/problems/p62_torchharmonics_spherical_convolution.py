@@ -142,12 +142,13 @@ def solution(
     latitude, longitude = column // nlon_in, column % nlon_in
     points = x.permute(2, 3, 0, 1).reshape(nlat * nlon_in, batch * c)
     y = points.new_zeros((nlon_out, kernel * nlat_out, batch * c))
-    for some in torch.arange(nlon_out, device=x.device).split(16):
+    for first in range(0, nlon_out, 16):
+        some = torch.arange(first, min(first + 16, nlon_out), device=x.device)
         turned = (longitude + some[:, None] * (nlon_in // nlon_out)) % nlon_in
         terms = (
             points[latitude * nlon_in + turned] * value[:, None]
         )  # (some output longitudes, entries, batch * channels)
-        y[some[0] : some[-1] + 1].index_add_(1, k * nlat_out + t, terms)
+        y[first : first + 16].index_add_(1, k * nlat_out + t, terms)
 
     # Every polar rank has added its input latitudes to all output latitudes; each keeps its own.
     y = y.view(nlon_out, kernel, nlat_out, batch, c)

@@ -41,10 +41,14 @@ def inputs(draw: Draw) -> Arguments:
     vocab = width * draw.world_size
     target = draw.integers("target", tokens, 0, vocab, key="all")
     count = math.prod(tokens)
-    # Peaks stand in as many different columns as there are, so that none can be left out. They weigh a quarter to nearly
-    # all of the sum over the vocabulary.
-    peak = draw.permutation("peaks", vocab, key="all").repeat(-(-count // vocab))[:count].view(tokens)
-    kind = draw.uniform("peaked", tokens, 0, 1, key="all", dtype=torch.float32)
+    # Peaks stand in as many different columns as there are, the last one of every shard among them, so that none can be
+    # left out. They weigh a quarter to nearly all of the sum over the vocabulary.
+    ends = torch.arange(1, draw.world_size + 1, device=draw.device) * width - 1
+    peak = torch.cat([ends, draw.permutation("peaks", vocab, key="all").repeat(-(-count // vocab))])[:count]
+    kind = draw.uniform("peaked", (count,), 0, 1, key="all", dtype=torch.float32)
+    kind[: draw.world_size] = 0.0
+    place = draw.permutation("places", count, key="all")
+    peak, kind = peak[place].view(tokens), kind[place].view(tokens)
     target = torch.where(kind < PEAKED / 2, peak, target)
     height = draw.uniform("height", tokens, -1.0, 3.0, key="all", dtype=torch.float32) + math.log(vocab) + 0.5
     logits = draw.normal("vocab_parallel_logits", (*tokens, width))
