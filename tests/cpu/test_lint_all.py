@@ -1,4 +1,5 @@
-"""No problem can be passed without communicating: every null candidate fails every problem, at size tiny with two ranks.
+"""No problem can be passed without all of its communication: every null candidate fails every problem, at size tiny with
+two ranks.
 
 `pkb lint all --size tiny,paper --ranks 2,4,8` is the long form.
 """
@@ -31,10 +32,19 @@ def test_every_problem_was_tried(rows: list[LintRow]) -> None:
 
 
 def test_no_null_candidate_comes_near(rows: list[LintRow]) -> None:
-    near = [f"{row.name}: {row.null_candidate} {row.margin:.2f}" for row in rows if row.passed or row.margin < MARGIN]
+    judged = [row for row in rows if not row.tolerated]
+    near = [f"{row.name}: {row.null_candidate} {row.margin:.2f}" for row in judged if row.passed or row.margin < MARGIN]
     assert not near
 
 
+def test_fewer_bits_are_refused_where_data_only_moves_or_is_added_up(rows: list[LintRow]) -> None:
+    int8 = {row.problem_id: row for row in rows if row.null_candidate == "int8_communication"}
+    assert {row.problem_id for row in int8.values() if not row.tolerated} == {1, 2, 3, 4, 5, 6, 7, 8, 33, 34, 35}
+    moved = [10, 27, 28, 36, 37, 38, 61, 65, 67, 85]
+    assert all(int8[number].margin > MARGIN for number in [*moved, 30])
+
+
 def test_the_reference_itself_passes_with_room(rows: list[LintRow]) -> None:
-    narrow = {row.name: row.honest_ratio for row in rows if row.honest_ratio is None or row.honest_ratio > 0.9}
+    """No tolerance is below twice the worst honest kernel."""
+    narrow = {row.name: row.honest_ratio for row in rows if row.honest_ratio is None or row.honest_ratio > 0.5}
     assert not narrow

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from pkb.problems.registry import default_registry
 from pkb.roofline.bounds import cost_of
-from pkb.roofline.floor import floor_on, floor_us
+from pkb.roofline.floor import floor_on, floor_us, may_send_fewer_bits
 from pkb.roofline.hardware import load, write_hardware
 from pkb.types.cost import Cost
 
+FAST = 49 / 64
 NOTHING = Cost(flops=0, hbm_bytes=0, link_sent_bytes=0, link_received_bytes=0, phases=0)
 MIB = 2**20
 
@@ -26,9 +27,14 @@ def floor(
 
 
 def test_compute_by_hand() -> None:
-    assert floor(replace(NOTHING, flops=989e12)) == pytest.approx(1e6)  # a second's worth
-    assert floor(replace(NOTHING, flops=989e6), dtype="fp32") == pytest.approx(2.0)  # TF32: half of bf16
-    assert floor(replace(NOTHING, flops=67e6), dtype="fp64") == pytest.approx(1.0)
+    """Two levels of Strassen's algorithm do with 49 of 64 products."""
+    assert floor(replace(NOTHING, flops=989e12)) == pytest.approx(1e6 * FAST)  # a second's worth
+    assert floor(replace(NOTHING, flops=989e6), dtype="fp32") == pytest.approx(2.0 * FAST)  # TF32: half of bf16
+    assert floor(replace(NOTHING, flops=67e6), dtype="fp64") == pytest.approx(FAST)
+    assert floor(replace(NOTHING, flops=989e6, least_flops=98.9e6)) == pytest.approx(0.1), (
+        "another algorithm needs less"
+    )
+    assert floor(replace(NOTHING, flops=989e6, least_flops=1e12)) == pytest.approx(FAST)
 
 
 def test_memory_by_hand() -> None:
@@ -40,6 +46,15 @@ def test_memory_by_hand() -> None:
 def test_link_by_hand() -> None:
     """450 GB/s in one direction."""
     assert floor(replace(NOTHING, link_sent_bytes=450e3, link_received_bytes=450e3)) == pytest.approx(1.0)
+
+
+def test_fewer_bits_halve_what_is_sent_where_a_result_need_not_be_exact() -> None:
+    sent = replace(NOTHING, link_sent_bytes=450e3, link_received_bytes=450e3)
+    machine = load("h100x8")
+    assert floor_on(machine, sent, dtype="bf16", world_size=4, shared_gpu=False, fewer_bits=True) == pytest.approx(0.5)
+    exact = [problem.id for problem in default_registry().all() if not may_send_fewer_bits(problem)]
+    assert {1, 2, 3, 4, 5, 6, 7, 8, 10, 27, 33, 34, 35, 36, 64, 85} <= set(exact)
+    assert not {13, 16, 17, 40, 54, 76} & set(exact)
 
 
 def test_the_switch_may_halve_what_is_sent() -> None:
@@ -57,7 +72,7 @@ def test_the_slowest_part_counts_alone() -> None:
 
 def test_ranks_on_one_gpu_share_it_and_need_no_link() -> None:
     cost = replace(NOTHING, flops=989e6, link_sent_bytes=1e12)
-    assert floor(cost, ranks=4, shared=True) == pytest.approx(4.0)
+    assert floor(cost, ranks=4, shared=True) == pytest.approx(4.0 * FAST)
     memory = replace(NOTHING, hbm_bytes=25 * MIB)
     assert floor(memory, ranks=2, shared=True) == 0
     assert floor(memory, ranks=4, shared=True) == pytest.approx(50 * MIB / 3.35e12 * 1e6)
@@ -66,10 +81,10 @@ def test_ranks_on_one_gpu_share_it_and_need_no_link() -> None:
 def test_on_one_gpu_ranks_with_less_to_do_count_as_what_they_are() -> None:
     """Four times the busiest rank would reject an honest kernel of a problem with a root, or of a causal one."""
     uneven = replace(NOTHING, flops=989e6 * 4, mean_flops=989e6, hbm_bytes=100 * MIB, mean_hbm_bytes=12.5 * MIB)
-    assert floor(uneven, ranks=4, shared=True) == pytest.approx(4.0)
+    assert floor(uneven, ranks=4, shared=True) == pytest.approx(4.0 * FAST)
     memory = replace(NOTHING, hbm_bytes=100 * MIB, mean_hbm_bytes=12.5 * MIB + 3.35e6)
     assert floor(memory, ranks=4, shared=True) == pytest.approx(4.0)
-    assert floor(uneven, ranks=4) == pytest.approx(1.0), "with a GPU each, a kernel may share the work out"
+    assert floor(uneven, ranks=4) == pytest.approx(FAST), "with a GPU each, a kernel may share the work out"
     assert floor(replace(uneven, mean_flops=0.0), ranks=4, shared=True) == 0, "zero is an answer, not a missing one"
 
 
@@ -99,8 +114,8 @@ def test_a_gpu_is_known_by_its_whole_name() -> None:
     assert floor(memory, hardware="8x NVIDIA H200") == pytest.approx(1.0)
     assert floor_us(memory, hardware="NVIDIA GH200 480GB", dtype="bf16", world_size=1, shared_gpu=False) is None
     compute = replace(NOTHING, flops=2500e6)
-    assert floor(compute, hardware="NVIDIA GB200") == pytest.approx(1.0)
-    assert floor(compute, hardware="NVIDIA B200") == pytest.approx(2500 / 2250)
+    assert floor(compute, hardware="NVIDIA GB200") == pytest.approx(FAST)
+    assert floor(compute, hardware="NVIDIA B200") == pytest.approx(2500 / 2250 * FAST)
 
 
 def test_without_a_switch_that_reduces_all_bytes_are_sent() -> None:

@@ -10,9 +10,18 @@ from on_ranks import Worlds, all_arguments, ready_arguments
 from pkb.problems import get
 
 
-def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> torch.Tensor:
-    """(B, positions, heads, head size), over one undivided sequence."""
-    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1])
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool,
+    scale: float | None = None,
+    largest: float = math.inf,
+) -> torch.Tensor:
+    """(B, positions, heads, head size), over one undivided sequence. Scores above `largest` are clamped, by mistake."""
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    scores = scores.clamp(max=largest)
     if causal:
         position = torch.arange(q.shape[1])
         scores = scores.masked_fill(position[:, None] < position[None, :], float("-inf"))

@@ -1,6 +1,7 @@
 """Problem 25, importance-sampling policy loss, token by token."""
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
@@ -8,7 +9,8 @@ from harness import ModelTests, Spec
 from on_ranks import Arguments, Outputs, all_arguments
 
 
-def importance_sampling_loss(ranks: list[Arguments]) -> list[Outputs]:
+def importance_sampling_loss(ranks: list[Arguments], ignored: float = 0.0) -> list[Outputs]:
+    """Mistake: the sum over the vocabulary leaves out a share of it, its last entries."""
     token_outputs, valid_tokens = [], []
     for a in ranks:
         logits = a["hidden_states"].double() @ a["weight"].double().T
@@ -16,7 +18,8 @@ def importance_sampling_loss(ranks: list[Arguments]) -> list[Outputs]:
         for t, label in enumerate(a["labels"].tolist()):
             if label == a["ignore_index"]:
                 continue
-            logprob[t] = logits[t, label] - logits[t].logsumexp(0)
+            kept = len(a["weight"]) - math.ceil(ignored * len(a["weight"]))
+            logprob[t] = logits[t, label] - logits[t, :kept].logsumexp(0)
             d = max(-20.0, min(20.0, float(logprob[t]) - float(a["old_logprobs"][t])))
             loss[t] = -math.exp(d) * float(a["advantages"][t])
             valid_tokens.append((math.exp(d), math.exp(d) - d - 1, -float(logprob[t]), float(loss[t])))
@@ -32,13 +35,14 @@ class TestModel(ModelTests):
         importance_sampling_loss,
         results=(torch.float32, None, None, torch.float32),
         spoilt_offset=0.25,
+        mistakes={"3 % of the vocabulary ignored": partial(importance_sampling_loss, ignored=0.03)},
         refused=[("do not fit labels", lambda _: {"labels": torch.zeros(3, dtype=torch.int64)})],
     )
 
 
 def test_some_ranks_have_no_tokens_and_some_ratios_are_clamped() -> None:
     ranks = [all_arguments(25, 4, "tiny", "fp32", call) for call in range(40)]
-    idle = [a for call in ranks for a in call if bool((a["labels"] == -100).all())]
+    idle = [a for call in ranks for a in call if bool((a["labels"] == a["ignore_index"]).all())]
     assert 3 <= len(idle) <= 20
     lowest = [float(importance_sampling_loss(a)[0][3][1]) for a in ranks[:20]]
     assert 3 <= sum(ratio == math.exp(-20) for ratio in lowest) <= 17

@@ -1,5 +1,8 @@
 """Problem 54, ring attention: one attention over the whole sequence."""
 
+import math
+from functools import partial
+
 import torch
 from harness import ModelTests, Spec
 from model_attention import attention, check_by_heads, check_masks
@@ -8,9 +11,11 @@ from on_ranks import Arguments, Outputs, Worlds
 from pkb.problems import get
 
 
-def ring_attention(ranks: list[Arguments]) -> list[Outputs]:
+def ring_attention(ranks: list[Arguments], scaled: bool = True, largest: float = math.inf) -> list[Outputs]:
     q, k, v = (torch.cat([arguments[name].double() for arguments in ranks], dim=1) for name in "qkv")
-    return [[block] for block in attention(q, k, v, causal=ranks[0]["causal"]).chunk(len(ranks), dim=1)]
+    scale = ranks[0]["softmax_scale"] if scaled else None
+    out = attention(q, k, v, causal=ranks[0]["causal"], scale=scale, largest=largest)
+    return [[block] for block in out.chunk(len(ranks), dim=1)]
 
 
 class TestModel(ModelTests):
@@ -19,6 +24,11 @@ class TestModel(ModelTests):
         ring_attention,
         calls=(0, 1, 2, 5),
         exactness=1e-12,
+        mistakes={
+            "scores clamped at 11": partial(ring_attention, largest=11.0),
+            "the scale ignored": partial(ring_attention, scaled=False),
+        },
+        mistake_cases=((4, "tiny", "bf16"), (4, "paper", "bf16"), (8, "paper", "bf16")),
     )
 
 

@@ -16,7 +16,10 @@ def ring_attention_tp(ranks: list[Arguments]) -> list[Outputs]:
     for arguments in ranks[:tp]:
         heads = arguments["num_heads"] // tp
         q, k, v = ((hidden @ w.T).unflatten(-1, (heads, -1)) for w in arguments["w_qkv"].double().chunk(3))
-        out += attention(q, k, v, causal=arguments["causal"]).flatten(2) @ arguments["w_o"].double().T
+        out += (
+            attention(q, k, v, causal=arguments["causal"], scale=arguments["softmax_scale"]).flatten(2)
+            @ arguments["w_o"].double().T
+        )
     return [[block] for block in out.chunk(len(ranks) // tp, dim=1) for _ in range(tp)]
 
 

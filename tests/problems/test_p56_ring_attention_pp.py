@@ -19,9 +19,11 @@ def ring_attention_pp(ranks: list[Arguments], mistake: str = "") -> list[Outputs
         q, k, v = ((x @ w.T).unflatten(-1, (a["num_heads"], -1)) for w in wide(a["w_qkv"]).chunk(3))
         if mistake == "own block of keys":
             pieces = zip(*(t.chunk(cp, dim=1) for t in (q, k, v)), strict=True)
-            context = torch.cat([attention(*piece, causal=a["causal"]) for piece in pieces], dim=1)
+            context = torch.cat(
+                [attention(*piece, causal=a["causal"], scale=a["softmax_scale"]) for piece in pieces], dim=1
+            )
         else:
-            context = attention(q, k, v, causal=a["causal"])
+            context = attention(q, k, v, causal=a["causal"], scale=a["softmax_scale"])
         x = context.flatten(2) @ wide(a["w_o"]).T
         outputs += [[block] for block in x.chunk(cp, dim=1)]
     return outputs

@@ -15,12 +15,13 @@ def ring_attention_backward(ranks: list[Arguments], mistake: str = "") -> list[O
     for start in range(0, len(ranks), cp):
         ring = ranks[start : start + cp]
         q, k, v, dout, out = (joined(ring, name, 1) for name in ("q", "k", "v", "dout", "out"))
-        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1])
+        scale = ring[0]["softmax_scale"] or 1 / math.sqrt(q.shape[-1])
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * scale
         if ring[0]["causal"]:
             scores = scores.masked_fill(torch.ones(scores.shape[2:]).triu(1) > 0, float("-inf"))
         p = (scores - joined(ring, "softmax_lse", 2)[..., None]).exp()
         d_p = torch.einsum("bqhd,bkhd->bhqk", dout, v)
-        d_s = p * (d_p - (dout * out).sum(-1).transpose(1, 2)[..., None]) / math.sqrt(q.shape[-1])
+        d_s = p * (d_p - (dout * out).sum(-1).transpose(1, 2)[..., None]) * scale
         dq, dk = torch.einsum("bhqk,bkhd->bqhd", d_s, k), torch.einsum("bhqk,bqhd->bkhd", d_s, q)
         replicas.append((dq, dk, torch.einsum("bhqk,bqhd->bkhd", p, dout)))
     outputs = []
@@ -62,7 +63,7 @@ def test_attention_backward_is_the_gradient(causal: bool) -> None:
         for ring in (ranks[:2], ranks[2:]):
             q, k, v = (torch.cat([a[name] for a in ring], 1).requires_grad_() for name in "qkv")
             dout = torch.cat([a["dout"] for a in ring], 1)
-            out = attention(q, k, v, causal=causal)
+            out = attention(q, k, v, causal=causal, scale=ring[0]["softmax_scale"])
             torch.testing.assert_close(torch.cat([a["out"] for a in ring], 1), out.detach(), rtol=1e-10, atol=1e-12)
             gradients.append(torch.autograd.grad((out * dout).sum(), (q, k, v)))
         for rank, outputs in enumerate(ring_attention_backward(ranks)):

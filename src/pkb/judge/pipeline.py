@@ -19,7 +19,7 @@ from pkb.judge.timing.measure import measure
 from pkb.judge.worlds import World
 from pkb.platforms.base import PlatformFacts
 from pkb.roofline.bandwidth import bandwidths
-from pkb.roofline.floor import floor_us
+from pkb.roofline.floor import floor_us, may_send_fewer_bits
 from pkb.roofline.hardware import for_device
 from pkb.roofline.utilisation import utilisation
 from pkb.types.job import Job
@@ -157,6 +157,7 @@ class OneSize:
             dtype=job.case.dtype,
             world_size=job.case.ranks,
             shared_gpu=platform.device == "cuda" and platform.shares_device,
+            fewer_bits=may_send_fewer_bits(self.problem),
         )
         hardware = for_device(self.facts.hardware, shared_gpu=platform.shares_device)
         timing, seen = measure(

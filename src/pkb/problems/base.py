@@ -56,6 +56,7 @@ class Problem:
     """Why this size cannot run with this many ranks, or None."""
     layout: str = "world"
     dtypes: tuple[str, ...] = ("bf16", "fp16", "fp32", "fp64")
+    """The first is the default: what the modelled system runs."""
     returns_input: bool = False
     """The result may be an argument itself (gather returns the input on ranks that are not the root)."""
     version: int = 1
@@ -67,7 +68,7 @@ class Problem:
 
     @property
     def default_dtype(self) -> str:
-        return "bf16" if "bf16" in self.dtypes else self.dtypes[0]
+        return self.dtypes[0]
 
     @property
     def docstring(self) -> str:

@@ -30,7 +30,14 @@ def mean_tokens(size: Size, world_size: int) -> float:
 
 
 def ranks_per_token(experts: int, top_k: int, world_size: int) -> float:
-    """Ranks, out of W, on which a token has at least one of its experts: it travels once to each of them."""
+    """Ranks, out of W, on which a token has at least one of its experts: it is computed once on each of them."""
+    if experts == world_size:
+        return top_k  # one expert a rank: never two of them on one
+    return destinations_per_token(experts, top_k, world_size)
+
+
+def destinations_per_token(experts: int, top_k: int, world_size: int) -> float:
+    """The same for what travels, where more than expected may stay at home when a rank's own experts are popular."""
     nowhere = comb(experts - experts // world_size, top_k) / comb(experts, top_k)
     return OVERLAP * world_size * (1 - nowhere)
 

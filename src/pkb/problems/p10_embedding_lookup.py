@@ -11,6 +11,8 @@ complete, it loads each row straight from its owner. It must not keep a staged c
 the table changes between them, and a rank without lookups must still serve its rows.
 """
 
+import math
+
 import torch
 import torch.distributed as dist
 
@@ -48,10 +50,12 @@ def inputs(draw: Draw) -> Arguments:
     rows, w = draw.size["rows"], draw.world_size
     counts, idle = lookup_counts(draw)
     shape = (counts[draw.rank],)
-    if idle is None:
-        indices = draw.integers("indices", shape, 0, w * rows)
-    else:
-        indices = draw.integers("indices", shape, 0, (w - 1) * rows)
+    # Token ids are skewed: the k-th most frequent is looked up about as often as 1 / k. Frequent ones are anywhere.
+    reachable = w * rows if idle is None else (w - 1) * rows
+    depth = draw.uniform("depth", shape, 0.0, 1.0, dtype=torch.float64)
+    popular = torch.exp(depth * math.log(reachable + 1)).long().sub(1).clamp(0, reachable - 1)
+    indices = draw.permutation("popularity", reachable, key="all")[popular]
+    if idle is not None:
         indices = indices + rows * (indices >= idle * rows)
     return {
         "indices": indices,
@@ -89,7 +93,9 @@ def solution(indices: torch.Tensor, local_shard: torch.Tensor) -> torch.Tensor:
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     lookups, row, w = size["lookups"], size["width"] * element_bytes, world_size
     table = w * size["rows"]
-    distinct = table * (1 - (1 - 1 / table) ** lookups)
+    place = torch.arange(1, table + 1, dtype=torch.float64)
+    chance = torch.log1p(1 / place) / math.log(table + 1)
+    distinct = float((1 - torch.exp(lookups * torch.log1p(-chance))).sum())
     return Cost.all_to_all(
         distinct * row,
         w,
@@ -116,4 +122,5 @@ PROBLEM = Problem(
     cost=cost,
     compare=Exact(),
     truth="native",
+    version=2,  # skewed ids
 )

@@ -48,6 +48,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         w,
         flops=2 * m * n * k + (w - 1) / w * m * n,
         hbm_bytes=(m * k + k * n) * element_bytes + product,
+        # Rows of A to whom they fall, all of B and finished rows to everybody, by multicast.
+        least_link_bytes=min(2 * (w - 1) / w * product, ((w - 1) / w * m * k + k * n + m * n / w) * element_bytes),
     )
 
 

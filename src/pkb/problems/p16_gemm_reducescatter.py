@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
+from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -61,6 +62,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         w,
         flops=2 * m * n * k + (w - 1) / w * m * n,
         hbm_bytes=(m * k + k * n) * element_bytes + product / w,
+        # Rows of A to whom they fall, and all of B to everybody, by multicast.
+        least_link_bytes=(w - 1) / w * min(product, (m * k + w / (w - 1 or 1) * k * n) * element_bytes),
     )
 
 
@@ -80,4 +83,6 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
+    compare=NormGate(tau={torch.bfloat16: 1.2e-2}),  # eight partial sums, each rounded: 5.4e-3
+    version=2,  # tolerance
 )

@@ -8,8 +8,7 @@ of P) times (mean of P), as float32. The result is the mean of the ranks' losses
 mean of the losses is not the loss of all tokens together: shares and means must not be summed over ranks first.
 
 Only four bytes travel, after one pass over the logits. A good kernel keeps a row of logits in registers for softmax and
-top-k, counts experts in shared memory instead of writing one-hot tensors (the reference writes 12 * top_k bytes for every
-logit), and lets the last block of each rank exchange the loss.
+top-k, counts experts in shared memory, and lets the last block of each rank exchange the loss.
 """
 
 from dataclasses import dataclass, replace
@@ -57,7 +56,7 @@ def inputs(draw: Draw) -> Arguments:
         mask[:, 0] = 1  # never a mask of zeros only
     return {
         "gate_logits": tuple(logits) if layers > 1 else logits[0],
-        "num_experts": experts,
+        "num_experts": experts,  # both belong to the model, and to the size
         "top_k": top_k,
         "attention_mask": mask,
     }
@@ -75,17 +74,16 @@ def solution(
     probabilities = logits.softmax(dim=-1)  # float32 inside, rounded to the logits' dtype
     wide = torch.promote_types(logits.dtype, torch.float32)
     chosen = probabilities.topk(top_k, dim=-1).indices
-    chosen_mask = torch.nn.functional.one_hot(chosen, num_experts).to(wide)  # (rows, top_k, experts)
-
     if attention_mask is None:
-        share = chosen_mask.mean(dim=0)
+        share = torch.bincount(chosen.reshape(-1), minlength=num_experts).to(wide) / chosen.shape[0]
         mean_probability = probabilities.mean(dim=0)
     else:
         rows = probabilities.shape[0]
         if rows % attention_mask.numel():
             raise ValueError(f"{rows} rows of logits for a mask of {attention_mask.numel()} tokens")
         counts = attention_mask.reshape(-1).repeat(rows // attention_mask.numel())  # the same for every layer
-        share = (chosen_mask * counts[:, None, None]).sum(dim=0) / counts.sum()
+        weights = counts.to(wide).repeat_interleave(top_k)
+        share = torch.bincount(chosen.reshape(-1), weights=weights, minlength=num_experts).to(wide) / counts.sum()
         mean_probability = (probabilities * counts[:, None]).sum(dim=0) / counts.sum()
 
     loss = num_experts * (share * mean_probability).sum()

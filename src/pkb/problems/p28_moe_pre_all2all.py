@@ -20,7 +20,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
 from pkb.problems.draw import Arguments, Draw
-from pkb.problems.moe_routing import chosen_experts, ranks_per_token
+from pkb.problems.moe_routing import chosen_experts, destinations_per_token
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -91,7 +91,7 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, tokens, experts, top_k = world_size, size["tokens"], size["experts"], size["top_k"]
     row = size["hidden"] * element_bytes
-    destinations = ranks_per_token(experts, top_k, w)
+    destinations = destinations_per_token(experts, top_k, w)
     return Cost.all_to_all(
         destinations * tokens * row,
         w,

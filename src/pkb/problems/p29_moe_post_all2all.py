@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.draw import Arguments, Draw
-from pkb.problems.moe_routing import chosen_experts, ranks_per_token
+from pkb.problems.moe_routing import chosen_experts, destinations_per_token
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -93,6 +93,10 @@ def solution(
     weights.scatter_add_(1, selected_experts, routing_weights)
     row_weights = weights.t()[routing_map.to(torch.bool)]  # by expert, then by token, as the rows
     weighted = returned * row_weights[:, None]
+    per_token = selected_experts.shape[1]
+    if weighted.shape[0] == tokens * per_token:  # every token has that many rows: gathered and added, without atomics
+        order = local_input_permutation_mapping.argsort(stable=True)
+        return weighted[order].view(tokens, per_token, hidden).sum(dim=1).view(org_hidden_states_shape)
     out = torch.zeros((tokens, hidden), dtype=weighted.dtype, device=weighted.device)
     out.index_add_(0, local_input_permutation_mapping, weighted)
     return out.view(org_hidden_states_shape)
@@ -101,7 +105,7 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, tokens, experts, top_k = world_size, size["tokens"], size["experts"], size["top_k"]
     row = size["hidden"] * element_bytes
-    destinations = ranks_per_token(experts, top_k, w)
+    destinations = destinations_per_token(experts, top_k, w)
     return Cost.all_to_all(
         destinations * tokens * row,
         w,

@@ -12,6 +12,7 @@ the largest shard of all ranks, by a decision of all ranks, and the host need no
 itself reads them from its peers. A good kernel places every shard directly where it belongs.
 """
 
+import math
 import random
 
 import torch
@@ -72,16 +73,14 @@ def solution(x: torch.Tensor, gather_dim: int, group: dist.ProcessGroup | None =
         if any(shape[axis] != x.shape[axis] for axis in range(x.dim()) if axis != gather_dim):
             raise ValueError(f"the shard {tuple(shape)} of rank {source} does not fit {tuple(x.shape)} of rank {rank}")
 
-    # Collectives want equal sizes, so every rank that has something broadcasts it.
-    shards, requests = [], []
-    for source, shape in enumerate(shapes):
-        shard = x.contiguous() if source == rank else torch.empty(shape, dtype=x.dtype, device=x.device)
-        if shard.numel() > 0:
-            src = dist.get_global_rank(group, source)
-            requests.append(dist.broadcast(shard, src=src, group=group, async_op=True))
-        shards.append(shard)
-    for request in requests:
-        request.wait()
+    # Collectives want equal sizes: shards travel flat, padded to the largest.
+    counts = [math.prod(shape) for shape in shapes]
+    padded = torch.empty(max(counts), dtype=x.dtype, device=x.device)
+    padded[: x.numel()] = x.reshape(-1)
+    gathered = torch.empty(world_size * max(counts), dtype=x.dtype, device=x.device)
+    dist.all_gather_into_tensor(gathered, padded, group=group)
+    flat = gathered.view(world_size, -1)
+    shards = [flat[source, : counts[source]].view(shape) for source, shape in enumerate(shapes)]
     return torch.cat(shards, dim=gather_dim)
 
 

@@ -86,5 +86,5 @@ PROBLEM = Problem(
     reference=solution,
     cost=cost,
     # A ring rounds the sum at every rank on the way: sqrt(W) * 2^-9 of a row's size in bf16.
-    compare=NormGate(tau={torch.bfloat16: 1.5e-2, torch.float16: 2e-3}),
+    compare=NormGate(tau={torch.bfloat16: 1.7e-2, torch.float16: 2.2e-3}),
 )

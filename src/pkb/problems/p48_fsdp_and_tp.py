@@ -44,7 +44,7 @@ def inputs(draw: Draw) -> Arguments:
         "W1_shard": draw.normal("W1_shard", (d_part, f_part), scale=d**-0.5),
         "W2_shard": draw.normal("W2_shard", (d_part, f_part), scale=d**-0.5),
         "W3_shard": draw.normal("W3_shard", (f_part, d_part), scale=f**-0.5),
-        "n_tp": n_tp,
+        "n_tp": n_tp,  # the mesh follows from the number of ranks
         "n_fsdp": n_fsdp,
     }
 
@@ -131,7 +131,7 @@ PROBLEM = Problem(
         parallelism=("fsdp", "tp"),
         layer="mlp",
         stage=("training-forward",),
-        pattern=("all-gather", "all-reduce"),
+        pattern=("send-recv",),
         system="LLM training",
         fusable="three GEMMs, SiLU gating",
     ),

@@ -42,7 +42,7 @@ def inputs(draw: Draw) -> Arguments:
     top_k = min(TOP_K, experts)
     return {
         **draw_moe_layer(draw, experts=experts, top_k=top_k),
-        "num_experts": experts,
+        "num_experts": experts,  # follows from the ranks; top_k belongs to the model
         "top_k": top_k,
         "group": draw.group("world"),
     }
@@ -126,6 +126,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
-    compare=NormGate(tau={torch.bfloat16: 1.5e-2, torch.float16: 2e-3}),  # seven roundings one after another
+    compare=NormGate(tau={torch.bfloat16: 2e-2, torch.float16: 2.5e-3}),  # seven roundings one after another
+    version=2,  # tolerance
     world_sizes=(2, 3, 4, 8),  # the top two experts need two
 )

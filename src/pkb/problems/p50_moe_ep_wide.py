@@ -19,7 +19,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
-from pkb.problems.moe_routing import draw_moe_layer, mean_tokens, ranks_per_token
+from pkb.problems.moe_routing import destinations_per_token, draw_moe_layer, mean_tokens, ranks_per_token
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -42,7 +42,7 @@ def inputs(draw: Draw) -> Arguments:
     top_k = min(TOP_K, experts)
     return {
         **draw_moe_layer(draw, experts=experts, top_k=top_k),
-        "num_experts": experts,
+        "num_experts": experts,  # follows from the ranks; top_k belongs to the model
         "top_k": top_k,
         "group": draw.group("world"),
     }
@@ -99,7 +99,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     tokens = mean_tokens(size, w)
     rows = ranks_per_token(experts, TOP_K, w) * tokens
     return Cost.all_to_all(
-        2 * rows * hidden * element_bytes,
+        2 * destinations_per_token(experts, TOP_K, w) * tokens * hidden * element_bytes,
         w,
         phases=2,
         flops=2 * tokens * hidden * experts + 6 * rows * hidden * ffn,
@@ -125,5 +125,6 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
-    compare=NormGate(tau={torch.bfloat16: 1.5e-2, torch.float16: 2e-3}),  # seven roundings one after another
+    compare=NormGate(tau={torch.bfloat16: 2e-2, torch.float16: 2.5e-3}),  # seven roundings one after another
+    version=2,  # tolerance
 )

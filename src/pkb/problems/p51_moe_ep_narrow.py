@@ -44,7 +44,7 @@ def inputs(draw: Draw) -> Arguments:
     owner = ("expert", draw.rank % experts)  # blocks hold copies of the same experts
     return {
         **draw_moe_layer(draw, experts=experts, top_k=top_k, owner=owner),
-        "num_experts": experts,
+        "num_experts": experts,  # follows from the ranks; top_k belongs to the model
         "top_k": top_k,
         "group": None,
     }
@@ -133,6 +133,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
-    compare=NormGate(tau={torch.bfloat16: 1.5e-2, torch.float16: 2e-3}),  # seven roundings one after another
+    compare=NormGate(tau={torch.bfloat16: 2e-2, torch.float16: 2.5e-3}),  # seven roundings one after another
+    version=2,  # tolerance
     world_sizes=(4, 8),  # two or three ranks give one expert each, and nothing to exchange
 )

@@ -13,6 +13,7 @@ overwrites a block that a slower rank still reads, in this call or the next.
 import torch
 import torch.distributed as dist
 
+from pkb.problems.attention_inputs import draw_scale, sharp_queries
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
@@ -33,11 +34,16 @@ def inputs(draw: Draw) -> Arguments:
     # Keys of another size on each rank give the blocks unlike weights: a merge that ignores the log-sum-exp shows.
     sharpness = draw.random("sharpness").uniform(0.5, 2.0)
     return {
-        "q": draw.normal("q", shape),
+        "q": sharp_queries(draw, shape),
         "k": draw.normal("k", shape, scale=sharpness),
         "v": draw.normal("v", shape),
+<<<<<<< HEAD
         "softmax_scale": None,
         "causal": draw.kind_of(KINDS) == "causal",
+=======
+        "softmax_scale": draw_scale(draw),
+        "causal": draw.random("causal", key="all").random() < 0.5,
+>>>>>>> problems
         "group": draw.group("world"),
     }
 
@@ -147,5 +153,5 @@ PROBLEM = Problem(
     cost=cost,
     compare=NormGate(by_row=True),
     requires=requires,
-    version=2,
+    version=3,  # large scores, scale
 )

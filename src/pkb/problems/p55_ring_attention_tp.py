@@ -15,6 +15,7 @@ computed.
 import torch
 import torch.distributed as dist
 
+from pkb.problems.attention_inputs import draw_scale
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
@@ -44,8 +45,13 @@ def inputs(draw: Draw) -> Arguments:
         "w_qkv": draw.normal("w_qkv", (3 * local, hidden), scale=hidden**-0.5, key=by_tp),
         "w_o": draw.normal("w_o", (hidden, local), scale=(heads * head_size) ** -0.5, key=by_tp),
         "num_heads": heads,
+<<<<<<< HEAD
         "softmax_scale": None,
         "causal": draw.kind_of(KINDS) == "causal",
+=======
+        "softmax_scale": draw_scale(draw),
+        "causal": draw.random("causal", key="all").random() < 0.5,
+>>>>>>> problems
         "tp_group": draw.group("tp"),
         "cp_group": draw.group("cp"),
     }
@@ -176,5 +182,5 @@ PROBLEM = Problem(
     world_sizes=(1, 2, 4, 8),
     requires=requires,
     layout="tp_cp",
-    version=2,
+    version=3,  # scale
 )

@@ -16,6 +16,7 @@ they arrive in must not be overwritten by the next call of a faster stage.
 import torch
 import torch.distributed as dist
 
+from pkb.problems.attention_inputs import draw_scale
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
@@ -45,8 +46,13 @@ def inputs(draw: Draw) -> Arguments:
         "w_qkv": draw.normal("w_qkv", (3 * hidden, hidden), scale=hidden**-0.5, key=by_pp),
         "w_o": draw.normal("w_o", (hidden, hidden), scale=1.5 * hidden**-0.5, key=by_pp),
         "num_heads": heads,
+<<<<<<< HEAD
         "softmax_scale": None,
         "causal": draw.kind_of(KINDS) == "causal",
+=======
+        "softmax_scale": draw_scale(draw),
+        "causal": draw.random("causal", key="all").random() < 0.5,
+>>>>>>> problems
         "cp_group": draw.group("cp"),
         "pp_group": draw.group("pp"),
     }
@@ -173,7 +179,7 @@ PROBLEM = Problem(
     name="ring_attention_pp",
     source="Megatron-LM style attention with CP and PP",
     taxonomy=Taxonomy(
-        parallelism=("cp", "pp"),
+        parallelism=("pp", "cp"),
         layer="attention",
         stage=("training-forward",),
         pattern=("ring", "send-recv"),
@@ -189,5 +195,5 @@ PROBLEM = Problem(
     world_sizes=(1, 2, 4, 8),
     requires=requires,
     layout="cp_pp",
-    version=2,
+    version=3,  # scale
 )

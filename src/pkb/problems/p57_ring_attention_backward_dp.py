@@ -16,6 +16,7 @@ float32 sums at the owner, in an order that does not depend on who is first, whi
 import torch
 import torch.distributed as dist
 
+from pkb.problems.attention_inputs import draw_scale, sharp_queries
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
@@ -33,13 +34,14 @@ KINDS = {"causal": 0.5, "full": 0.5}
 
 
 def forward(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, first: int | None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float | None, first: int | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of one block's queries over all keys, with its log-sum-exp; `first` is their position if causal."""
     wide = torch.promote_types(q.dtype, torch.float32)
     outs, sums = [], []
+    factor = q.shape[3] ** -0.5 if scale is None else scale
     for head in range(q.shape[2]):  # one by one, as the scores of all heads of a long sequence take much memory
-        scores = torch.matmul(q[:, :, head].to(wide), k[:, :, head].to(wide).transpose(1, 2)) * q.shape[3] ** -0.5
+        scores = torch.matmul(q[:, :, head].to(wide), k[:, :, head].to(wide).transpose(1, 2)) * factor
         if first is not None:
             future = torch.ones(scores.shape[1:], dtype=torch.bool, device=q.device).triu(1 + first)
             scores.masked_fill_(future, float("-inf"))
@@ -62,9 +64,11 @@ def inputs(draw: Draw) -> Arguments:
         sharpness = draw.random("sharpness", key=key).uniform(0.5, 2.0) if name == "k" else 1.0
         return draw.normal(name, shape, scale=sharpness, key=key)
 
-    q = draw.normal("q", shape)
+    q, scale = sharp_queries(draw, shape), draw_scale(draw)
     keys, values = ([block(name, owner) for owner in range(cp)] for name in "kv")
-    out, lse = forward(q, torch.cat(keys, 1), torch.cat(values, 1), first=cp_rank * positions if causal else None)
+    out, lse = forward(
+        q, torch.cat(keys, 1), torch.cat(values, 1), scale=scale, first=cp_rank * positions if causal else None
+    )
     return {
         "dout": draw.normal("dout", shape),
         "q": q,
@@ -72,7 +76,7 @@ def inputs(draw: Draw) -> Arguments:
         "v": values[cp_rank],
         "out": out,
         "softmax_lse": lse,
-        "softmax_scale": None,
+        "softmax_scale": scale,
         "causal": causal,
         "cp_group": draw.group("cp"),
         "dp_group": draw.group("dp"),
@@ -209,5 +213,5 @@ PROBLEM = Problem(
     world_sizes=(1, 2, 4, 8),
     requires=requires,
     layout="cp_dp",
-    version=2,
+    version=3,  # large scores, scale
 )

@@ -37,7 +37,13 @@ SCENE = 2.5  # half the side of the cube that holds the Gaussians; cameras stand
 ATTEMPTS = 4
 CLEARANCE = 1e-4
 """How far every comparison stays from a tie, relative to what is compared: float32 arithmetic errs by 1e-6."""
-VISIBLE = 0.25
+
+
+def visible_share(size: Size) -> float:
+    """Of all Gaussians, what a camera sees on average. Measured over 120 cameras: 0.278 for a square image, 0.337 for 4 : 3,
+    0.365 for 97 x 61 and 0.376 for 16 : 9; between two cameras it differs by 0.055."""
+    aspect = max(size["width"], size["height"]) / min(size["width"], size["height"])
+    return 0.275 + 0.165 * math.log(aspect)
 
 
 def draw_cameras(size: Size, source: random.Random) -> tuple[list[list[list[float]]], list[list[list[float]]]]:
@@ -138,7 +144,7 @@ def inputs(draw: Draw) -> Arguments:
         "colors": draw.uniform("colors", (count, size["channels"]), 0, 1),
         "viewmats": views,
         "Ks": intrinsics,
-        "image_width": size["width"],
+        "image_width": size["width"],  # the sensor belongs to the size, and other cameras than pinholes raise
         "image_height": size["height"],
         "eps2d": eps2d,
         "near_plane": near,
@@ -246,7 +252,8 @@ def solution(
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, n, cameras, channels = world_size, size["n"], size["cameras"], size["channels"]
-    rows = VISIBLE * n * w * cameras
+    visible = visible_share(size)
+    rows = visible * n * w * cameras
     row = 8 + (7 + channels) * element_bytes + 8  # radii as int32, floats, two ids as int32
     travelling = rows * row + w * cameras * 25 * element_bytes
     return Cost.all_to_all(
@@ -255,7 +262,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         phases=2,
         flops=250 * n * w * cameras,
         hbm_bytes=n * (11 + channels) * element_bytes + rows * (row + 8),
-        note=f"an average rank whose cameras see {VISIBLE:.0%} of all Gaussians; counts ride with the rows",
+        note=f"an average rank whose cameras see {visible:.0%} of all Gaussians; counts ride with the rows",
     )
 
 

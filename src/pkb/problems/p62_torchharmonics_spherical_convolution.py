@@ -10,9 +10,10 @@ latitudes. A second all-to-all returns to own longitudes and all channels, and `
 and `bias` mix channels and filters. Chunks of n over p parts are ceil(n / p) long and the last takes the rest; were
 nothing left, floor(n / p). psi belongs to a polar index; weight and bias are replicated.
 
-The reference hands every rank the whole sum and keeps a part. Weights being equal everywhere, a good kernel may mix
-channels first and add K times less. It walks the few entries of psi, keeps a circle of x on chip, and sends finished
-latitudes to their owner while others are computed.
+The reference hands every rank the whole sum and keeps a part. Filters are local: a row of psi has entries near its own
+latitude only, so that just the latitudes near a border need a sum over ranks, or a halo of inputs. Weights being equal
+everywhere, a good kernel may mix channels first and add K times less. It walks the few entries of psi, keeps a circle of
+x on chip, and sends finished latitudes to their owner while others are computed.
 """
 
 import torch
@@ -24,21 +25,21 @@ from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
-SIZES = {  # entries: of psi for each filter, output latitude and polar rank
+SIZES = {  # entries: of psi for each filter and output latitude; reach: how many latitudes and longitudes away they may be
     "tiny": {
-        "batch": 2, "channels": 4, "out": 4, "groups": 1, "kernel": 3, "entries": 4,
+        "batch": 2, "channels": 4, "out": 4, "groups": 1, "kernel": 3, "entries": 8, "reach": 2,
         "nlat_in": 16, "nlat_out": 8, "nlon_in": 32, "nlon_out": 16,
     },
     "paper": {
-        "batch": 32, "channels": 8, "out": 8, "groups": 1, "kernel": 3, "entries": 4,
+        "batch": 32, "channels": 8, "out": 8, "groups": 1, "kernel": 3, "entries": 8, "reach": 3,
         "nlat_in": 128, "nlat_out": 128, "nlon_in": 256, "nlon_out": 256,
     },
     "real": {  # ERA5 at half a degree, 4 x 2 ranks
-        "batch": 1, "channels": 256, "out": 256, "groups": 1, "kernel": 9, "entries": 8,
+        "batch": 1, "channels": 256, "out": 256, "groups": 1, "kernel": 9, "entries": 32, "reach": 5,
         "nlat_in": 360, "nlat_out": 360, "nlon_in": 720, "nlon_out": 720,
     },
     "odd": {
-        "batch": 3, "channels": 6, "out": 10, "groups": 2, "kernel": 5, "entries": 3,
+        "batch": 3, "channels": 6, "out": 10, "groups": 2, "kernel": 5, "entries": 6, "reach": 2,
         "nlat_in": 19, "nlat_out": 13, "nlon_in": 46, "nlon_out": 23,
     },
 }  # fmt: skip
@@ -52,18 +53,26 @@ def chunks_of(extent: int, parts: int) -> list[int]:
 
 
 def draw_filter(draw: Draw, own_latitudes: int) -> torch.Tensor:
-    """A few entries in every row, one in each of as many equal stretches of the rank's grid points."""
+    """A local filter, as a DISCO kernel is: a few points of the square of `reach` around the output's latitude, one in each
+    of as many equal stretches of it. This rank's part are those points that lie on its latitudes."""
     size, (polar, parts) = draw.size, draw.coordinate("polar")
-    shape = (size["kernel"], size["nlat_out"], own_latitudes * size["nlon_in"])
-    entries = size["entries"]
-    stretch = shape[2] // entries
-    where = (*shape[:2], entries)
-    column = draw.integers("columns", where, 0, stretch, key=("polar", polar))
-    column = column + torch.arange(entries, device=draw.device) * stretch
-    value = draw.normal("values", where, scale=(entries * parts) ** -0.5, key=("polar", polar))
+    nlat, nlon, reach, entries = size["nlat_in"], size["nlon_in"], size["reach"], size["entries"]
+    shape = (size["kernel"], size["nlat_out"], own_latitudes * nlon)
+    where, side = (*shape[:2], entries), 2 * reach + 1
+    stretch = side * side // entries
+    value = draw.normal("values", where, scale=entries**-0.5, key="all")
+    point = draw.integers("points", where, 0, stretch, key="all")
+    point = point + torch.arange(entries, device=draw.device) * stretch
     k, t, _ = torch.meshgrid(*(torch.arange(n, device=draw.device) for n in where), indexing="ij")
-    indices = torch.stack([k, t, column]).flatten(1)  # sorted and distinct
-    return torch.sparse_coo_tensor(indices, value.flatten(), shape, is_coalesced=True, check_invariants=False)
+    centre = ((2 * t + 1) * nlat // (2 * size["nlat_out"])).clamp(reach, nlat - 1 - reach)
+    first = sum(chunks_of(nlat, parts)[:polar])
+    latitude = centre + point // side - reach - first
+    column = latitude * nlon + (point % side - reach) % nlon
+    indices, values = torch.stack([k, t, column]).flatten(1), value.flatten()
+    if draw.device.type == "meta":  # as if all points were this rank's
+        return torch.sparse_coo_tensor(indices, values, shape, is_coalesced=True, check_invariants=False)
+    mine = ((latitude >= 0) & (latitude < own_latitudes)).flatten()
+    return torch.sparse_coo_tensor(indices[:, mine], values[mine], shape, check_invariants=False).coalesce()
 
 
 def inputs(draw: Draw) -> Arguments:
@@ -133,9 +142,13 @@ def solution(
     latitude, longitude = column // nlon_in, column % nlon_in
     points = x.permute(2, 3, 0, 1).reshape(nlat * nlon_in, batch * c)
     y = points.new_zeros((nlon_out, kernel * nlat_out, batch * c))
-    for p in range(nlon_out):
-        turned = (longitude + p * (nlon_in // nlon_out)) % nlon_in
-        y[p].index_add_(0, k * nlat_out + t, points[latitude * nlon_in + turned] * value[:, None])
+    for first in range(0, nlon_out, 16):
+        some = torch.arange(first, min(first + 16, nlon_out), device=x.device)
+        turned = (longitude + some[:, None] * (nlon_in // nlon_out)) % nlon_in
+        terms = (
+            points[latitude * nlon_in + turned] * value[:, None]
+        )  # (some output longitudes, entries, batch * channels)
+        y[first : first + 16].index_add_(1, k * nlat_out + t, terms)
 
     # Every polar rank has added its input latitudes to all output latitudes; each keeps its own.
     y = y.view(nlon_out, kernel, nlat_out, batch, c)
@@ -169,12 +182,14 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, az = world_size, 1 if world_size % 2 else 2
     pol, batch, kernel = w // az, size["batch"], size["kernel"]
     own_channels = size["channels"] / az
-    entries = size["entries"] * kernel * size["nlat_out"]
+    entries = size["entries"] * kernel * size["nlat_out"] / pol
     x = batch * size["channels"] * size["nlat_in"] * size["nlon_in"] / w
     circles = batch * own_channels * kernel * size["nlat_out"] * size["nlon_out"]
     out = batch * size["out"] * size["nlat_out"] * size["nlon_out"] / w
     first, second = (az - 1) / az * x * element_bytes, (az - 1) / az * circles / pol * element_bytes
-    partial_sums = (pol - 1) / pol * circles * 4
+    # Filters reach over the border between two ranks' latitudes by that many output latitudes, from either side.
+    reach = size["reach"] * size["nlat_out"] / size["nlat_in"]
+    partial_sums = (pol - 1) / pol * min(1.0, reach / size["nlat_out"]) * circles * 4
     mixing = 2 * size["channels"] / size["groups"] * kernel * out
     return Cost(
         flops=2 * entries * batch * own_channels * size["nlon_out"] + mixing,
@@ -182,7 +197,12 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         link_sent_bytes=first + partial_sums + second,
         link_received_bytes=first + partial_sums + second,
         phases=2 * int(az > 1) + int(pol > 1),
-        note="sums are scattered, where the reference hands all of them to every rank; less still if channels are mixed first",
+        note="only sums near a border of latitudes travel, where the reference hands all of them to every rank; less still if "
+        "channels are mixed first",
+        # Every rank's x and filter, sent once to all by multicast: each then computes its own outputs.
+        least_link_bytes=min(
+            first + partial_sums + second, x * element_bytes + entries * (8 + element_bytes) if w > 1 else 0
+        ),
     )
 
 
@@ -194,7 +214,7 @@ PROBLEM = Problem(
         parallelism=("geometric",),
         layer="convolution",
         stage=("training-forward",),
-        pattern=("all-to-all", "reduce-scatter"),
+        pattern=("all-to-all", "all-reduce"),
         system="science",
         fusable="sparse contraction over the sphere, channel mixing",
     ),
@@ -205,4 +225,5 @@ PROBLEM = Problem(
     compare=NormGate(tau={torch.float32: 1e-5}),
     layout="polar_azimuth",
     dtypes=("fp32", "fp64"),  # upstream: float32 always
+    version=2,  # local filters
 )

@@ -125,14 +125,14 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     entries, parameters = sum(s * s for s in sizes), sum(sizes)
     weights = parameters * 8
     return Cost(
-        flops=5 * entries,
-        hbm_bytes=3 * entries * element_bytes + 3 * weights,
+        flops=3.5 * entries,
+        hbm_bytes=2 * entries * element_bytes + 3 * weights,
         link_sent_bytes=(w - 1) * weights + 2 * (w - 1) / w * 8,
         link_received_bytes=(w - 1) * weights + 2 * (w - 1) / w * 8,
         phases=2 if w > 1 else 0,
         switch_sent_bytes=weights + 8 if w > 1 else 0,
         switch_received_bytes=(w - 1) * weights + 8 if w > 1 else 0,
-        note="an average rank; P is read for K, then read and written for the update",
+        note="an average rank; P is symmetric: one triangle is read for K and again for the update, both are written",
         payload_bytes=w * weights + 8,
     )
 

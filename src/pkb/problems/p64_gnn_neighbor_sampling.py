@@ -14,6 +14,8 @@ not answer: a good kernel reads pointers and columns of the peers directly, and 
 remembers the order of first appearance, on the device.
 """
 
+import math
+
 import torch
 import torch.distributed as dist
 
@@ -31,6 +33,8 @@ SIZES = {  # degree: neighbours of a node, on average; seeds: of a rank, on aver
 }
 RANK_WITH_NOTHING_TO_DO = 0.3
 TAKE_ALL = 0.2
+SKEW = 3
+"""Power of the cuts: the largest degrees are about three times the average, times a geometric number."""
 
 
 def owned_counts(draw: Draw) -> list[int]:
@@ -50,6 +54,16 @@ def fanouts_of(draw: Draw) -> list[int]:
     return fanouts
 
 
+def skewed_neighbours(draw: Draw, edges: int) -> torch.Tensor:
+    """Half of the edges come from any node, half from popular ones: the k-th of these has about 1 / k of them."""
+    nodes = draw.size["nodes"]
+    col = draw.integers("col", (edges,), 0, nodes)
+    depth = draw.uniform("depth", (edges,), 0, 1, dtype=torch.float64)
+    popular = torch.exp(depth * math.log(nodes + 1)).long().sub(1).clamp(0, nodes - 1)
+    hub = draw.permutation("hubs", nodes, key="all")[popular]
+    return torch.where(draw.integers("popular", (edges,), 0, 2) == 1, hub, col)
+
+
 def inputs(draw: Draw) -> Arguments:
     nodes, counts = draw.size["nodes"], owned_counts(draw)
     edges = draw.size["degree"] * counts[draw.rank]
@@ -58,7 +72,7 @@ def inputs(draw: Draw) -> Arguments:
     idle_rank = idle.randrange(draw.world_size) if idle.random() < RANK_WITH_NOTHING_TO_DO else None
     seed_count = 1 if draw.rank == idle_rank else max(1, round(draw.size["seeds"] * host.uniform(0.5, 1.5)))
 
-    col = draw.integers("col", (edges,), 0, nodes)
+    col = skewed_neighbours(draw, edges)
     if draw.device.type == "meta":
         seeds, row_ptr, owner = (
             torch.empty((n,), dtype=torch.int64, device="meta") for n in (seed_count, nodes + 1, nodes)
@@ -67,9 +81,10 @@ def inputs(draw: Draw) -> Arguments:
         place = draw.permutation("owners", nodes, key="all")
         bounds = torch.tensor(counts, device=draw.device).cumsum(0)
         owner = torch.bucketize(place, bounds, right=True)
-        # Random cuts of the edge list: degrees from zero to several times the average.
+        # Random cuts of the edge list, thinner towards its end: many nodes of few neighbours, some of very many.
         own = (owner == draw.rank).nonzero()[:, 0]
-        cuts = draw.integers("cuts", (nodes,), 0, edges + 1)[: len(own) - 1].sort().values
+        cuts = (draw.uniform("cuts", (nodes,), 0, 1, dtype=torch.float64) ** SKEW * (edges + 1)).long()
+        cuts = cuts.clamp(max=edges)[: len(own) - 1].sort().values
         edge = torch.tensor([edges], device=draw.device)
         degree = torch.zeros(nodes, dtype=torch.int64, device=draw.device)
         degree[own] = torch.cat([cuts, edge]) - torch.cat([edge * 0, cuts])
@@ -85,7 +100,7 @@ def inputs(draw: Draw) -> Arguments:
         "local_adj_col": col,
         "node_to_rank": owner,
         "group": draw.group("world"),
-        "replace": False,
+        "replace": draw.random("replace", key="all").random() < 0.5,  # changes nothing
     }
 
 
@@ -128,8 +143,8 @@ def solution(
         answer = torch.stack([local_adj_col[position], position], dim=1)
         taken_here = taken.new_empty(asking.numel())
         dist.all_to_all_single(taken_here, taken, ask, serve, group=group)
-        answer_rows = [int(part.sum()) for part in taken.split(serve)]
-        expect_rows = [int(part.sum()) for part in taken_here.split(ask)]
+        rows = torch.stack([part.sum() for part in (*taken.split(serve), *taken_here.split(ask))]).tolist()
+        answer_rows, expect_rows = rows[:world_size], rows[world_size:]
         answers = answer.new_empty((sum(expect_rows), 2))
         dist.all_to_all_single(answers, answer, expect_rows, answer_rows, group=group)
 
@@ -163,13 +178,14 @@ def solution(
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     """Expected, for an average rank: pointers and neighbours are read from their owners, positions give the edge ids."""
     w, hops, nodes = world_size, size["hops"], size["nodes"]
-    more = size["degree"] / (size["degree"] + 1)  # chance of one neighbour more: cuts are random, degrees geometric
+    # Degrees are geometric, around a mean that grows with the square of the node's place among those of its rank.
+    means = [SKEW * ((place + 0.5) / 16) ** (SKEW - 1) * size["degree"] for place in range(16)]
     asking, asked, edges = float(size["seeds"]), 0.0, 0.0
     for hop in range(hops):
         fanout = max(1, size["fanout"] * (hops - hop) // hops)
-        taken = asking * sum(more**n for n in range(1, fanout + 1))
+        taken = asking * sum((m / (m + 1)) ** n for m in means for n in range(1, fanout + 1)) / len(means)
         asked, edges = asked + asking, edges + taken
-        asking = (nodes - asked) * (1 - (1 - 1 / nodes) ** taken)  # found for the first time
+        asking = (nodes - asked) * (1 - (1 - 1 / nodes) ** (taken / 2))  # found for the first time; hubs are known soon
     return Cost.all_to_all(
         16 * asked + 8 * edges,
         w,
@@ -198,4 +214,5 @@ PROBLEM = Problem(
     cost=cost,
     compare=Exact(),
     truth="native",
+    version=2,  # hubs
 )

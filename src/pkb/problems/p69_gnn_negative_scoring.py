@@ -5,9 +5,9 @@ differs from rank to rank. Scores pass through a sigmoid, rounded to their dtype
 the number of its negatives whose sigmoid is strictly greater: ties count in favour of the positive. Every rank
 returns the ranks of all positives, in rank order, as int64.
 
-The reference, as upstream, hands all scores to all ranks and ranks everything everywhere. Rows are independent, so a
-good kernel ranks its own rows and sends eight bytes (or four) for each instead of a whole row. It must compare
-rounded sigmoids, not scores: the sigmoid merges neighbours, and everything beyond a certain height is equal to one.
+Rows are independent, so a rank ranks its own rows and hands out the results (upstream hands out all scores). A good
+kernel reads the scores once and stores each result, eight bytes, straight into the peers' outputs. It must compare rounded
+sigmoids, not scores: the sigmoid merges neighbours, and everything beyond a certain height is equal to one.
 
 Scores are drawn so that any sound sigmoid gives one answer: two of them are either the same, or far apart, or both
 so high that the sigmoid is one, and none comes near the middle between two representable values.
@@ -76,21 +76,21 @@ def solution(
     world_size = dist.get_world_size(group)
     if local_pos_scores.dim() != 1 or local_neg_scores.shape[:1] != local_pos_scores.shape:
         raise ValueError(f"{tuple(local_pos_scores.shape)} positives, {tuple(local_neg_scores.shape)} negatives")
-    own = torch.cat([local_pos_scores[:, None], local_neg_scores], dim=1)
-    count, width = own.shape
+    count, device = local_pos_scores.shape[0], local_pos_scores.device
 
-    all_counts = torch.empty(world_size, dtype=torch.int64, device=own.device)
-    dist.all_gather_into_tensor(all_counts, torch.tensor([count], device=own.device), group=group)
+    # Scores are compared after the sigmoid, which is rounded to their dtype.
+    positive, negative = torch.sigmoid(local_pos_scores), torch.sigmoid(local_neg_scores)
+    ranks = 1 + (negative > positive[:, None]).sum(dim=1)
+
+    all_counts = torch.empty(world_size, dtype=torch.int64, device=device)
+    dist.all_gather_into_tensor(all_counts, torch.tensor([count], device=device), group=group)
     counts = all_counts.tolist()
     longest = max(counts)
-    padded = own.new_zeros((longest, width))  # the collective wants equal sizes
-    padded[:count] = own
-    gathered = own.new_empty((world_size * longest, width))
+    padded = ranks.new_zeros(longest)  # the collective wants equal sizes
+    padded[:count] = ranks
+    gathered = ranks.new_empty(world_size * longest)
     dist.all_gather_into_tensor(gathered, padded, group=group)
-    scores = torch.cat([block[:rows] for block, rows in zip(gathered.split(longest), counts, strict=True)])
-
-    probability = torch.sigmoid(scores)  # rounded to the dtype of the scores before it is compared
-    return 1 + (probability[:, 1:] > probability[:, :1]).sum(dim=1)
+    return torch.cat([block[:rows] for block, rows in zip(gathered.split(longest), counts, strict=True)])
 
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
@@ -102,7 +102,6 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         w,
         flops=2 * scores,
         hbm_bytes=scores * element_bytes + w * results,
-        note="ranks its own rows and hands out the results, where the reference hands out all scores",
     )
 
 

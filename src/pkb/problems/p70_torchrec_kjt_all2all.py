@@ -16,6 +16,7 @@ Where a segment ends up depends on the lengths of all sources. A good kernel exc
 and writes every segment straight to its final place, where the reference sends, receives and then permutes.
 """
 
+import math
 import random
 
 import torch
@@ -54,6 +55,12 @@ def batch_range(size: Size) -> tuple[int, int]:
     return max(1, size["batch"] * 3 // 4), size["batch"] * 5 // 4
 
 
+def popular_ids(draw: Draw, count: int) -> torch.Tensor:
+    """Ids as users produce them: the k-th most frequent appears about as often as 1 / k."""
+    depth = draw.uniform("values", (count,), 0.0, 1.0, dtype=torch.float64)
+    return torch.exp(depth * math.log(IDS)).long().clamp(max=IDS - 1)
+
+
 def inputs(draw: Draw) -> Arguments:
     size, w = draw.size, draw.world_size
     mode = draw.random("mode", key="all")  # all ranks must agree on these
@@ -71,7 +78,7 @@ def inputs(draw: Draw) -> Arguments:
     total = int(lengths.sum())
     return {
         "lengths": lengths.to(draw.device),
-        "values": draw.integers("values", (total,), 0, IDS),
+        "values": popular_ids(draw, total),
         "key_splits": splits,
         "batch_size": batch,
         "pg": draw.group("world"),

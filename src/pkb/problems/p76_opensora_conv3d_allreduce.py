@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
+from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -53,6 +54,7 @@ def inputs(draw: Draw) -> Arguments:
         "input": draw.normal("input", (1, channels, size["frames"], size["height"], size["width"])),
         "weight": draw.normal("weight", (out, channels // groups, KERNEL, KERNEL, KERNEL), scale=fan_in**-0.5),
         "bias": bias if draw.random("with bias", key="all").random() < CALLS_WITH_BIAS else None,
+        # Those of a layer, which differ from size to size.
         "stride": per_axis(size, "stride", 1),
         "padding": per_axis(size, "padding", 0),
         "dilation": per_axis(size, "dilation", 1),
@@ -103,6 +105,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         result,
         w,
         flops=2 * out * output_positions(size) * group_channels * KERNEL**3,
+        least_flops=2
+        * out
+        * output_positions(size)
+        * group_channels
+        * 2**3,  # Winograd: two products an output and axis
         hbm_bytes=arguments * element_bytes + result,
     )
 
@@ -129,5 +136,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
+    compare=NormGate(tau={torch.bfloat16: 1.2e-2}),  # eight partial sums, each rounded: 5.5e-3
+    version=2,  # tolerance
     requires=requires,
 )

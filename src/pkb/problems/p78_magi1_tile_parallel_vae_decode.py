@@ -52,6 +52,7 @@ def inputs(draw: Draw) -> Arguments:
     size = draw.size
     return {
         "z": draw.normal("z", (1, size["channels"], size["frames"], size["height"], size["width"])),
+        # The tiling belongs to the model; sizes have different ones.
         "tile_latent_min_length": size["tile_t"],
         "tile_latent_min_height": size["tile_h"],
         "tile_latent_min_width": size["tile_w"],

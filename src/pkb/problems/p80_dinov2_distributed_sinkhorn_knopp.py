@@ -29,7 +29,8 @@ SIZES = {  # rows: of a rank, on average
     "real": {"rows": 1024, "prototypes": 131072, "iterations": 3},
     "odd": {"rows": 23, "prototypes": 101, "iterations": 2},
 }
-TEMPERATURE = 0.07
+TEMPERATURES = (0.04, 0.07)
+"""Warm-up of the teacher: from the one to the other."""
 
 
 def inputs(draw: Draw) -> Arguments:
@@ -43,9 +44,9 @@ def inputs(draw: Draw) -> Arguments:
     scores += draw.normal("popularity", (prototypes,), scale=0.08, dtype=dtype)
     return {
         "teacher_output": scores,
-        "teacher_temp": TEMPERATURE,
+        "teacher_temp": draw.random("temperature", key="all").uniform(*TEMPERATURES),
         "n_masked_patches_tensor": torch.full((1,), mean + shift, dtype=torch.int64, device=draw.device),
-        "n_iterations": draw.size["iterations"],
+        "n_iterations": draw.size["iterations"],  # a constant of the model; it differs from size to size
         "group": draw.group("world"),
     }
 

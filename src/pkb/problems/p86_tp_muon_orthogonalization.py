@@ -12,7 +12,8 @@ Coefficients come from a named table, used in order and again from its start; st
 G is summed on every rank at every step, so a step cannot start before the last one has travelled. The norm is the root
 of the first G's trace: no exchange of its own is needed. G is symmetric, so half of it is enough to compute and to send,
 and a good kernel sends tiles of it while others are computed and shares out G G, which the reference repeats on every
-rank. Small singular values grow 500-fold: products in fewer bits than float32 show.
+rank. For x in bf16, products of bf16 operands added up in float32 are good enough, as in the systems it is from; small
+singular values grow 500-fold, so a float32 x asks for more digits than TF32 has.
 """
 
 import torch
@@ -124,6 +125,8 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         note="symmetry halves the Gram matrix, G G is shared out, and the norm comes from the first trace",
         mean_flops=size["steps"] * (3 * r * r * mean_c + r**3 / w),
         mean_hbm_bytes=2 * r * mean_c * element_bytes,
+        # All steps on Gram matrices, and X multiplied once at the end.
+        least_flops=3 * r * r * mean_c + size["steps"] * 3 * r**3 / w,
     )
 
 
@@ -150,6 +153,9 @@ PROBLEM = Problem(
     kinds=KINDS,
     reference=solution,
     cost=cost,
-    compare=NormGate(tau={torch.float32: 1e-4}),
+    # Against the truth, all in bf16 (the sources' default precision) errs by 0.013, bf16 products of float32 values by
+    # 0.008 and TF32 by 0.002.
+    compare=NormGate(tau={torch.bfloat16: 3e-2, torch.float16: 1e-2, torch.float32: 1e-4}),
+    version=2,  # bf16 products pass
     requires=requires,
 )

@@ -37,7 +37,7 @@ def inputs(draw: Draw) -> Arguments:
         "x": draw.normal("x", shape),
         "weight": draw.normal("weight", weight_shape, scale=(channels * kernel**2) ** -0.5, key="all"),
         "bias": bias if draw.random("with bias", key="all").random() < CALLS_WITH_BIAS else None,
-        "stride": size["stride"],
+        "stride": size["stride"],  # those of a layer, which differ from size to size
         "padding": kernel // 2,
         "group": draw.group("world"),
     }
@@ -87,6 +87,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     arguments = batch * channels * rows * width + out * channels * kernel**2
     return Cost(
         flops=2 * positions * out * channels * kernel**2,
+        least_flops=2 * positions * out * channels * (kernel / 2 + 0.5) ** 2,  # Winograd: (k + 1) / 2 products an axis
         hbm_bytes=(arguments + positions * out) * element_bytes,
         link_sent_bytes=neighbours * edge,
         link_received_bytes=neighbours * edge,

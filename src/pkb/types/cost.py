@@ -14,6 +14,7 @@ class Local(TypedDict, total=False):
     mean_hbm_bytes: float | None
     mean_link_bytes: float | None
     least_link_bytes: float | None
+    least_flops: float | None
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Cost:
     least_link_bytes: float | None = None
     """What another algorithm than the one stated could do with, by unicast or multicast. The physical floor uses this, so
     that no clever kernel is rejected; bounds do not."""
+    least_flops: float | None = None
+    """Likewise of operations, averaged over the ranks: what a faster algorithm than the stated one needs."""
     payload_bytes: float | None = None
     """S as nccl-tests counts it, the numerator of algBW. None where the traffic is no collective."""
 
@@ -120,6 +123,7 @@ class Cost:
             mean_hbm_bytes=_sum(self, other, "mean_hbm_bytes", "hbm_bytes"),
             mean_link_bytes=_sum(self, other, "mean_link_bytes", "typical_link_bytes"),
             least_link_bytes=_sum(self, other, "least_link_bytes", "link_sent_bytes"),
+            least_flops=_sum(self, other, "least_flops", "typical_flops"),
             payload_bytes=(self.payload_bytes or 0) + (other.payload_bytes or 0) if both_known else None,
         )
 
