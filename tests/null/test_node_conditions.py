@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -216,7 +217,7 @@ def test_work_on_a_peers_gpu_counts_and_asking_an_idle_one_does_not(
         busy[index] = 0.0
 
     monkeypatch.setattr(devices, "_SYNCHRONIZE", synchronize)
-    monkeypatch.setattr(devices.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     assert gpu.wait_elsewhere() == pytest.approx(0)
     busy[3] = 500e-6
     assert gpu.wait_elsewhere() == pytest.approx(500)
