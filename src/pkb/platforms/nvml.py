@@ -4,7 +4,7 @@ All of it may be missing: no driver, an old one, a GPU that this user may not op
 whoever asks is told why.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -119,10 +119,10 @@ def cores_near(gpu: Gpu, cores: int) -> tuple[int, ...]:
     return tuple(core for core in range(cores) if int(mask[core // 64]) >> core % 64 & 1)
 
 
-def device_bytes(gpu: Gpu, pids: set[int]) -> int:
-    """GPU memory that these processes hold there, as far as NVML can tell whose it is."""
+def memory_in_use(gpus: Sequence[Gpu]) -> list[int]:
+    """Bytes that are taken of each, by whomever; empty where that cannot be read."""
     with library() as nvml:
         if nvml is None:
-            return 0
-        running = read(nvml, "nvmlDeviceGetComputeRunningProcesses", handle_of(nvml, gpu), default=())
-    return sum(int(process.usedGpuMemory or 0) for process in running if int(process.pid) in pids)
+            return []
+        found = [read(nvml, "nvmlDeviceGetMemoryInfo", handle_of(nvml, gpu), default=None) for gpu in gpus]
+    return [int(memory.used) for memory in found] if all(found) else []
