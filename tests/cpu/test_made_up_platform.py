@@ -1,6 +1,7 @@
 """Adding a platform is a file and a line: a made-up one is evaluated on, shown, told and stored like those that are there."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -64,6 +65,25 @@ def test_panel_and_feedback_say_what_its_times_mean() -> None:
     console.print(render(evaluation))
     for text in (console.export_text(), feedback(evaluation)):
         assert f"taken on toy: {ToyPlatform.times}" in re.sub(r"\s+", " ", text)
+
+
+class NearPlatform(ToyPlatform):
+    def cores(self, world_size: int) -> list[tuple[int, ...]]:
+        last = max(os.sched_getaffinity(0))
+        return [(last,), *[()] * (world_size - 1)]
+
+
+def test_ranks_stay_on_the_cores_that_their_platform_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.PLATFORMS, "toy", NearPlatform)
+    candidate = tmp_path / "1_allreduce_where.py"
+    candidate.write_text(
+        "import os\nimport torch.distributed as dist\n\n\ndef solution(tensor):\n"
+        "    if dist.get_rank() == 0:\n        raise RuntimeError(f'on {sorted(os.sched_getaffinity(0))}')\n"
+        "    return tensor\n"
+    )
+    case = settle(Case("1", "toy", 2, "tiny", plan="quick"), default_registry()).case
+    found = evaluate(Job(candidate, case, custom_plan=TIMED, call_limit_s=30.0))
+    assert found.detail == f"rank 0 raised RuntimeError: on [{max(os.sched_getaffinity(0))}]"
 
 
 def test_who_knows_only_its_name_is_told_what_it_is() -> None:

@@ -71,7 +71,9 @@ def pynvml_of(gpus: Sequence[FakeGpu]) -> ModuleType:
         "nvmlDeviceGetHandleByUUID": by_uuid,
         "nvmlDeviceGetName": lambda gpu: gpu.name,
         "nvmlDeviceGetUUID": lambda gpu: gpu.uuid,
-        "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(total=gpu.memory_bytes),
+        "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(
+            total=gpu.memory_bytes, used=sum(gpu.processes.values())
+        ),
         "nvmlDeviceGetPciInfo": lambda gpu: SimpleNamespace(busId=gpu.bus.encode()),
         "nvmlDeviceGetComputeMode": lambda gpu: gpu.compute_mode,
         "nvmlDeviceGetMigMode": mig,

@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 from pkb.cli import doctor_node
 from pkb.cli.main import app
+from pkb.judge import worlds
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewFailure, CrewFailureKind
 from pkb.judge.decision import Decided
@@ -80,18 +82,16 @@ def test_ranks_stay_on_the_cores_near_their_gpu(monkeypatch: pytest.MonkeyPatch)
 class FakeCrew:
     """A candidate's side that still works."""
 
-    ranks = range(2)
-
-    def __init__(self, pids: set[int]) -> None:
-        self._pids = pids
-        self.asked = 0
-
-    def pids(self) -> set[int]:
-        return self._pids
+    def __init__(self, cards: list[FakeGpu], pids: set[int]) -> None:
+        self._cards, self._pids = cards, pids
 
     def ask(self, command: object, *, timeout_s: float) -> dict[int, object]:
-        self.asked += 1
         return {}
+
+    def kill(self) -> None:
+        for card in self._cards:
+            for pid in self._pids:
+                card.processes.pop(pid, None)
 
 
 def oracle_failure(kind: str, message: str) -> CrewFailure:
@@ -101,9 +101,10 @@ def oracle_failure(kind: str, message: str) -> CrewFailure:
 
 def blamed(cards: list[FakeGpu], pids: set[int], failure: CrewFailure, monkeypatch: pytest.MonkeyPatch) -> Exception:
     install(monkeypatch, cards)
+    monkeypatch.setattr(worlds, "BETWEEN_READINGS_S", 0)
     job = Job(Path("x.py"), Case("1", "node", 2, "tiny", "bf16", "quick"))
     world = World(job, NodePlatform(), default_registry().get("1"), ranks=2, build=Path(), backend="torch")
-    world._candidate = cast(Crew, FakeCrew(pids))
+    world._candidate = cast(Crew, FakeCrew(cards, pids))
     with pytest.raises((Decided, CrewFailure)) as raised, world.blame(Stage.CORRECTNESS):
         raise failure
     return raised.value
@@ -216,7 +217,7 @@ def test_work_on_a_peers_gpu_counts_and_asking_an_idle_one_does_not(
         busy[index] = 0.0
 
     monkeypatch.setattr(devices, "_SYNCHRONIZE", synchronize)
-    monkeypatch.setattr(devices.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     assert gpu.wait_elsewhere() == pytest.approx(0)
     busy[3] = 500e-6
     assert gpu.wait_elsewhere() == pytest.approx(500)

@@ -161,8 +161,11 @@ def queue_up(number: int, told: int) -> int:
     if child := os.fork():
         return child
     try:
-        with hold(["GPU-a"], wait_s=60, say=lambda text: os.write(told, f"{text}\n".encode()) and None):
-            os.write(told, f"{number} has it\n".encode())
+        with (
+            os.fdopen(told, "w", buffering=1) as line,
+            hold(["GPU-a"], wait_s=60, say=lambda text: print(text, file=line)),
+        ):
+            print(f"{number} has it", file=line)
     finally:
         os._exit(0)
 

@@ -86,18 +86,15 @@ def compilers() -> list[Fact]:
 
 
 def gpu() -> list[Fact]:
-    from pkb.platforms.cuda import gpu_notes
-    from pkb.platforms.cuda import gpus as visible_gpus
+    from pkb.platforms.cuda import gpus, unused_gpus
 
     facts = [
         Fact(f"GPU {gpu.index}", ok=True, found=f"{gpu.name}, {bytes_words(gpu.memory_bytes)}, driver {gpu.driver}")
-        for gpu in visible_gpus()
+        for gpu in gpus()
     ]
     if not facts:
         facts.append(Fact("GPU", ok=False, found="no NVIDIA GPU or driver: only the platform cpu can work"))
-    for note in gpu_notes():
-        found, _, to_do = note.partition(": " if ": `" in note else "; ")
-        facts.append(Fact("not used", ok=False, found=found, to_do=to_do))
+    facts += [Fact("not used", ok=False, found=unused.why, to_do=unused.to_do) for unused in unused_gpus()]
     mps = shutil.which("nvidia-cuda-mps-control")
     if mps:
         facts.append(Fact("MPS", ok=True, found=mps))

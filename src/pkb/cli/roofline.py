@@ -29,7 +29,9 @@ def roofline(
     ] = None,
     hardware: Annotated[
         str | None,
-        typer.Option(help="A machine (a100x8, h100x8, h200x8, b200x8, gb200-nvl72) or a .toml file. Default: h100x8."),
+        typer.Option(
+            help="A machine (h100x8, l40sx8, rtx4090x8, ...: docs/roofline.md) or a .toml file. Default: h100x8."
+        ),
     ] = None,
     size: Annotated[str, typer.Option(help="tiny, paper, real or odd.")] = "paper",
     ranks: Annotated[int, typer.Option(help="Ranks, a GPU each.")] = 4,

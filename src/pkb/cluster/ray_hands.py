@@ -145,5 +145,5 @@ class RayHands:
     def _stop(self, reference: Any, running: _Running) -> None:
         if not running.in_seat:
             self.ray.cancel(reference, force=True)
-        elif running.seat in self.machines.seats():
+        elif running.seat is not None and running.seat in self.machines.seats():
             self.machines.restart(running.seat)

@@ -1,6 +1,7 @@
 """Both sides with one number of ranks, started and loaded, and who is to blame when one of them fails."""
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from pkb.problems.base import Problem
 from pkb.problems.layouts import groups
 from pkb.types.job import Job
 from pkb.types.protocol.commands import Drop, Load, Open
+from pkb.types.units import bytes_words
 from pkb.types.verdict import Evidence, Stage, Verdict
 
 START_LIMIT_S = 180.0
+BETWEEN_READINGS_S, MOST_READINGS = 0.5, 10
 
 
 class World:
@@ -106,18 +109,40 @@ class World:
             raise
 
     def _candidate_fault(self, oracles: CrewFailure) -> CrewFailure | None:
-        """Has the candidate's side taken the oracle's memory, and does it still work? Asked only when the oracle has failed
+        """Does the candidate's side still work, and has it taken the oracle's memory? Asked only when the oracle has failed
         beside it."""
+        assert self._candidate is not None
         try:
-            assert self._candidate is not None
-            # Before it is asked to let go of anything.
-            if out_of_memory(oracles) and (taken := self.platform.over_share(self.ranks, self._candidate.pids())):
-                ranks = list(self._candidate.ranks)
-                return CrewFailure(CrewFailureKind.LIMIT, ranks, taken, role="candidate", limit="memory")
             self._candidate.ask(Drop(), timeout_s=30)
         except CrewFailure as failure:
             return failure
+        return self._taken(self._candidate) if out_of_memory(oracles) else None
+
+    def _taken(self, candidate: Crew) -> CrewFailure | None:
+        """More of a device than its share is what is free again once the side has ended. In containers NVML cannot tell whose
+        memory it is, and what a candidate's processes say of it is worth nothing."""
+        before = self.platform.memory_in_use(self.ranks)
+        if not before:
+            return None
+        candidate.kill()
+        share = self.platform.memory_share()
+        for rank, (with_it, without) in enumerate(zip(before, self._memory_at_rest(), strict=True)):
+            if with_it - without > share:
+                words = (
+                    f"{bytes_words(with_it - without)} of the memory of rank {rank}'s GPU, {bytes_words(share)} allowed"
+                )
+                return CrewFailure(CrewFailureKind.LIMIT, [rank], words, role="candidate", limit="memory")
         return None
+
+    def _memory_at_rest(self) -> list[int]:
+        """What killed processes held is free a moment after they are gone."""
+        used = self.platform.memory_in_use(self.ranks)
+        for _ in range(MOST_READINGS):
+            time.sleep(BETWEEN_READINGS_S)
+            earlier, used = used, self.platform.memory_in_use(self.ranks)
+            if used == earlier:
+                break
+        return used
 
 
 def out_of_memory(failure: CrewFailure) -> bool:

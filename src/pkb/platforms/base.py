@@ -85,8 +85,12 @@ class Platform(Protocol):
         """What of these devices bears on a measurement: kept with the verdict."""
         ...
 
-    def over_share(self, world_size: int, pids: set[int]) -> str:
-        """In words, where these processes hold more of a device's memory than a candidate may; else empty."""
+    def memory_in_use(self, world_size: int) -> list[int]:
+        """Bytes of each device that are taken now, by whomever; empty where nothing can take more than its share."""
+        ...
+
+    def memory_share(self) -> int:
+        """Bytes of each device that a candidate's rank may take."""
         ...
 
     def memory_limit_bytes(self) -> int: ...

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from pkb.platforms.nvml import Gpu, library, read
+from pkb.platforms.nvml import Gpu, handle_of, library, read
 from pkb.types.units import bytes_words
 
 MAX_LINKS = 36
@@ -31,15 +31,11 @@ def links(nvml: Any, handle: Any) -> Links:
     """A GPU's NVLinks that are up."""
     active, to_switch = 0, False
     for number in range(MAX_LINKS):
-        if read(nvml, lambda n=number: int(nvml.nvmlDeviceGetNvLinkState(handle, n)), 0) == 1:
+        if read(nvml, "nvmlDeviceGetNvLinkState", handle, number, default=0) == 1:
             active += 1
-            kind = read(nvml, lambda n=number: int(nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, n)), -1)
+            kind = read(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, number, default=-1)
             to_switch = to_switch or kind == _TO_SWITCH
     return Links(active, to_switch)
-
-
-def _links_of(nvml: Any, gpu: Gpu) -> Links:
-    return read(nvml, lambda: links(nvml, _handle(nvml, gpu)), Links())
 
 
 def has_multicast(gpus: Sequence[Gpu]) -> bool:
@@ -47,7 +43,7 @@ def has_multicast(gpus: Sequence[Gpu]) -> bool:
     if len(gpus) < 2 or any(gpu.capability < MULTICAST_FROM for gpu in gpus):
         return False
     with library() as nvml:
-        return nvml is not None and all(_links_of(nvml, gpu).to_switch for gpu in gpus)
+        return nvml is not None and all(links(nvml, handle_of(nvml, gpu)).to_switch for gpu in gpus)
 
 
 def unreachable_pairs(gpus: Sequence[Gpu]) -> list[tuple[Gpu, Gpu, str]]:
@@ -57,7 +53,8 @@ def unreachable_pairs(gpus: Sequence[Gpu]) -> list[tuple[Gpu, Gpu, str]]:
             return []
         found = []
         for one, other in combinations(gpus, 2):
-            status = read(nvml, lambda a=one, b=other: _peer_status(nvml, a, b), -1)
+            pair = (handle_of(nvml, one), handle_of(nvml, other))
+            status = int(read(nvml, "nvmlDeviceGetP2PStatus", *pair, _READ, default=-1))
             if status:
                 found.append((one, other, PEER_STATUS.get(status, f"status {status}")))
         return found
@@ -69,10 +66,6 @@ PEER_STATUS = {
 }  # fmt: skip
 
 
-def _peer_status(nvml: Any, one: Gpu, other: Gpu) -> int:
-    return int(nvml.nvmlDeviceGetP2PStatus(_handle(nvml, one), _handle(nvml, other), _READ))
-
-
 def conditions(gpus: Sequence[Gpu]) -> dict[str, str]:
     """By name, in words; the same for all GPUs is said once."""
     with library() as nvml:
@@ -82,12 +75,12 @@ def conditions(gpus: Sequence[Gpu]) -> dict[str, str]:
             "compute mode": lambda handle, gpu: gpu.compute_mode,
             "power limit": lambda handle, gpu: _power(nvml, handle),
             "clocks": lambda handle, gpu: _clocks(nvml, handle),
-            "throttling": lambda handle, gpu: throttling(nvml, handle),
+            "throttling": lambda handle, gpu: _throttling(nvml, handle),
             "other processes on the GPU": lambda handle, gpu: _others(nvml, handle),
         }
         if len(gpus) > 1:
             readings["NVLink"] = lambda handle, gpu: _link_words(links(nvml, handle))
-        handles = {gpu: read(nvml, lambda g=gpu: _handle(nvml, g), None) for gpu in gpus}
+        handles = {gpu: handle_of(nvml, gpu) for gpu in gpus}
         found = {"driver": gpus[0].driver} | {
             name: _said({gpu: reading(handles[gpu], gpu) for gpu in gpus}) for name, reading in readings.items()
         }
@@ -98,17 +91,10 @@ def conditions(gpus: Sequence[Gpu]) -> dict[str, str]:
     return found
 
 
-def throttling_now(gpus: Sequence[Gpu]) -> str:
-    with library() as nvml:
-        if nvml is None:
-            return ""
-        return _said({gpu: throttling(nvml, read(nvml, lambda g=gpu: _handle(nvml, g), None)) for gpu in gpus})
-
-
 def link_words(gpu: Gpu) -> tuple[str, bool]:
     """A GPU's NVLinks in words, and whether it has any."""
     with library() as nvml:
-        found = Links() if nvml is None else _links_of(nvml, gpu)
+        found = Links() if nvml is None else links(nvml, handle_of(nvml, gpu))
     return _link_words(found), found.active > 0
 
 
@@ -118,10 +104,6 @@ def _said(words: dict[Gpu, str]) -> str:
     return "; ".join(f"GPU {gpu.index}: {text}" for gpu, text in words.items())
 
 
-def _handle(nvml: Any, gpu: Gpu) -> Any:
-    return nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
-
-
 def _link_words(found: Links) -> str:
     if not found.active:
         return "none"
@@ -129,8 +111,8 @@ def _link_words(found: Links) -> str:
 
 
 def _power(nvml: Any, handle: Any) -> str:
-    limit = read(nvml, lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)), 0)
-    default = read(nvml, lambda: int(nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)), 0)
+    limit = read(nvml, "nvmlDeviceGetEnforcedPowerLimit", handle, default=0)
+    default = read(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", handle, default=0)
     if not limit:
         return "unknown"
     return f"{limit / 1000:.0f} W" + (f", by default {default / 1000:.0f} W" if default and default != limit else "")
@@ -139,15 +121,15 @@ def _power(nvml: Any, handle: Any) -> str:
 def _clocks(nvml: Any, handle: Any) -> str:
     words = []
     for name, kind in (("SM", _SM_CLOCK), ("memory", _MEMORY_CLOCK)):
-        now = read(nvml, lambda k=kind: int(nvml.nvmlDeviceGetClockInfo(handle, k)), 0)
-        most = read(nvml, lambda k=kind: int(nvml.nvmlDeviceGetMaxClockInfo(handle, k)), 0)
+        now = read(nvml, "nvmlDeviceGetClockInfo", handle, kind, default=0)
+        most = read(nvml, "nvmlDeviceGetMaxClockInfo", handle, kind, default=0)
         if most:
             words.append(f"{name} {now} of {most} MHz")
     return ", ".join(words) or "unknown"
 
 
-def throttling(nvml: Any, handle: Any) -> str:
-    reasons = read(nvml, lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)), -1)
+def _throttling(nvml: Any, handle: Any) -> str:
+    reasons = int(read(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle, default=-1))
     if reasons < 0:
         return "unknown"
     return ", ".join(words for bit, words in THROTTLING.items() if reasons & bit) or "none"
@@ -155,7 +137,7 @@ def throttling(nvml: Any, handle: Any) -> str:
 
 def _others(nvml: Any, handle: Any) -> str:
     """Asked before ranks start, so that whoever is there is not ours."""
-    running = read(nvml, lambda: list(nvml.nvmlDeviceGetComputeRunningProcesses(handle)), None)
+    running = read(nvml, "nvmlDeviceGetComputeRunningProcesses", handle, default=None)
     if running is None:
         return "unknown"
     held = sum(int(process.usedGpuMemory or 0) for process in running)

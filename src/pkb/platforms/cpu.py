@@ -65,8 +65,11 @@ class CpuPlatform:
     def conditions(self, world_size: int) -> dict[str, str]:
         return {}
 
-    def over_share(self, world_size: int, pids: set[int]) -> str:
-        return ""
+    def memory_in_use(self, world_size: int) -> list[int]:
+        return []
+
+    def memory_share(self) -> int:
+        return 0
 
     def memory_limit_bytes(self) -> int:
         return psutil.virtual_memory().available // 2

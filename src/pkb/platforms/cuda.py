@@ -7,6 +7,7 @@ Ranks are told their GPUs by UUID, so that neither a number nor another order of
 import os
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pkb.platforms.nccl import torch_cuda
 from pkb.platforms.nvml import Gpu, machine
@@ -51,24 +52,40 @@ def _by_uuid(entry: str, known: Sequence[Gpu]) -> Gpu | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def gpu_notes() -> list[str]:
-    """GPUs of this machine that are not used, each with why and what to do."""
-    notes = [f"{words}; ask who gives out the GPUs of this machine" for words in machine().left_out]
+class Unused(NamedTuple):
+    why: str
+    to_do: str
+
+    def __str__(self) -> str:
+        return f"{self.why}; {self.to_do}"
+
+
+def unused_gpus() -> list[Unused]:
+    """GPUs of this machine that are not used."""
+    notes = [Unused(words, "ask who gives out the GPUs of this machine") for words in machine().left_out]
     notes += [
-        f"GPU {gpu.index} is split by MIG, which is not supported: `nvidia-smi -i {gpu.index} -mig 0`, or use another GPU"
+        Unused(
+            f"GPU {gpu.index} is split by MIG, which is not supported",
+            f"`nvidia-smi -i {gpu.index} -mig 0`, or use another GPU",
+        )
         for gpu in machine().gpus
         if gpu.mig
     ]
     asked, whole = os.environ.get(VISIBLE), [gpu for gpu in machine().gpus if not gpu.mig]
     if asked is not None and len(gpus()) < len(whole):
-        notes.append(f"{VISIBLE}={asked!r} makes {len(gpus())} of {len(whole)} GPUs visible")
+        notes.append(
+            Unused(f"{VISIBLE}={asked!r} makes {len(gpus())} of {len(whole)} GPUs visible", "unset it for all")
+        )
     return notes
 
 
 def why_no_gpu() -> str:
     """What stands in the way of any rank on a GPU; empty if nothing does."""
     if not gpus():
-        return "; ".join(gpu_notes()) or "no NVIDIA GPU is visible (nvidia-ml-py and the driver are needed to look)"
+        return (
+            "; ".join(map(str, unused_gpus()))
+            or "no NVIDIA GPU is visible (nvidia-ml-py and the driver are needed to look)"
+        )
     if not torch_cuda():
         return (
             "torch is a CPU build here: `make clean`, then `make demo` with the GPU there, or install torch from PyPI"

@@ -5,8 +5,7 @@ import os
 from pkb.platforms.base import PlatformFacts
 from pkb.platforms.conditions import conditions, has_multicast
 from pkb.platforms.cuda import cuda_environment, gpus, why_no_gpu, why_not_compute_mode
-from pkb.platforms.nvml import Gpu, cores_near, device_bytes
-from pkb.types.units import bytes_words
+from pkb.platforms.nvml import Gpu, cores_near, memory_in_use
 
 MEMORY_SHARE = 0.45
 """Of each GPU's memory that a candidate's rank may take; the oracle's rank is on the same GPU."""
@@ -58,7 +57,7 @@ class NodePlatform:
         return cuda_environment(self.gpus(world_size))
 
     def candidate_environment(self, world_size: int) -> dict[str, str]:
-        """torch's allocator keeps to it; for memory that a candidate takes past it, see `over_share`."""
+        """torch's allocator keeps to it; what a candidate takes past it is found out when the oracle runs out of memory."""
         return {"PKB_GPU_MEMORY_SHARE": str(MEMORY_SHARE)}
 
     def device_indices(self, world_size: int) -> list[int]:
@@ -75,12 +74,11 @@ class NodePlatform:
     def conditions(self, world_size: int) -> dict[str, str]:
         return conditions(self.gpus(world_size))
 
-    def over_share(self, world_size: int, pids: set[int]) -> str:
-        for rank, gpu in enumerate(self.gpus(world_size)):
-            held, share = device_bytes(gpu, pids), int(MEMORY_SHARE * gpu.memory_bytes)
-            if held > share:
-                return f"{bytes_words(held)} of the memory of rank {rank}'s GPU, {bytes_words(share)} allowed"
-        return ""
+    def memory_in_use(self, world_size: int) -> list[int]:
+        return memory_in_use(self.gpus(world_size))
+
+    def memory_share(self) -> int:
+        return int(MEMORY_SHARE * self.gpus(1)[0].memory_bytes)
 
     def memory_limit_bytes(self) -> int:
         import psutil

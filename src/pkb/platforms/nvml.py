@@ -4,13 +4,12 @@ All of it may be missing: no driver, an old one, a GPU that this user may not op
 whoever asks is told why.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 
 
@@ -56,12 +55,17 @@ def library() -> Iterator[Any]:
     yield pynvml
 
 
-def read(nvml: Any, call: Callable[[], T], default: T) -> T:
+def read(nvml: Any, call: str, *given: Any, default: Any) -> Any:
     """What a call says, or `default` where this driver, GPU or user cannot know."""
     try:
-        return call()
+        return getattr(nvml, call)(*given)
     except (nvml.NVMLError, AttributeError):  # an older nvidia-ml-py has fewer calls
         return default
+
+
+def handle_of(nvml: Any, gpu: "Gpu") -> Any:
+    """None for a GPU that is lost; no call takes that, so nothing is known of it."""
+    return read(nvml, "nvmlDeviceGetHandleByUUID", gpu.uuid, default=None)
 
 
 @cache
@@ -69,10 +73,10 @@ def machine() -> Machine:
     with library() as nvml:
         if nvml is None:
             return Machine()
-        driver = str(read(nvml, nvml.nvmlSystemGetDriverVersion, ""))
+        driver = text(read(nvml, "nvmlSystemGetDriverVersion", default=""))
         found: list[tuple[str, Gpu]] = []
         left_out = []
-        for index in range(read(nvml, nvml.nvmlDeviceGetCount, 0)):
+        for index in range(read(nvml, "nvmlDeviceGetCount", default=0)):
             try:
                 found.append(_gpu(nvml, index, driver))
             except nvml.NVMLError as error:
@@ -85,22 +89,19 @@ def machine() -> Machine:
 
 def _gpu(nvml: Any, index: int, driver: str) -> tuple[str, Gpu]:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    mode = read(nvml, lambda: int(nvml.nvmlDeviceGetComputeMode(handle)), 0)
-    bus = read(nvml, lambda: text(nvml.nvmlDeviceGetPciInfo(handle).busId), f"{index:08}")
+    mode = int(read(nvml, "nvmlDeviceGetComputeMode", handle, default=0))
+    place = read(nvml, "nvmlDeviceGetPciInfo", handle, default=None)
+    bus = text(place.busId) if place is not None else f"{index:08}"
+    major, minor = read(nvml, "nvmlDeviceGetCudaComputeCapability", handle, default=(0, 0))
     return bus, Gpu(
         name=text(nvml.nvmlDeviceGetName(handle)),
         memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
         driver=driver,
         uuid=text(nvml.nvmlDeviceGetUUID(handle)),
         compute_mode=COMPUTE_MODES.get(mode, str(mode)),
-        mig=read(nvml, lambda: int(nvml.nvmlDeviceGetMigMode(handle)[0]) == 1, False),
-        capability=read(nvml, lambda: _pair(nvml.nvmlDeviceGetCudaComputeCapability(handle)), (0, 0)),
+        mig=int(read(nvml, "nvmlDeviceGetMigMode", handle, default=(0, 0))[0]) == 1,
+        capability=(int(major), int(minor)),
     )
-
-
-def _pair(values: Any) -> tuple[int, int]:
-    major, minor = values
-    return int(major), int(minor)
 
 
 def text(value: object) -> str:
@@ -114,18 +115,14 @@ def cores_near(gpu: Gpu, cores: int) -> tuple[int, ...]:
     with library() as nvml:
         if nvml is None:
             return ()
-        mask = read(nvml, lambda: list(nvml.nvmlDeviceGetCpuAffinity(_handle(nvml, gpu), words)), [])
-    return tuple(core for core in range(cores) if core // 64 < len(mask) and mask[core // 64] >> core % 64 & 1)
+        mask = read(nvml, "nvmlDeviceGetCpuAffinity", handle_of(nvml, gpu), words, default=[0] * words)
+    return tuple(core for core in range(cores) if int(mask[core // 64]) >> core % 64 & 1)
 
 
-def _handle(nvml: Any, gpu: Gpu) -> Any:
-    return nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
-
-
-def device_bytes(gpu: Gpu, pids: set[int]) -> int:
-    """GPU memory that these processes hold there, as far as NVML can tell whose it is."""
+def memory_in_use(gpus: Sequence[Gpu]) -> list[int]:
+    """Bytes that are taken of each, by whomever; empty where that cannot be read."""
     with library() as nvml:
         if nvml is None:
-            return 0
-        running = read(nvml, lambda: list(nvml.nvmlDeviceGetComputeRunningProcesses(_handle(nvml, gpu))), [])
-    return sum(int(process.usedGpuMemory or 0) for process in running if int(process.pid) in pids)
+            return []
+        found = [read(nvml, "nvmlDeviceGetMemoryInfo", handle_of(nvml, gpu), default=None) for gpu in gpus]
+    return [int(memory.used) for memory in found] if all(found) else []

@@ -150,8 +150,11 @@ class VirtualPlatform:
     def conditions(self, world_size: int) -> dict[str, str]:
         return conditions(gpus()[:1])
 
-    def over_share(self, world_size: int, pids: set[int]) -> str:
-        return ""  # MPS keeps each to its share
+    def memory_in_use(self, world_size: int) -> list[int]:
+        return []  # MPS keeps each to its share
+
+    def memory_share(self) -> int:
+        return 0
 
     def memory_limit_bytes(self) -> int:
         import psutil

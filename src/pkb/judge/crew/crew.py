@@ -200,10 +200,6 @@ class Crew:
             with contextlib.suppress(psutil.Error):
                 child.kill()
 
-    def pids(self) -> set[int]:
-        """Every process of the side, whatever it has forked."""
-        return {child.pid for child in self._descendants(self._process.pid)} if self._process else set()
-
     def survivors(self) -> list[int]:
         """Ranks seen alive earlier that still are: none, after `kill`."""
         return [pid for pid in self._pids.values() if psutil.pid_exists(pid)]
