@@ -32,6 +32,8 @@ import frontier_kernels  # noqa: E402
 import node_records  # noqa: E402
 
 BUDGET_MINUTES = 58.0
+LEAST_S = 45.0
+"""What a step gets as long as there is any: less is no use to it."""
 GRACE_S = 20.0
 """What a step gets to end by itself after an interrupt."""
 PYTHON, PKB = sys.executable, (sys.executable, "-m", "pkb.cli.main")
@@ -101,8 +103,7 @@ def control(kit: Kit) -> Iterator[Command]:
 
 def tests(kit: Kit) -> Iterator[Command]:
     """The GPU tests, without those of our kernels: a step of their own judges them."""
-    if kit.on_gpu:
-        yield pytest_command("--gpu", "tests/gpu", "--ignore", "tests/gpu/test_solutions_gpu.py")
+    yield pytest_command("--gpu", "tests/gpu", "--ignore", "tests/gpu/test_solutions_gpu.py")
 
 
 def adversaries(kit: Kit) -> Iterator[Command]:
@@ -116,12 +117,11 @@ def pytest_command(*arguments: str) -> Command:
 
 def build(kit: Kit) -> Iterator[Command]:
     """Several compilers at once, so that no timed step waits for one. What does not compile gets its verdict later."""
-    if kit.on_gpu:
-        files = frontier_kernels.write(kit.work / "frontier")
-        listed = kit.work / "files-to-build"
-        listed.write_text("".join(f"{path}\n" for path in [*files, *kit.solutions]))
-        jobs = max(1, len(os.sched_getaffinity(0)) // 2)
-        yield ["xargs", "-a", listed, "-d", "\n", "-n", "1", "-P", str(jobs), *PKB, "check"]
+    files = frontier_kernels.write(kit.work / "frontier")
+    listed = kit.work / "files-to-build"
+    listed.write_text("".join(f"{path}\n" for path in [*files, *kit.solutions]))
+    jobs = max(1, len(os.sched_getaffinity(0)) // 2)
+    yield ["xargs", "-a", listed, "-d", "\n", "-n", "1", "-P", str(jobs), *PKB, "check"]
 
 
 def kernels(kit: Kit) -> Iterator[Command]:
@@ -129,10 +129,9 @@ def kernels(kit: Kit) -> Iterator[Command]:
 
 
 def kernels_nvls_off(kit: Kit) -> Iterator[Command]:
-    """Those that have an NVLS variant, where there is multicast; elsewhere they have run without it already."""
+    """Those that have an NVLS variant; without multicast they have run without it already."""
     files = [path for path in kit.solutions if re.search("multicast|nvls", path.read_text(), re.IGNORECASE)]
-    if kit.on_gpu and "multicast" in kit.facts.capabilities and files:
-        yield kit.verdicts("kernels-nvls-off", files, sizes="paper,real")
+    yield kit.verdicts("kernels-nvls-off", files, sizes="paper,real")
 
 
 def references(kit: Kit) -> Iterator[Command]:
@@ -142,8 +141,7 @@ def references(kit: Kit) -> Iterator[Command]:
 
 
 def frontier(kit: Kit) -> Iterator[Command]:
-    if kit.on_gpu:
-        yield kit.verdicts("frontier", frontier_kernels.write(kit.work / "frontier"), sizes="paper")
+    yield kit.verdicts("frontier", frontier_kernels.write(kit.work / "frontier"), sizes="paper")
 
 
 @dataclass(frozen=True)
@@ -153,19 +151,21 @@ class Step:
     """Its share of the budget; what a step leaves goes to the later ones."""
     commands: Make
     environment: dict[str, str] = field(default_factory=dict)
+    needs: str = ""
+    """A capability of the platform, without which there is nothing to do."""
 
 
 STEPS = (
     Step("doctor", 2, doctor),
     Step("probe", 4, probe),
     Step("control", 2, control),
-    Step("tests", 6, tests),
+    Step("tests", 6, tests, needs="cuda"),
     Step("adversaries", 8, adversaries),
-    Step("build", 6, build),
+    Step("build", 6, build, needs="cuda"),
     Step("kernels", 10, kernels, {"PKB_NVLS": "1"}),
-    Step("kernels-nvls-off", 5, kernels_nvls_off, {"PKB_NVLS": "0"}),
+    Step("kernels-nvls-off", 5, kernels_nvls_off, {"PKB_NVLS": "0"}, needs="multicast"),
     Step("references", 8, references),
-    Step("frontier", 7, frontier),
+    Step("frontier", 7, frontier, needs="cuda"),
 )
 
 
@@ -197,10 +197,8 @@ def run_step(step: Step, kit: Kit, clock: Clock) -> node_records.StepRecord:
     except KeyboardInterrupt:
         return node_records.StepRecord(step.name, "stopped", time.monotonic() - began, "interrupted")
     seconds = time.monotonic() - began
-    if status is None and last:
-        return node_records.StepRecord(step.name, "stopped", seconds, f"after its limit of {kit.limit_s:.0f} s: {last}")
     if status is None:
-        return node_records.StepRecord(step.name, "skipped", seconds, f"nothing to do on {kit.platform}")
+        return node_records.StepRecord(step.name, "stopped", seconds, f"after its limit of {kit.limit_s:.0f} s: {last}")
     # Of the programs here, 1 says that something was not as expected, which the records show; more, that they broke.
     broke = status not in (0, 1) and step.name != "build"
     return node_records.StepRecord(step.name, "failed" if broke else "done", seconds, last)

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ def read(out: Path) -> MachineRecords:
 
 @pytest.mark.timeout(280)
 def test_the_kit_from_end_to_end(tmp_path: Path) -> None:
-    steps = kit(tmp_path / "out", "--budget", "3.5")
+    steps = kit(tmp_path / "out", "--budget", "10")
     skipped = {"tests", "build", "kernels-nvls-off", "frontier"}
     assert {name for name, outcome in steps.items() if outcome == "skipped"} == skipped
     assert {outcome for name, outcome in steps.items() if name not in skipped} == {"done"}, steps
@@ -96,9 +95,7 @@ def test_what_was_stopped_goes_on_and_what_is_done_is_kept(tmp_path: Path) -> No
     assert read(out).of("references.jsonl", ReferenceTime)[: len(had)] == had, "what was there was not measured again"
 
 
-def test_a_step_over_its_limit_is_stopped_and_no_other(tmp_path: Path) -> None:
-    began = time.monotonic()
-    steps = kit(tmp_path, "--only", "probe,doctor", "--budget", "0.1")
-    assert steps["probe"] == "stopped"
-    assert read(tmp_path).manifest.steps
-    assert time.monotonic() - began < 100
+def test_a_step_over_its_limit_is_stopped_and_kept_beside_others(tmp_path: Path) -> None:
+    assert kit(tmp_path, "--only", "probe", "--budget", "0.04") == {"probe": "stopped"}
+    assert kit(tmp_path, "--only", "doctor") == {"probe": "stopped", "doctor": "done"}
+    assert [step.outcome for step in read(tmp_path).manifest.steps] == ["stopped", "done"]
