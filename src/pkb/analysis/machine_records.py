@@ -219,6 +219,7 @@ def _read(where: str, kind: type[Record], line: bytes) -> Record:
 
 MAX_TEXT = 20_000
 MAX_ENTRIES = 10_000
+LARGEST = 1 << 63
 
 
 def read_verdict(line: bytes) -> Evaluation:
@@ -269,6 +270,8 @@ def _conform(hint: Any, value: Any) -> None:
             _conform(kind, item)
     elif isinstance(hint, type) and issubclass(hint, Enum):
         hint(value)
+    elif type(value) is int and abs(value) > LARGEST:
+        raise Malformed("a number that is too large")
     elif hint is float:
         if type(value) not in (int, float) or not math.isfinite(value):
             raise Malformed("no finite number")
