@@ -221,6 +221,8 @@ def run_command(
     try:
         for line in (process.stdout or process.stderr) or ():
             log(line)
+            if line.startswith("stopped after "):  # a program that keeps to its limit by itself, with work left
+                stopped.set()
             if line.strip():
                 last = line.strip()
                 clock.say(f"{step.name}: {last[:150]}")

@@ -344,12 +344,12 @@ def test_the_site_has_a_page_of_machines(tmp_path: Path, docs: Path) -> None:
     assert records("merge", archive(tmp_path / "a.tar.gz"), "--docs", docs).exit_code == 0
     with Store(tmp_path / "store") as store:
         run = store.create_run("sweep", name="empty", note="", config={}, tasks=[], candidates={})
-    for given, expected in ((docs / "records", True), (None, False)):
+    for folder, expected in ((docs / "records", True), (None, False)):
         out = tmp_path / f"site-{expected}"
         with Reader(tmp_path / "store") as reader:
             build(
                 reader, [reader.run(run.id)], out=out, registry=default_registry(), tell=lambda what: None,
-                options=Options(records=given, published=False),
+                options=Options(records=folder, published=False),
             )  # fmt: skip
         assert (out / "machines.html").exists() == expected
         assert ("machines.html" in (out / "index.html").read_text()) == expected
