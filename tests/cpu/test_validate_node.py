@@ -12,6 +12,7 @@ import pytest
 
 from pkb.analysis.machine_archive import read_archive
 from pkb.analysis.machine_records import MachineRecords, ProbeRow, ReferenceTime, TestOutcome
+from pkb.judge.oracle_only.references import ReferenceRow
 from pkb.types.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -74,25 +75,26 @@ def test_what_was_stopped_goes_on_and_what_is_done_is_kept(tmp_path: Path) -> No
     out = tmp_path / "out"
     assert kit(out, "--only", "doctor") == {"doctor": "done"}
     before = archive(out).stat().st_mtime_ns
-    process = subprocess.Popen(
-        [*KIT, "--out", str(out), "--only", "doctor,references"],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [*KIT, "--out", str(out), "--only", "doctor,references"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:
         assert "doctor" not in line, "a step that is done is not done again"
-        if "01" in line or "allreduce" in line:
+        if "step 1 of 1: references" in line:
             break
     os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert archive(out).stat().st_mtime_ns > before, "an interrupted run leaves its archive too"
-    had = read(out).of("references.jsonl", ReferenceTime)
-    assert had
+    assert [step.outcome for step in read(out).manifest.steps] == ["done", "stopped"]
+
+    row = ReferenceRow(1, "allreduce", "tiny", 2, "bf16", time_us=12345.0, spread_us=(1.0, 2.0))
+    (work,) = (path for path in out.iterdir() if path.is_dir())
+    (work / "references.jsonl").write_text(json.dumps(row.to_dict()) + '\n{"cut off in the middle')
     assert kit(out, "--only", "references") == {"doctor": "done", "references": "done"}
-    assert read(out).of("references.jsonl", ReferenceTime)[: len(had)] == had, "what was there was not measured again"
+    times = {one.problem: one.time_us for one in read(out).of("references.jsonl", ReferenceTime)}
+    assert times.keys() == {1, 2, 3}
+    assert times[1] == 12345.0, "what was there is not measured again"
 
 
 def test_a_step_over_its_limit_is_stopped_and_kept_beside_others(tmp_path: Path) -> None:
