@@ -162,7 +162,7 @@ def test_outcomes(work: Path) -> Iterator[object]:
             if said := TEST_LINE.match(line):
                 found[said[1][:400]] = OUTCOMES.get(said[2], "failed")
         for name, outcome in found.items():
-            yield records.TestOutcome(suite, name, outcome)  # type: ignore[arg-type]
+            yield records.OutcomeOfTest(suite, name, outcome)  # type: ignore[arg-type]
 
 
 def installed(name: str) -> bool:

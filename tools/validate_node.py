@@ -215,7 +215,12 @@ def run_command(
         stdout=to_file or subprocess.PIPE, stderr=subprocess.PIPE if to_file else subprocess.STDOUT,
     )  # fmt: skip
     stopped = threading.Event()
-    timer = threading.Timer(max(1.0, limit_s), lambda: (stopped.set(), stop(process)))
+
+    def end() -> None:
+        stopped.set()
+        stop(process)
+
+    timer = threading.Timer(max(1.0, limit_s), end)
     timer.start()
     last = "it said nothing"
     try:

@@ -231,12 +231,10 @@ def test_a_time_below_the_floor_is_refused(tmp_path: Path) -> None:
 def test_times_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     honest = kernel()
     assert honest.timing is not None
-    for change in (
-        {"speedup": 9.0},
-        {"speedup_low": 5.0, "speedup_high": 4.0},
-        {"reference_us": 0.0},
-        {"candidate_us": -1.0},
-    ):
+    changes: list[dict[str, Any]] = [
+        {"speedup": 9.0}, {"speedup_low": 5.0, "speedup_high": 4.0}, {"reference_us": 0.0}, {"candidate_us": -1.0},
+    ]  # fmt: skip
+    for change in changes:
         timing = replace(honest.timing, **change)
         assert "contradict" in against(archive(tmp_path / "a", kernels=[replace(honest, timing=timing)]))[-1]
 

@@ -123,7 +123,7 @@ class ReferenceTime:
 
 
 @dataclass(frozen=True)
-class TestOutcome:
+class OutcomeOfTest:
     suite: Word
     name: Annotated[str, AtMost(400)]
     outcome: Literal["passed", "failed", "skipped"]
@@ -133,7 +133,7 @@ LINES: Mapping[str, type] = {
     "doctor.jsonl": DoctorFact,
     "probe.jsonl": ProbeRow,
     "references.jsonl": ReferenceTime,
-    "tests.jsonl": TestOutcome,
+    "tests.jsonl": OutcomeOfTest,
     "control.jsonl": Evaluation,
     "kernels.jsonl": Evaluation,
     "kernels-nvls-off.jsonl": Evaluation,
