@@ -277,12 +277,17 @@ def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> bool:
     return True
 
 
+def usual_ranks(facts: PlatformFacts) -> int:
+    """Every problem runs with 2, 4 and 8 ranks."""
+    if facts.shares_device:
+        return 4 if traits(facts.name).device == "cuda" else 2
+    return next(ranks for ranks in (8, 4, 2) if ranks <= facts.max_ranks)
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--platform", default="auto")
-    options.add_argument(
-        "--ranks", type=int, help="default: all GPUs of a node, at most 8; 4 that share one; 2 on a CPU"
-    )
+    options.add_argument("--ranks", type=int, help="default: 8, 4 or 2 on a node; 4 that share a GPU; 2 on a CPU")
     options.add_argument("--only", default=",".join(step.name for step in STEPS), metavar="STEPS")
     options.add_argument("--budget", type=float, default=BUDGET_MINUTES, metavar="MINUTES")
     options.add_argument("--quick", action="store_true", help="little of everything, to try the kit itself")
@@ -295,9 +300,7 @@ def main() -> int:
     facts = pick(args.platform)
     judge = judge_sha256(files_of(Path(pkb.__file__).parent))
     name = args.name or node_records.machine_name(facts)
-    ranks = args.ranks or (min(8, facts.max_ranks) if not facts.shares_device else 4)
-    if traits(facts.name).device == "cpu":
-        ranks = args.ranks or 2
+    ranks = args.ranks or usual_ranks(facts)
     # A judge of its own: records of two judges are never mixed.
     label = f"{name}-{judge[:12]}" + ("-quick" if args.quick else "")
     kit = Kit(facts, ranks, args.quick, args.out / label)
