@@ -289,7 +289,7 @@ def _fits(hint: Any, value: Any) -> bool:
     return True
 
 
-def _entries(value: Any, kind: type) -> list[Any]:
-    if type(value) is not kind or len(value) > MAX_ENTRIES:
+def _entries(value: Any, kind: type[list[Any]] | type[dict[Any, Any]]) -> list[Any]:
+    if not isinstance(value, kind) or len(value) > MAX_ENTRIES:
         raise Malformed(f"no {kind.__name__} of at most {MAX_ENTRIES} entries")
     return list(value.values()) if isinstance(value, dict) else list(value)
