@@ -48,7 +48,7 @@ soak: setup
 # The project's own adversaries and kernels, judged cheaply (some minutes the first time, resumable) and shown: out/report.
 report: setup
 	@run=$$($(BIN)/python tools/own_suite.py --store out/store | tail -1) && test -n "$$run" \
-	&& $(BIN)/pkb report "$$run" --store out/store --out out/report --figures
+	&& $(BIN)/pkb report "$$run" --store out/store --out out/report --figures --records docs/records
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

@@ -109,13 +109,13 @@ void launch(torch::Tensor table, torch::Tensor out, int64_t unit, int64_t rank, 
                                     out.numel(), unit, (int)rank, (int)world, (int)root);
 }
 
-void sync(torch::Tensor pads, int64_t rank, int64_t world, int64_t channel) {
+void sync_ranks(torch::Tensor pads, int64_t rank, int64_t world, int64_t channel) {
   meet<<<1, 32, 0, c10::cuda::getCurrentCUDAStream()>>>(pads.data_ptr<int64_t>(), (int)rank, (int)world, (int)channel);
 }
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("launch", &launch);
-  m.def("sync", &sync);
+  m.def("sync_ranks", &sync_ranks);
 }
 """
 SCALAR = "  for (; i < n; i += step) { @ELEMENT@ }"
@@ -173,8 +173,8 @@ def text(one: Collective, variant: str) -> str:
         "CUDA": CUDA.replace("@BODY@", body),
         "FILE": one.file, "VARIANT": variant, "SIGNATURE": one.signature, "STAGED": one.staged, "WRITES": one.writes,
         "SHAPE": one.shape, "UNIT": one.unit, "ROOT": one.root, "RESULT": one.result,
-        "ENTER": "_ext.sync(pads, rank, world, 4)" if own_pads else "handle.barrier(channel=0)",
-        "LEAVE": "_ext.sync(pads, rank, world, 5)" if own_pads else "handle.barrier(channel=1)",
+        "ENTER": "_ext.sync_ranks(pads, rank, world, 4)" if own_pads else "handle.barrier(channel=0)",
+        "LEAVE": "_ext.sync_ranks(pads, rank, world, 5)" if own_pads else "handle.barrier(channel=1)",
     }  # fmt: skip
     module = MODULE
     for name, part in parts.items():

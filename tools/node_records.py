@@ -119,8 +119,11 @@ def pack(archive: Path, work: Path, *, facts: PlatformFacts, ranks: int, machine
 
 
 def accepted(name: str, found: Iterator[object]) -> Iterator[bytes]:
+    home = json.dumps(str(Path.home()))[1:-1].encode()
     for record in found:
         line = records.to_line(record)
+        if len(home) > 1:  # a path there names a person
+            line = line.replace(home, b"~")
         try:
             records.read_line(name, line.rstrip(b"\n"))
         except Malformed as error:
@@ -162,7 +165,7 @@ def test_outcomes(work: Path) -> Iterator[object]:
             if said := TEST_LINE.match(line):
                 found[said[1][:400]] = OUTCOMES.get(said[2], "failed")
         for name, outcome in found.items():
-            yield records.TestOutcome(suite, name, outcome)  # type: ignore[arg-type]
+            yield records.OutcomeOfTest(suite, name, outcome)  # type: ignore[arg-type]
 
 
 def installed(name: str) -> bool:

@@ -32,6 +32,8 @@ import frontier_kernels  # noqa: E402
 import node_records  # noqa: E402
 
 BUDGET_MINUTES = 58.0
+LEAST_S = 45.0
+"""What a step gets as long as there is any: less is no use to it."""
 GRACE_S = 20.0
 """What a step gets to end by itself after an interrupt."""
 PYTHON, PKB = sys.executable, (sys.executable, "-m", "pkb.cli.main")
@@ -101,8 +103,7 @@ def control(kit: Kit) -> Iterator[Command]:
 
 def tests(kit: Kit) -> Iterator[Command]:
     """The GPU tests, without those of our kernels: a step of their own judges them."""
-    if kit.on_gpu:
-        yield pytest_command("--gpu", "tests/gpu", "--ignore", "tests/gpu/test_solutions_gpu.py")
+    yield pytest_command("--gpu", "tests/gpu", "--ignore", "tests/gpu/test_solutions_gpu.py")
 
 
 def adversaries(kit: Kit) -> Iterator[Command]:
@@ -116,12 +117,11 @@ def pytest_command(*arguments: str) -> Command:
 
 def build(kit: Kit) -> Iterator[Command]:
     """Several compilers at once, so that no timed step waits for one. What does not compile gets its verdict later."""
-    if kit.on_gpu:
-        files = frontier_kernels.write(kit.work / "frontier")
-        listed = kit.work / "files-to-build"
-        listed.write_text("".join(f"{path}\n" for path in [*files, *kit.solutions]))
-        jobs = max(1, len(os.sched_getaffinity(0)) // 2)
-        yield ["xargs", "-a", listed, "-d", "\n", "-n", "1", "-P", str(jobs), *PKB, "check"]
+    files = frontier_kernels.write(kit.work / "frontier")
+    listed = kit.work / "files-to-build"
+    listed.write_text("".join(f"{path}\n" for path in [*files, *kit.solutions]))
+    jobs = max(1, len(os.sched_getaffinity(0)) // 2)
+    yield ["xargs", "-a", listed, "-d", "\n", "-n", "1", "-P", str(jobs), *PKB, "check"]
 
 
 def kernels(kit: Kit) -> Iterator[Command]:
@@ -129,10 +129,9 @@ def kernels(kit: Kit) -> Iterator[Command]:
 
 
 def kernels_nvls_off(kit: Kit) -> Iterator[Command]:
-    """Those that have an NVLS variant, where there is multicast; elsewhere they have run without it already."""
+    """Those that have an NVLS variant; without multicast they have run without it already."""
     files = [path for path in kit.solutions if re.search("multicast|nvls", path.read_text(), re.IGNORECASE)]
-    if kit.on_gpu and "multicast" in kit.facts.capabilities and files:
-        yield kit.verdicts("kernels-nvls-off", files, sizes="paper,real")
+    yield kit.verdicts("kernels-nvls-off", files, sizes="paper,real")
 
 
 def references(kit: Kit) -> Iterator[Command]:
@@ -142,8 +141,7 @@ def references(kit: Kit) -> Iterator[Command]:
 
 
 def frontier(kit: Kit) -> Iterator[Command]:
-    if kit.on_gpu:
-        yield kit.verdicts("frontier", frontier_kernels.write(kit.work / "frontier"), sizes="paper")
+    yield kit.verdicts("frontier", frontier_kernels.write(kit.work / "frontier"), sizes="paper")
 
 
 @dataclass(frozen=True)
@@ -153,19 +151,21 @@ class Step:
     """Its share of the budget; what a step leaves goes to the later ones."""
     commands: Make
     environment: dict[str, str] = field(default_factory=dict)
+    needs: str = ""
+    """A capability of the platform, without which there is nothing to do."""
 
 
 STEPS = (
     Step("doctor", 2, doctor),
     Step("probe", 4, probe),
     Step("control", 2, control),
-    Step("tests", 6, tests),
+    Step("tests", 6, tests, needs="cuda"),
     Step("adversaries", 8, adversaries),
-    Step("build", 6, build),
+    Step("build", 6, build, needs="cuda"),
     Step("kernels", 10, kernels, {"PKB_NVLS": "1"}),
-    Step("kernels-nvls-off", 5, kernels_nvls_off, {"PKB_NVLS": "0"}),
+    Step("kernels-nvls-off", 5, kernels_nvls_off, {"PKB_NVLS": "0"}, needs="multicast"),
     Step("references", 8, references),
-    Step("frontier", 7, frontier),
+    Step("frontier", 7, frontier, needs="cuda"),
 )
 
 
@@ -197,10 +197,8 @@ def run_step(step: Step, kit: Kit, clock: Clock) -> node_records.StepRecord:
     except KeyboardInterrupt:
         return node_records.StepRecord(step.name, "stopped", time.monotonic() - began, "interrupted")
     seconds = time.monotonic() - began
-    if status is None and last:
-        return node_records.StepRecord(step.name, "stopped", seconds, f"after its limit of {kit.limit_s:.0f} s: {last}")
     if status is None:
-        return node_records.StepRecord(step.name, "skipped", seconds, f"nothing to do on {kit.platform}")
+        return node_records.StepRecord(step.name, "stopped", seconds, f"after its limit of {kit.limit_s:.0f} s: {last}")
     # Of the programs here, 1 says that something was not as expected, which the records show; more, that they broke.
     broke = status not in (0, 1) and step.name != "build"
     return node_records.StepRecord(step.name, "failed" if broke else "done", seconds, last)
@@ -217,12 +215,19 @@ def run_command(
         stdout=to_file or subprocess.PIPE, stderr=subprocess.PIPE if to_file else subprocess.STDOUT,
     )  # fmt: skip
     stopped = threading.Event()
-    timer = threading.Timer(max(1.0, limit_s), lambda: (stopped.set(), stop(process)))
+
+    def end() -> None:
+        stopped.set()
+        stop(process)
+
+    timer = threading.Timer(max(1.0, limit_s), end)
     timer.start()
     last = "it said nothing"
     try:
         for line in (process.stdout or process.stderr) or ():
             log(line)
+            if line.startswith("stopped after "):  # a program that keeps to its limit by itself, with work left
+                stopped.set()
             if line.strip():
                 last = line.strip()
                 clock.say(f"{step.name}: {last[:150]}")
@@ -272,12 +277,17 @@ def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> bool:
     return True
 
 
+def usual_ranks(facts: PlatformFacts) -> int:
+    """Every problem runs with 2, 4 and 8 ranks."""
+    if facts.shares_device:
+        return 4 if traits(facts.name).device == "cuda" else 2
+    return next(ranks for ranks in (8, 4, 2) if ranks <= facts.max_ranks)
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--platform", default="auto")
-    options.add_argument(
-        "--ranks", type=int, help="default: all GPUs of a node, at most 8; 4 that share one; 2 on a CPU"
-    )
+    options.add_argument("--ranks", type=int, help="default: 8, 4 or 2 on a node; 4 that share a GPU; 2 on a CPU")
     options.add_argument("--only", default=",".join(step.name for step in STEPS), metavar="STEPS")
     options.add_argument("--budget", type=float, default=BUDGET_MINUTES, metavar="MINUTES")
     options.add_argument("--quick", action="store_true", help="little of everything, to try the kit itself")
@@ -290,9 +300,7 @@ def main() -> int:
     facts = pick(args.platform)
     judge = judge_sha256(files_of(Path(pkb.__file__).parent))
     name = args.name or node_records.machine_name(facts)
-    ranks = args.ranks or (min(8, facts.max_ranks) if not facts.shares_device else 4)
-    if traits(facts.name).device == "cpu":
-        ranks = args.ranks or 2
+    ranks = args.ranks or usual_ranks(facts)
     # A judge of its own: records of two judges are never mixed.
     label = f"{name}-{judge[:12]}" + ("-quick" if args.quick else "")
     kit = Kit(facts, ranks, args.quick, args.out / label)

@@ -16,10 +16,10 @@ from pkb.analysis.machine_records import (
     DoctorFact,
     Manifest,
     Member,
+    OutcomeOfTest,
     ProbeRow,
     ReferenceTime,
     Step,
-    TestOutcome,
     to_line,
 )
 from pkb.types.document_versions import read_evaluation
@@ -67,7 +67,7 @@ def good() -> dict[str, Sequence[object]]:
         "doctor.jsonl": [DoctorFact("GPU", "GPU 0", True, HARDWARE)],
         "probe.jsonl": [PROBE],
         "references.jsonl": [REFERENCE],
-        "tests.jsonl": [TestOutcome("adversaries", "test_verdict[gpu/kernel_traps]", "passed")],
+        "tests.jsonl": [OutcomeOfTest("adversaries", "test_verdict[gpu/kernel_traps]", "passed")],
         "control.jsonl": [control()],
         "kernels.jsonl": [kernel()],
         "frontier.jsonl": [kernel(), wrong],

@@ -25,6 +25,8 @@ from pkb.analysis.machine_records import MANIFEST, parse, read_verdict, to_line
 from pkb.analysis.machine_tables import kernel_table, markdown, reference_table, stored, with_machines
 from pkb.cli.main import app
 from pkb.problems.registry import default_registry
+from pkb.report.site import Options, build
+from pkb.store import Reader, Store
 from pkb.types.protocol.codec import Malformed, encode
 from pkb.types.verdict import Evaluation
 
@@ -164,6 +166,7 @@ def test_what_is_no_verdict_is_refused(line: bytes) -> None:
     [
         (("verdict",), "splendid"), (("ranks",), "8"), (("ranks",), True), (("detail",), 5), (("detail",), "x" * 30_000),
         (("timing", "candidate_us"), "fast"), (("timing", "candidate_us"), 1e400), (("timing", "speedup_low"), None),
+        (("timing", "candidate_us"), 10**400), (("ranks",), 10**400),
         (("timing", "reference_samples_us"), [[1.0, "x"]]), (("timing", "reference_samples_us"), 5), (("timing",), []),
         (("problem", "id"), 1.5), (("problem",), None), (("environment",), {"a": 1}), (("unheard_of",), 1),
         (("paths",), ["x"] * 20_000), (("timing", "roofline", "ideal_us"), []), (("candidate", "file"), {}),
@@ -228,9 +231,12 @@ def test_a_time_below_the_floor_is_refused(tmp_path: Path) -> None:
 def test_times_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     honest = kernel()
     assert honest.timing is not None
-    for change in ({"speedup": 9.0}, {"speedup_low": 5.0, "speedup_high": 4.0}):
+    changes: list[dict[str, Any]] = [
+        {"speedup": 9.0}, {"speedup_low": 5.0, "speedup_high": 4.0}, {"reference_us": 0.0}, {"candidate_us": -1.0},
+    ]  # fmt: skip
+    for change in changes:
         timing = replace(honest.timing, **change)
-        assert "contradict" in against(archive(tmp_path / "a", kernels=[replace(honest, timing=timing)]))[0]
+        assert "contradict" in against(archive(tmp_path / "a", kernels=[replace(honest, timing=timing)]))[-1]
 
 
 def test_a_verdict_of_another_machine_is_refused(tmp_path: Path) -> None:
@@ -330,6 +336,23 @@ def test_show_says_what_is_in_it(tmp_path: Path) -> None:
         assert words in done.stdout
     document = json.loads(records("show", tmp_path / "a.tar.gz", "--json").stdout)
     assert document["manifest"]["machine"] == "some-h200"
+
+
+def test_the_site_has_a_page_of_machines(tmp_path: Path, docs: Path) -> None:
+    assert records("merge", archive(tmp_path / "a.tar.gz"), "--docs", docs).exit_code == 0
+    with Store(tmp_path / "store") as store:
+        run = store.create_run("sweep", name="empty", note="", config={}, tasks=[], candidates={})
+    out = tmp_path / "site"
+    with Reader(tmp_path / "store") as reader:
+        build(
+            reader, [reader.run(run.id)], out=out, registry=default_registry(), tell=lambda what: None,
+            options=Options(records=docs / "records", published=False),
+        )  # fmt: skip
+    assert "machines.html" in (out / "index.html").read_text()
+    text = (out / "machines.html").read_text()
+    assert "<th>some-h200</th>" in text
+    assert "<td>3113 us</td>" in text
+    assert "some-h200" in (out / "csv" / "kernels_by_machine.csv").read_text()
 
 
 def test_what_is_stored_is_read_by_the_same_rules(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
-from pkb.analysis.machine_records import LINES, MANIFEST, MEMBER_BYTES, MIB, MachineRecords, Malformed, parse
+from pkb.analysis.machine_records import LINES, MANIFEST, MEMBER_BYTES, MIB, MachineRecords, parse
+from pkb.types.protocol.codec import Malformed
 
 ARCHIVE_BYTES = 32 * MIB
 """Of the file itself."""
@@ -67,7 +68,7 @@ def files_of(package: Path) -> Iterable[tuple[str, bytes]]:
 class _Bounded(io.RawIOBase):
     """What is unpacked, up to a limit: tarfile itself reads headers of any length that an archive claims."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream, self._left = stream, UNPACKED_BYTES
 
     def readable(self) -> bool:
@@ -87,7 +88,7 @@ def _members(file: IO[bytes]) -> dict[str, bytes]:
         with (
             gzip.GzipFile(fileobj=file) as unpacked,
             # As a stream: an archive is read once from its start, and nothing in it can send the reader elsewhere.
-            tarfile.open(fileobj=_Bounded(unpacked), mode="r|") as tar,  # type: ignore[arg-type]
+            tarfile.open(fileobj=_Bounded(unpacked), mode="r|") as tar,  # type: ignore[call-overload]
         ):
             for entry in tar:
                 if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):

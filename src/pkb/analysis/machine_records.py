@@ -123,7 +123,7 @@ class ReferenceTime:
 
 
 @dataclass(frozen=True)
-class TestOutcome:
+class OutcomeOfTest:
     suite: Word
     name: Annotated[str, AtMost(400)]
     outcome: Literal["passed", "failed", "skipped"]
@@ -133,7 +133,7 @@ LINES: Mapping[str, type] = {
     "doctor.jsonl": DoctorFact,
     "probe.jsonl": ProbeRow,
     "references.jsonl": ReferenceTime,
-    "tests.jsonl": TestOutcome,
+    "tests.jsonl": OutcomeOfTest,
     "control.jsonl": Evaluation,
     "kernels.jsonl": Evaluation,
     "kernels-nvls-off.jsonl": Evaluation,
@@ -219,6 +219,7 @@ def _read(where: str, kind: type[Record], line: bytes) -> Record:
 
 MAX_TEXT = 20_000
 MAX_ENTRIES = 10_000
+LARGEST = 1 << 63
 
 
 def read_verdict(line: bytes) -> Evaluation:
@@ -269,6 +270,8 @@ def _conform(hint: Any, value: Any) -> None:
             _conform(kind, item)
     elif isinstance(hint, type) and issubclass(hint, Enum):
         hint(value)
+    elif type(value) is int and abs(value) > LARGEST:
+        raise Malformed("a number that is too large")
     elif hint is float:
         if type(value) not in (int, float) or not math.isfinite(value):
             raise Malformed("no finite number")
@@ -286,7 +289,7 @@ def _fits(hint: Any, value: Any) -> bool:
     return True
 
 
-def _entries(value: Any, kind: type) -> list[Any]:
-    if type(value) is not kind or len(value) > MAX_ENTRIES:
+def _entries(value: Any, kind: type[list[Any]] | type[dict[Any, Any]]) -> list[Any]:
+    if not isinstance(value, kind) or len(value) > MAX_ENTRIES:
         raise Malformed(f"no {kind.__name__} of at most {MAX_ENTRIES} entries")
     return list(value.values()) if isinstance(value, dict) else list(value)

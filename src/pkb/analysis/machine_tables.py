@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pkb.analysis.machine_archive import read_folder
 from pkb.analysis.machine_checks import present
-from pkb.analysis.machine_records import MANIFEST, MachineRecords, ReferenceTime, TestOutcome
+from pkb.analysis.machine_records import MANIFEST, MachineRecords, OutcomeOfTest, ReferenceTime
 from pkb.problems.registry import Registry
 from pkb.types.errors import UserError
 from pkb.types.protocol.codec import Malformed
@@ -54,7 +54,7 @@ def stored(folder: Path) -> list[MachineRecords]:
 
 
 def machine(records: MachineRecords) -> Machine:
-    manifest, outcomes = records.manifest, records.of("tests.jsonl", TestOutcome)
+    manifest, outcomes = records.manifest, records.of("tests.jsonl", OutcomeOfTest)
     counts = {word: sum(one.outcome == word for one in outcomes) for word in ("passed", "failed", "skipped")}
     others = records.verdicts("frontier.jsonl")
     right = sum(one.verdict is Verdict.CORRECT for one in others)

@@ -70,7 +70,9 @@ def merge(archives: Archives, docs: Docs = Path("docs")) -> None:
         for reason in reasons:
             print(f"{path.name}: refused: {_printable(reason)}")
         if not reasons:
-            print(f"{path.name}: {records.manifest.machine}; judge: {_judge_words(records)}")
+            print(
+                f"{path.name}: {records.manifest.machine}; judge: {_judge_words(records)}{_kernel_words(records, docs)}"
+            )
         refused |= bool(reasons)
     _write_tables(docs)
     raise typer.Exit(1 if refused else 0)
@@ -153,6 +155,16 @@ def _judge_words(records: "MachineRecords") -> str:
     if said.commit and judge_sha256(_files_at(package, said.commit)) == said.judge_sha256:
         return f"known, that of commit {said.commit[:12]}"
     return "unknown: neither the one installed here nor that of the commit it names"
+
+
+def _kernel_words(records: "MachineRecords", docs: Path) -> str:
+    """Whether the kernels of its column are ours, as they are now."""
+    import hashlib
+
+    ours = {hashlib.sha256(path.read_bytes()).hexdigest() for path in (docs.parent / "solutions").glob("*.py")}
+    judged = {(one.candidate.file, one.candidate.sha256) for one in records.verdicts("kernels.jsonl")}
+    others = sorted(_printable(file) for file, sha in judged if sha not in ours)
+    return f"; not the present text of solutions/: {', '.join(others)[:300]}" if others else ""
 
 
 def _files_at(package: Path, commit: str) -> list[tuple[str, bytes]]:

@@ -22,6 +22,9 @@ def report(
     published: Annotated[
         bool, typer.Option("--published/--no-published", help="Show the published results beside.")
     ] = True,
+    records: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also show the machines that `pkb records` merged here.")
+    ] = None,
     title: Annotated[str, typer.Option(help="Name of the site.")] = "ParallelKernelBench",
     serve: Annotated[bool, typer.Option("--serve", help="Serve it on loopback until Ctrl-C.")] = False,
     port: Annotated[int, typer.Option(help="With --serve; 0 takes a free one.")] = 8017,
@@ -37,8 +40,8 @@ def report(
         raise UserError("--json and --serve do not go together", "write first, serve then")
     if not (serve and not runs and (out / "index.html").is_file()):
         _write(
-            runs or ["latest"], out, figures=figures, published=published, title=title, store=store, folder=folder,
-            json_out=json_out,
+            runs or ["latest"], out, figures=figures, published=published, records=records, title=title, store=store,
+            folder=folder, json_out=json_out,
         )  # fmt: skip
     if serve:
         _serve(out, port)
@@ -50,6 +53,7 @@ def _write(
     *,
     figures: bool,
     published: bool,
+    records: Path | None,
     title: str,
     store: Path | None,
     folder: Path | None,
@@ -70,7 +74,7 @@ def _write(
         with show_progress() as tell:
             built = build(
                 reader, chosen, out=out, registry=open_registry(folder), tell=tell,
-                options=Options(title=title, figures=figures, published=published),
+                options=Options(title=title, figures=figures, published=published, records=records),
             )  # fmt: skip
     if json_out:
         write_json(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pkb
+from pkb.analysis.machine_tables import kernel_table, machine_table, reference_table, stored
 from pkb.analysis.published import Published, published
 from pkb.platforms.registry import names, traits
 from pkb.problems.base import Problem
@@ -44,6 +45,8 @@ class Options:
     title: str = "ParallelKernelBench"
     figures: bool = False
     published: bool = True
+    records: Path | None = None
+    """Where `pkb records merge` has put other machines."""
 
 
 def build(
@@ -83,6 +86,8 @@ class _Work:
         self.reader, self.runs, self.everybody = reader, runs, everybody
         self.known: dict[int, Problem] = {problem.id: problem for problem in registry.all()}
         self.published: Published | None = published() if options.published else None
+        self.machines = stored(options.records) if options.records else []
+        self.registry = registry
         self.rows: dict[View, list[BoardRow]] = board(everybody)
         self.heat = heat_map(everybody, self.known)
         self.modes = failure_modes(everybody, self.published)
@@ -103,6 +108,7 @@ class _Work:
                 "with_figures": options.figures,
                 "has_agents": bool(self.steps),
                 "has_published": self.published is not None,
+                "has_machines": bool(self.machines),
                 "stems": self.stems,
                 "platform_notes": {name: note for name in names() if (note := traits(name).note)},
             },
@@ -152,7 +158,21 @@ class _Work:
         tables.write_progress(pages, self.steps)
         if self.published:
             pages.page("published.html", "published.html", published=self.published, published_rows=ours)
+        self._machines()
         self._comparisons()
+
+    def _machines(self) -> None:
+        if not self.machines:
+            return
+        made = {
+            "machines": machine_table(self.machines),
+            "kernels_by_machine": kernel_table(self.machines, self.registry),
+            "references_by_machine": reference_table(self.machines, self.registry),
+        }
+        for name, table in made.items():
+            if table is not None:
+                self.pages.table(name, table.head, [dict(zip(table.head, row, strict=True)) for row in table.rows])
+        self.pages.page("machines.html", "machines.html", tables=made)
 
     def _comparisons(self) -> None:
         chosen = compared_contenders(self.everybody)
