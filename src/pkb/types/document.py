@@ -60,10 +60,22 @@ class VerdictDocument:
 
 @dataclass(frozen=True)
 class Speedup:
+    """How many times faster than the reference, with its 95 % interval."""
+
     value: float
     low: float
     high: float
     decision: str
+
+    def beats(self, p: float, *, proven: bool) -> bool:
+        """Is it more than p times as fast as the reference?
+
+        `proven` wants the whole interval above p; otherwise the middle is enough, as in published figures. A gain that
+        the host wall clock does not confirm (`unproven`) beats no p of 1 or more in either reading.
+        """
+        if p >= 1 and (self.decision == "unproven" or (proven and self.decision != "faster")):
+            return False
+        return (self.low if proven else self.value) > p
 
     def __str__(self) -> str:
         return f"{self.value:.2f}x ({self.low:.2f} to {self.high:.2f}), {self.decision}"
