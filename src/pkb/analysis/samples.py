@@ -4,33 +4,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pkb.analysis.modes import FailureMode, failure_mode
+from pkb.types.document import Speedup
 from pkb.types.timing import tells_speed
 from pkb.types.verdict import Communication
 
 Amount = TypeVar("Amount", int, float)
-
-
-class Speed(NamedTuple):
-    """Of a correct, timed sample: how many times faster than the reference, and its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-    decision: str
-    """`faster`, `slower`, `same` or `unproven`."""
-
-    def beats(self, p: float, *, proven: bool) -> bool:
-        """Is it more than p times as fast as the reference?
-
-        `proven` wants the whole interval above p; otherwise the middle is enough, as in published figures. A gain that
-        the host wall clock does not confirm (`unproven`) beats no p of 1 or more in either reading.
-        """
-        if p >= 1 and (self.decision == "unproven" or (proven and self.decision != "faster")):
-            return False
-        return (self.low if proven else self.value) > p
 
 
 @dataclass(frozen=True)
@@ -81,17 +62,9 @@ class Sample:
         return self.is_correct and self.communication == Communication.CUSTOM
 
     @cached_property
-    def speed(self) -> Speed | None:
+    def speed(self) -> Speedup | None:
         """None where it is not correct or was not timed, or on a CPU. The times of a rejected candidate are not believed."""
-        timing = self._timing
-        if timing is None:
-            return None
-        return Speed(
-            float(timing["speedup"]),
-            float(timing["speedup_low"]),
-            float(timing["speedup_high"]),
-            str(timing["decision"]),
-        )
+        return None if self._timing is None else Speedup.of(self._timing)
 
     @property
     def utilisation(self) -> float | None:

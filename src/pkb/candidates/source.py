@@ -81,7 +81,7 @@ def parse(data: bytes, *, path: Path) -> Source:
 def has_solution(tree: ast.Module) -> bool:
     """Does the module bind `solution` where an import of it would find it: at top level, also inside if, try or
     with?"""
-    return any("solution" in _bound_by(statement) for statement in _top_level(tree))
+    return any("solution" in bound_by(statement) for statement in _top_level(tree))
 
 
 def _check_declared_encoding(data: bytes, path: Path) -> None:
@@ -155,7 +155,8 @@ def _top_level(tree: ast.Module) -> Iterator[ast.stmt]:
             waiting += reversed(inner)
 
 
-def _bound_by(statement: ast.stmt) -> set[str]:
+def bound_by(statement: ast.stmt) -> set[str]:
+    """Names that one statement binds, those inside it left aside."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {statement.name}
     if isinstance(statement, ast.Import | ast.ImportFrom):

@@ -46,17 +46,13 @@ def agent(
     """Let a model work on problems: it hands in kernels, is told what the judge found, and tries again."""
     from pkb.cli import model_runs
 
-    if resume is not None:
-        model_runs.refuse_with_resume(problems, model)
-        model_runs.resume(store, resume, kind="agent", evaluate=True, out=out, json_out=json_out)
-        return
     fields = dict(
         backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), hardware=hardware,
         shots=shots, parts_folder=options.path_text(parts), problems_folder=options.path_text(folder), temperature=temperature,
         max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=parallel, steps=steps,
         budget_tokens=budget_tokens, budget_usd=budget_usd, budget_seconds=budget_seconds,
     )  # fmt: skip
-    model_runs.begin(
-        store, kind="agent", problems=problems, model=model, fields=fields, prices=prices, samples=samples, name=name,
-        evaluate=True, out=out, json_out=json_out,
+    model_runs.begin_or_resume(
+        store, resume=resume, kind="agent", problems=problems, model=model, fields=fields, prices=prices, samples=samples,
+        name=name, evaluate=True, out=out, json_out=json_out,
     )  # fmt: skip

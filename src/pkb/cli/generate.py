@@ -43,16 +43,12 @@ def generate(
     """Ask a model for candidates, one answer each, and judge them."""
     from pkb.cli import model_runs
 
-    if resume is not None:
-        model_runs.refuse_with_resume(problems, model)
-        model_runs.resume(store, resume, kind="generate", evaluate=evaluate, out=out, json_out=json_out)
-        return
     fields = dict(
         backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), hardware=hardware,
         shots=shots, parts_folder=options.path_text(parts), problems_folder=options.path_text(folder), temperature=temperature,
         max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=parallel,
     )  # fmt: skip
-    model_runs.begin(
-        store, kind="generate", problems=problems, model=model, fields=fields, prices=prices, samples=samples, name=name,
-        evaluate=evaluate, out=out, json_out=json_out,
+    model_runs.begin_or_resume(
+        store, resume=resume, kind="generate", problems=problems, model=model, fields=fields, prices=prices, samples=samples,
+        name=name, evaluate=evaluate, out=out, json_out=json_out,
     )  # fmt: skip

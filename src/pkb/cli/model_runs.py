@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import typer
 
@@ -19,14 +19,10 @@ if TYPE_CHECKING:
 Kind = Literal["generate", "agent"]
 
 
-def refuse_with_resume(problems: str | None, model: str | None) -> None:
-    if problems is not None or model is not None:
-        raise UserError("--resume goes on with what the run was begun with", "leave problems and --model out")
-
-
-def begin(
+def begin_or_resume(
     folder: Path | None,
     *,
+    resume: str | None,
     kind: Kind,
     problems: str | None,
     model: str | None,
@@ -37,7 +33,16 @@ def begin(
     evaluate: bool,
     out: Path | None,
     json_out: bool,
-) -> None:
+) -> NoReturn:
+    """Works on the run and ends the command with its exit status."""
+    if resume is not None:
+        if problems is not None or model is not None:
+            raise UserError("--resume goes on with what the run was begun with", "leave problems and --model out")
+        from pkb.generate.session import open_run
+
+        with open_store(folder) as store:
+            run, settings = open_run(store, resume, kind=kind)
+            _work(store, run, settings, evaluate=evaluate, out=out, json_out=json_out)
     if problems is None or model is None:
         raise UserError("which problems, and which model?", f"pkb {kind} 1-8 --model openai/MODEL, or --resume RUN")
     if samples < 1:
@@ -59,16 +64,6 @@ def begin(
         _work(store, run, settings, evaluate=evaluate, out=out, json_out=json_out)
 
 
-def resume(
-    folder: Path | None, reference: str, *, kind: Kind, evaluate: bool, out: Path | None, json_out: bool
-) -> None:
-    from pkb.generate.session import open_run
-
-    with open_store(folder) as store:
-        run, settings = open_run(store, reference, kind=kind)
-        _work(store, run, settings, evaluate=evaluate, out=out, json_out=json_out)
-
-
 def _settle(settings: "Settings", chosen: list["Problem"]) -> "Settings":
     """The platform by name, and every case checked: no answer is paid for that cannot be judged."""
     from pkb.judge.settling import why_not
@@ -84,7 +79,7 @@ def _settle(settings: "Settings", chosen: list["Problem"]) -> "Settings":
 
 def _work(
     store: "Store", run: "Run", settings: "Settings", *, evaluate: bool, out: Path | None, json_out: bool
-) -> None:
+) -> NoReturn:
     from pkb.cli.output import show_progress, write_json
     from pkb.generate.session import work_on
 

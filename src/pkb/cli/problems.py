@@ -1,5 +1,6 @@
 """`pkb problems`: the list, filtered and grouped by taxonomy."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -69,24 +70,8 @@ def problems(
 
 
 def as_row(problem: "Problem") -> "dict[str, Json]":
-    taxonomy = problem.taxonomy
-    return {
-        "id": problem.id,
-        "name": problem.name,
-        "stem": problem.stem,
-        "source": problem.source,
-        "parallelism": list(taxonomy.parallelism),
-        "layer": taxonomy.layer,
-        "stage": list(taxonomy.stage),
-        "pattern": list(taxonomy.pattern),
-        "system": taxonomy.system,
-        "fusable": taxonomy.fusable,
-        "sizes": list(problem.sizes),
-        "world_sizes": list(problem.world_sizes),
-        "dtypes": list(problem.dtypes),
-        "version": problem.version,
-        "summary": problem.summary,
-    }
+    names = ("id", "name", "stem", "source", "world_sizes", "dtypes", "version", "summary")
+    return {name: getattr(problem, name) for name in names} | asdict(problem.taxonomy) | {"sizes": list(problem.sizes)}
 
 
 def _grouped(chosen: list["Problem"], by: str | None) -> list[tuple[str, list["Problem"]]]:

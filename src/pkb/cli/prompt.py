@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from pkb.cli import model_options as options
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.types.errors import UserError
 
@@ -13,19 +14,13 @@ def prompt(
     problem: Annotated[
         str | None, typer.Argument(help="Id, name or stem: 13, gemm_allreduce, 13_gemm_allreduce.")
     ] = None,
-    backend: Annotated[
-        str, typer.Option(help="Programming model: cuda, triton, parallelkittens, nvshmem or nccl-device.")
-    ] = "cuda",
-    hardware: Annotated[str, typer.Option(help="A machine of `pkb roofline`, or a .toml file.")] = "h100x8",
+    backend: options.Backend = "cuda",
+    hardware: options.HardwareName = "h100x8",
     ranks: Annotated[int | None, typer.Option(help="Default: 8, or as many as problem and machine take.")] = None,
     size: Annotated[str, typer.Option(help="The size that is timed: tiny, paper, real or odd.")] = "paper",
-    dtype: Annotated[str | None, typer.Option(help="Default: bf16 where the problem has it.")] = None,
-    shots: Annotated[
-        int | None, typer.Option(help="Worked examples. Default: 1 where the backend has any, else 0.")
-    ] = None,
-    parts: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Parts of your own, in place of those of the same names.")
-    ] = None,
+    dtype: options.Dtype = None,
+    shots: options.Shots = None,
+    parts: options.PartsFolder = None,
     json_out: Annotated[
         bool, typer.Option("--json", help="Messages, parts and hashes as JSON on standard output.")
     ] = False,

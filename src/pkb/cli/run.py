@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli import model_options as options
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.runs_option import StoreFolder
 from pkb.types.case import AUTO, Case
@@ -29,10 +30,10 @@ def run(
         str | None, typer.Option(help="For models: what to write, cuda if not given. For files: when names give none.")
     ] = None,
     platform: PlatformOption = AUTO,
-    ranks: Annotated[int, typer.Option(help="How many ranks.")] = 4,
-    size: Annotated[str | None, typer.Option(help="tiny, paper, real or odd. Default: paper, on cpu tiny.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Default: bf16 where the problem has it.")] = None,
-    plan: Annotated[str, typer.Option(help="How thorough: quick, standard or paper.")] = "standard",
+    ranks: options.Ranks = 4,
+    size: options.Size = None,
+    dtype: options.Dtype = None,
+    plan: options.PlanName = "standard",
     timing: Annotated[
         bool | None,
         typer.Option("--timing/--no-timing", help="Time it against the reference. Default: yes, on cpu no."),

@@ -13,8 +13,7 @@ from pkb.types.errors import UserError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pkb.store import EvaluationRow, Reader, Run, Task
-    from pkb.types.json_value import Json
+    from pkb.store import EvaluationRow, Task
 
 _STYLES = {"correct": "green", "harness_error": "magenta", "unsupported": "yellow"}
 
@@ -36,7 +35,8 @@ def show(
         if problem is not None and not tasks:
             raise UserError(f"run {chosen.id} has no task for --problem {problem}", "`pkb runs show` lists them all")
         if json_out:
-            write_json("-", _document(reader, chosen, tasks=tasks, rows=rows))
+            found = {"task_rows": [task.to_dict() for task in tasks], "evaluations": [row.to_dict() for row in rows]}
+            write_json("-", reader.summary(chosen).to_dict() | found)
             return
         summary = reader.summary(chosen)
     judged = {row.task_key for row in rows}
@@ -49,13 +49,6 @@ def show(
     timed = {row.case.platform for row in rows if row.speedup is not None}
     if shared := sorted(name for name in timed if traits(name).shares_device):
         console.print(f"times taken on {' and '.join(shared)} say nothing about NVLink", style="yellow")
-
-
-def _document(reader: "Reader", run: "Run", *, tasks: "list[Task]", rows: "list[EvaluationRow]") -> "dict[str, Json]":
-    return reader.summary(run).to_dict() | {
-        "task_rows": [task.to_dict() for task in tasks],
-        "evaluations": [row.to_dict() for row in rows],
-    }
 
 
 def _place(case: Case) -> str:

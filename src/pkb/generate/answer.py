@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pkb.candidates.source import has_solution, parse
+from pkb.candidates.source import bound_by, has_solution, parse
 from pkb.types.errors import UserError
 
 _FENCE = re.compile(r"^[ \t]{0,12}(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^\n`]*)$")
@@ -234,10 +234,7 @@ def _from_elsewhere(chosen: _Read, read: list[_Read], answer: str) -> str:
 def _top_names(tree: ast.Module | None) -> set[str]:
     """Names that the statements of a module bind, imports left aside: those anybody may repeat."""
     body = [] if tree is None else [s for s in tree.body if not isinstance(s, ast.Import | ast.ImportFrom)]
-    named = {s.name for s in body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
-    targets = [t for s in body if isinstance(s, ast.Assign) for t in s.targets]
-    targets += [s.target for s in body if isinstance(s, ast.AnnAssign) and s.value is not None]
-    return named | {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+    return {name for statement in body for name in bound_by(statement)}
 
 
 def _used(nodes: list[ast.AST]) -> set[str]:

@@ -7,7 +7,7 @@ drawn anew at every call is marked as an example.
 import ast
 import inspect
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -27,7 +27,6 @@ _LONGEST = 300
 
 def problem_facts(problem: Problem, *, ranks: int, size: str, dtype: str) -> dict[str, Any]:
     """What the templates know as `problem`."""
-    taxonomy = problem.taxonomy
     fitting = [n for n in problem.world_sizes if problem.requires(problem.sizes[size], n) is None]
     return {
         "id": problem.id,
@@ -36,13 +35,7 @@ def problem_facts(problem: Problem, *, ranks: int, size: str, dtype: str) -> dic
         "summary": problem.summary,
         "docstring": problem.docstring.strip(),
         "source": problem.source,
-        "taxonomy": {
-            "parallelism": list(taxonomy.parallelism),
-            "layer": taxonomy.layer,
-            "stage": list(taxonomy.stage),
-            "pattern": list(taxonomy.pattern),
-            "fusable": taxonomy.fusable,
-        },
+        "taxonomy": asdict(problem.taxonomy),
         "signature": str(problem.signature),
         "reference": reference_with_imports(problem),
         "world_sizes": list(problem.world_sizes),

@@ -37,13 +37,8 @@ def inputs(draw: Draw) -> Arguments:
         "q": sharp_queries(draw, shape),
         "k": draw.normal("k", shape, scale=sharpness),
         "v": draw.normal("v", shape),
-<<<<<<< HEAD
-        "softmax_scale": None,
-        "causal": draw.kind_of(KINDS) == "causal",
-=======
         "softmax_scale": draw_scale(draw),
-        "causal": draw.random("causal", key="all").random() < 0.5,
->>>>>>> problems
+        "causal": draw.kind_of(KINDS) == "causal",
         "group": draw.group("world"),
     }
 

@@ -45,13 +45,8 @@ def inputs(draw: Draw) -> Arguments:
         "w_qkv": draw.normal("w_qkv", (3 * local, hidden), scale=hidden**-0.5, key=by_tp),
         "w_o": draw.normal("w_o", (hidden, local), scale=(heads * head_size) ** -0.5, key=by_tp),
         "num_heads": heads,
-<<<<<<< HEAD
-        "softmax_scale": None,
-        "causal": draw.kind_of(KINDS) == "causal",
-=======
         "softmax_scale": draw_scale(draw),
-        "causal": draw.random("causal", key="all").random() < 0.5,
->>>>>>> problems
+        "causal": draw.kind_of(KINDS) == "causal",
         "tp_group": draw.group("tp"),
         "cp_group": draw.group("cp"),
     }

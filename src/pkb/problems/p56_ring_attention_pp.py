@@ -46,13 +46,8 @@ def inputs(draw: Draw) -> Arguments:
         "w_qkv": draw.normal("w_qkv", (3 * hidden, hidden), scale=hidden**-0.5, key=by_pp),
         "w_o": draw.normal("w_o", (hidden, hidden), scale=1.5 * hidden**-0.5, key=by_pp),
         "num_heads": heads,
-<<<<<<< HEAD
-        "softmax_scale": None,
-        "causal": draw.kind_of(KINDS) == "causal",
-=======
         "softmax_scale": draw_scale(draw),
-        "causal": draw.random("causal", key="all").random() < 0.5,
->>>>>>> problems
+        "causal": draw.kind_of(KINDS) == "causal",
         "cp_group": draw.group("cp"),
         "pp_group": draw.group("pp"),
     }

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pkb.analysis.modes import WORDS, FailureMode
+from pkb.analysis.modes import BY_VERDICT, WORDS, FailureMode
 from pkb.types import units
 from pkb.types.words import MEANINGS
 
@@ -31,11 +31,12 @@ MODE_TONES: dict[str, Tone] = {
     "unsupported": Tone("#9aa3b0", "#6d7683"),
     "harness_error": Tone("#bcc3cd", "#525a66"),
 }
-VERDICT_MODE = {
-    "correct": "correct", "wrong": "mismatch", "race": "race", "reused_output": "reused_output", "deadlock": "deadlock",
-    "compile_error": "compile", "load_error": "name", "runtime_error": "runtime", "crash": "runtime", "rejected": "rejected",
-    "unsupported": "unsupported", "harness_error": "harness_error", "no_answer": "no_answer",
-}  # fmt: skip
+VERDICT_MODE = {str(verdict): mode.value for verdict, mode in BY_VERDICT.items()} | {
+    "wrong": "mismatch",
+    "load_error": "name",
+    "runtime_error": "runtime",
+    "no_answer": "no_answer",
+}
 """Which colour a verdict has: that of the mode it mostly is."""
 VERDICT_MEANING: dict[str, str] = {
     **{str(verdict): text for verdict, text in MEANINGS.items()},

@@ -41,12 +41,7 @@ class VerdictDocument:
         timing = self.fields.get("timing")
         if not self.is_correct or not timing or not tells_speed(str(self.fields.get("platform"))):
             return None
-        return Speedup(
-            float(timing["speedup"]),
-            float(timing["speedup_low"]),
-            float(timing["speedup_high"]),
-            str(timing["decision"]),
-        )
+        return Speedup.of(timing)
 
     @property
     def in_brief(self) -> str:
@@ -63,10 +58,27 @@ class VerdictDocument:
 
 @dataclass(frozen=True)
 class Speedup:
+    """How many times faster than the reference, with its 95 % interval."""
+
     value: float
     low: float
     high: float
     decision: str
+
+    @classmethod
+    def of(cls, timing: Mapping[str, Any]) -> "Speedup":
+        low, high = timing["speedup_low"], timing["speedup_high"]
+        return cls(float(timing["speedup"]), float(low), float(high), str(timing["decision"]))
+
+    def beats(self, p: float, *, proven: bool) -> bool:
+        """Is it more than p times as fast as the reference?
+
+        `proven` wants the whole interval above p; otherwise the middle is enough, as in published figures. A gain that
+        the host wall clock does not confirm (`unproven`) beats no p of 1 or more in either reading.
+        """
+        if p >= 1 and (self.decision == "unproven" or (proven and self.decision != "faster")):
+            return False
+        return (self.low if proven else self.value) > p
 
     def __str__(self) -> str:
         return f"{self.value:.2f}x ({self.low:.2f} to {self.high:.2f}), {self.decision}"
