@@ -72,7 +72,7 @@ class _Rounds:
             if len(self.taken) >= self.planned:
                 now = time.monotonic()
                 give_up = min(give_up, now + MORE_S)
-                affordable = len(self.taken) + int((give_up - now) * len(self.taken) / (now - started))
+                affordable = len(self.taken) + int((give_up - now) * len(self.taken) / max(1e-9, now - started))
                 if affordable <= len(self.taken):
                     break
             found = self._look(look._replace(rounds=min(look.rounds, affordable)))
