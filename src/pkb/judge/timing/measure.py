@@ -77,7 +77,8 @@ class _Rounds:
                     break
             found = self._look(look._replace(rounds=min(look.rounds, affordable)))
             clock = self._held_against_the_clock(look)
-            if clock.contradicts or settled(found.ratio, look, confirmed=clock.confirms):
+            beyond_doubt = clock.contradicts and len(self.taken) >= self.planned
+            if beyond_doubt or settled(found.ratio, look, confirmed=clock.confirms):
                 break
         return found, clock
 
