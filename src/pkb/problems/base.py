@@ -99,13 +99,17 @@ class Problem:
         return self.requires(self.sizes[size_name], world_size)
 
     def argument_bytes(self, size_name: str, world_size: int, dtype: str) -> int:
-        """Bytes of tensor arguments on the rank with most of them, without drawing anything."""
-        return max(self._bytes_on(rank, size_name, world_size, dtype) for rank in range(world_size))
+        """Bytes of tensor arguments on the rank with most of them, of the largest kind, without drawing anything."""
+        return max(
+            self._bytes_on(rank, kind, size_name, world_size, dtype)
+            for rank in range(world_size)
+            for kind in self.kinds or ("",)
+        )
 
-    def _bytes_on(self, rank: int, size_name: str, world_size: int, dtype: str) -> int:
+    def _bytes_on(self, rank: int, kind: str, size_name: str, world_size: int, dtype: str) -> int:
         draw = Draw(
             secret=b"shape", call=0, rank=rank, world_size=world_size, size=self.sizes[size_name],
-            dtype=DTYPES[dtype], device=torch.device("meta"), layout=self.layout,
+            dtype=DTYPES[dtype], device=torch.device("meta"), layout=self.layout, kind=kind,
         )  # fmt: skip
         return sum(t.numel() * t.element_size() for t in tensors_in(self.inputs(draw)))
 

@@ -25,7 +25,7 @@ def paired(rounds: Sequence[Round], shares: Mapping[str, float]) -> Paired:
 
 
 def hold_against_wall_clock(
-    rounds: Sequence[Round], walls: WallTimes, shares: Mapping[str, float], *, on_gpu: bool
+    rounds: Sequence[Round], walls: WallTimes, shares: Mapping[str, float], *, on_gpu: bool, error: float
 ) -> ClockCheck:
     reference, candidate = (
         Claim(mean([times.calls_us for times in side]), mean([times.host_us for times in side]), wall_us, quoted_us)
@@ -33,7 +33,7 @@ def hold_against_wall_clock(
             _by_side(rounds), (walls.reference_us, walls.candidate_us), paired(rounds, shares).typical_us(), strict=True
         )
     )
-    return check_clock(reference, candidate, walls.empty_us, one_clock=not on_gpu)
+    return check_clock(reference, candidate, walls.empty_us, one_clock=not on_gpu, error=error)
 
 
 def conclude(

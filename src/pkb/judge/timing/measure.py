@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pkb.judge.exchange import Exchange
 from pkb.judge.timing.clock import WallTimes
@@ -71,25 +72,29 @@ class _Rounds:
             if len(self.taken) >= self.planned:
                 now = time.monotonic()
                 give_up = min(give_up, now + MORE_S)
-                affordable = len(self.taken) + int((give_up - now) * len(self.taken) / (now - started))
+                affordable = len(self.taken) + int((give_up - now) * len(self.taken) / max(1e-9, now - started))
                 if affordable <= len(self.taken):
                     break
             found = self._look(look._replace(rounds=min(look.rounds, affordable)))
-            clock = self._held_against_the_clock()
-            if clock.contradicts or settled(found.ratio, look, confirmed=clock.confirms):
+            clock = self._held_against_the_clock(look)
+            beyond_doubt = clock.contradicts and len(self.taken) >= self.planned
+            if beyond_doubt or settled(found.ratio, look, confirmed=clock.confirms):
                 break
         return found, clock
 
-    def _held_against_the_clock(self) -> ClockCheck:
+    def _held_against_the_clock(self, look: Look) -> ClockCheck:
         """Measured once more before anybody is accused: the machine may have been busy for some rounds."""
-        clock = hold_against_wall_clock(self.taken, self.walls, self.work.shares, on_gpu=self.on_gpu)
+        held = partial(
+            hold_against_wall_clock, self.taken, self.walls, self.work.shares, on_gpu=self.on_gpu, error=look.error
+        )
+        clock = held()
         if clock.too_long and not self.again:
             self.again = True
             for number in range(more := max(self.planned, len(self.taken))):
                 self.progress(f"timing: queued calls take too long; re-measured, round {number + 1} of {more}")
                 self.walls.take(self.work)
                 self.work.swap()
-            clock = hold_against_wall_clock(self.taken, self.walls, self.work.shares, on_gpu=self.on_gpu)
+            clock = held()
         return clock
 
     def _look(self, look: Look) -> Estimate:
