@@ -56,8 +56,8 @@ class Crew:
         self.patience: Patience | None = None
         """Shared by both sides, from the moment the candidate is loaded."""
         self.memory_words = ""
-        """Who bounds the side's memory, for the report."""
         self._memory: MemoryGroup | None = None
+        self.rank_pids: tuple[int, ...] = ()  # from before the candidate was loaded
         self._pids: dict[int, int] = {}
         self._exits: dict[int, int] = {}
         self._printed = Printed()
@@ -68,8 +68,6 @@ class Crew:
         self._launched = 0.0
         self.start_seconds: dict[str, float] = {}
         """How long after the launch rank 0 had each part of its start behind it."""
-
-    # -- life ---------------------------------------------------------------------------------------------------------
 
     def launch(self) -> None:
         """Start the warden; `await_ready` later waits for the ranks, so that two sides can start at the same time."""
@@ -164,6 +162,7 @@ class Crew:
         first = self.collect(self._settings, timeout_s=timeout_s)[0].reply
         self.start_seconds = {name: round(at - self._launched, 2) for name, at in first.opened.items()}
         self.isolation = first.isolation
+        self.rank_pids = tuple(self._pids.values())
 
     def kill(self) -> None:
         """End every process of the side and take away what it used; safe to call twice."""
@@ -213,8 +212,6 @@ class Crew:
 
     def __exit__(self, *error: object) -> None:
         self.kill()
-
-    # -- talk ---------------------------------------------------------------------------------------------------------
 
     @property
     def ranks(self) -> range:
