@@ -7,6 +7,9 @@ each is measured and counted `--trials` times. Our evaluation is measured whole,
 timing included, which the naive way does not even do.
 
     python benchmarks/evaluation_cost.py [--candidate FILE --problem 1 --platform auto --ranks 4 --trials 5 --launches 5]
+
+With `--before CHECKOUT` (a worktree of an earlier commit) nothing naive is run: `pkb eval` of both takes turns, `--repeats`
+times each, on the same machine, candidate and plan, and the ratio of their times is what has changed since.
 """
 
 import argparse
@@ -83,6 +86,45 @@ def naive(args: argparse.Namespace, platform: Platform) -> dict[str, list[float]
     return launches
 
 
+def command_seconds(args: argparse.Namespace, platform: str, checkout: Path) -> tuple[float, dict[str, float]]:
+    """One `pkb eval` as a user starts it, with nothing built; the seconds of its stages as well."""
+    with tempfile.TemporaryDirectory(prefix="pkb-cost-") as scratch:
+        verdict = Path(scratch) / "verdict.json"
+        command = [
+            sys.executable, "-c", "from pkb.cli.main import main; main()", "eval", str(args.candidate.resolve()),
+            "--problem", args.problem, "--platform", platform, "--ranks", str(args.ranks), "--size", args.size,
+            "--plan", args.plan, "--json", str(verdict),
+        ]  # fmt: skip
+        environment = os.environ | {"PYTHONPATH": str(checkout.resolve() / "src"), "PKB_CACHE": f"{scratch}/cache"}
+        start = time.monotonic()
+        done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, check=False)
+        seconds = time.monotonic() - start
+        if not verdict.exists():
+            sys.exit(f"{checkout}: no verdict\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+        document = json.loads(verdict.read_text())
+    if document["verdict"] != "correct":
+        sys.exit(f"{checkout}: {document['verdict']}: {document['detail']}")
+    return seconds, document["stage_seconds"]
+
+
+def compare(args: argparse.Namespace, platform: str) -> None:
+    checkouts = {"before": args.before, "now": HERE.parent}
+    taken: dict[str, list[tuple[float, dict[str, float]]]] = {name: [] for name in checkouts}
+    for number in range(args.repeats):
+        for name in sorted(checkouts, reverse=bool(number % 2)):  # drift falls on both alike
+            taken[name].append(command_seconds(args, platform, checkouts[name]))
+            print(f"{name}: {taken[name][-1][0]:.1f} s", flush=True)
+    middle = {name: statistics.median(seconds for seconds, _ in runs) for name, runs in taken.items()}
+    print(
+        f"median {middle['before']:.1f} s before, {middle['now']:.1f} s now: {middle['now'] / middle['before'] - 1:+.0%}"
+    )
+    for stage in taken["now"][0][1]:
+        before, now = (statistics.median(stages.get(stage, 0.0) for _, stages in taken[name]) for name in checkouts)
+        print(f"  {stage:12} {before:7.2f} s {now:7.2f} s")
+    if args.json:
+        args.json.write_text(json.dumps(taken))
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     honest = HERE.parent / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_symmetric.py"
@@ -95,8 +137,14 @@ def main() -> None:
     options.add_argument("--launches", type=int, default=5)
     options.add_argument("--cache", type=Path, help="an empty folder to build into, kept afterwards")
     options.add_argument("--json", type=Path)
+    options.add_argument("--before", type=Path, help="a checkout to compare with")
+    options.add_argument("--repeats", type=int, default=3, help="of each, with --before")
+    options.add_argument("--plan", default="quick", help="with --before")
     args = options.parse_args()
     name = resolve(args.platform)
+    if args.before:
+        compare(args, name)
+        return
     full, stages, verdict = ours(args, name, timing=True)
     print(
         f"{args.candidate.name}: {verdict} on {name} with {args.ranks} ranks, {full:.1f} s in all, races and timing included"

@@ -1,5 +1,6 @@
 """Trees: what is packed comes back bit for bit, and no description a rank can send does worse than being refused."""
 
+import fcntl
 import gc
 import json
 import os
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from pkb.rank.trees import DTYPES, BadTree, as_bytes, describe, pack, unpack
 from pkb.rank.window.host import HostWindow
 from pkb.rank.window.seals import Seals
+from pkb.types.channel import SEALS
 from pkb.types.protocol.codec import Malformed, decode, encode
 from pkb.types.protocol.limits import MAX_DEPTH, MAX_NAME, MAX_NODES
 from pkb.types.protocol.replies import OutputReply
@@ -282,13 +284,23 @@ def test_descriptions_that_do_not_fit_the_file_are_refused(node: Node) -> None:
         unpack(node, fd, device=CPU)
 
 
-def test_overlapping_tensors_are_read_into_memory_of_their_own() -> None:
-    """Nothing forbids naming the same bytes twice; it must not make two outputs one tensor on the oracle."""
-    with packed(torch.arange(16, dtype=torch.float32)) as (_, fd):
-        node = ListNode((tensor_node(), tensor_node(shape=(8,), offset=32, size=32)))
-        whole, half = unpack(node, fd, device=CPU)
-        whole.zero_()
-        assert half.tolist() == [8, 9, 10, 11, 12, 13, 14, 15]
+def test_the_same_bytes_named_twice_are_refused() -> None:
+    """A file holds what is described and nothing else, so that mapping it costs no more than its tensors."""
+    with packed(torch.arange(16, dtype=torch.float32)) as (_, fd), pytest.raises(BadTree, match="64 bytes for tensors"):
+        unpack(ListNode((tensor_node(), tensor_node(shape=(8,), offset=32, size=32))), fd, device=CPU)
+
+
+def test_a_sealed_file_of_holes_is_not_mapped() -> None:
+    """Reading a hole takes memory, and the reader's."""
+    fd = os.memfd_create("sparse", os.MFD_ALLOW_SEALING)
+    os.truncate(fd, 1 << 40)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    try:
+        for node in (tensor_node(), tensor_node(offset=1 << 39), tensor_node(size=1 << 40)):
+            with pytest.raises(BadTree):
+                unpack(node, fd, device=CPU)
+    finally:
+        os.close(fd)
 
 
 def test_an_odd_offset_is_only_unusual() -> None:
@@ -317,10 +329,14 @@ def test_what_is_packed_can_no_longer_be_changed() -> None:
             os.pwrite(fd, b"x", 0)
 
 
-def test_a_file_without_seals_is_read_as_well() -> None:
-    tensor = torch.randn(1000)
-    with packed(tensor) as (description, fd), unsealed(fd) as other:
-        assert same(unpack(description, other, device=CPU), tensor)
+def test_a_file_without_seals_is_refused() -> None:
+    """Its owner could shorten it while it is mapped, and the reader would die of it."""
+    with (
+        packed(torch.randn(1000)) as (description, fd),
+        unsealed(fd) as other,
+        pytest.raises(BadTree, match="not sealed"),
+    ):
+        unpack(description, other, device=CPU)
 
 
 def test_what_is_read_is_memory_of_its_own() -> None:

@@ -5,6 +5,7 @@ fresh ends of its channels and says which reply of which side is to be spoilt, a
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pkb.types.channel import INLINE_BYTES, Channel, ChannelClosed
+from pkb.types.channel import INLINE_BYTES, SEALS, Channel, ChannelClosed
 from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.failure import Cause
 from pkb.types.protocol.codec import encode
@@ -189,10 +190,12 @@ def spoil_value(message: dict[str, Any], dice: random.Random) -> None:
                 container[key] = dice.choice(ODD)()
 
 
-def _memory_file(data: bytes = b"", size: int = 0) -> int:
-    fd = os.memfd_create("fake")
+def _memory_file(data: bytes = b"", size: int = 0, *, sealed: bool = True) -> int:
+    fd = os.memfd_create("fake", os.MFD_ALLOW_SEALING)
     os.write(fd, data)
     os.truncate(fd, max(size, len(data)))
+    if sealed:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
     return fd
 
 
@@ -211,6 +214,7 @@ def _pipe_end() -> int:
 
 FILES: tuple[Callable[[], int], ...] = (
     lambda: _memory_file(b"x" * 64), lambda: _memory_file(size=1 << 44), _lingering_socket, _pipe_end,
+    lambda: _memory_file(b"x" * 64, sealed=False),
     lambda: os.open("/", os.O_RDONLY), lambda: os.open("/dev/zero", os.O_RDONLY), lambda: os.eventfd(0),
     lambda: os.open(__file__, os.O_RDONLY), lambda: os.open("/dev/null", os.O_WRONLY),
 )  # fmt: skip

@@ -5,8 +5,9 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -313,19 +314,65 @@ def test_a_body_on_a_file_system_that_may_stall_is_not_read(ends: Ends, tmp_path
             receive(ours)
 
 
-def test_closing_what_was_sent_waits_for_nobody() -> None:
-    """A TCP socket with unsent data and SO_LINGER blocks who closes it last, here for 30 s."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        client = socket.create_connection(server.getsockname())
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 30))
-        client.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            while True:  # nobody accepts and reads
-                client.send(b"x" * 65536)
-        given = os.dup(client.fileno())
-        client.setblocking(True)
-        os.close(client.detach())
-        closing = threading.Thread(target=discard, args=([given],), daemon=True)
-        closing.start()
-        closing.join(timeout=10)
-        assert not closing.is_alive()
+def lingering_socket(server: socket.socket) -> int:
+    """A TCP socket with unsent data and SO_LINGER: who closes it last waits, here for a minute."""
+    client = socket.create_connection(server.getsockname())
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+    client.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:  # nobody accepts and reads
+            client.send(b"x" * 65536)
+    client.setblocking(True)
+    return client.detach()
+
+
+def in_a_socket(fd: int) -> int:
+    """A socket through which the other is on its way: it is closed with the last end."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    socket.send_fds(theirs, [b"x"], [fd])
+    os.close(fd)
+    theirs.close()
+    return ours.detach()
+
+
+def ends_in_time(step: Callable[[], object]) -> bool:
+    closing = threading.Thread(target=step, daemon=True)
+    closing.start()
+    closing.join(timeout=20)
+    return not closing.is_alive()
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def test_closing_what_was_sent_waits_for_nobody(server: socket.socket) -> None:
+    for chosen in (lingering_socket(server), in_a_socket(lingering_socket(server))):
+        assert ends_in_time(partial(discard, [chosen]))
+
+
+def test_more_descriptors_than_are_read_wait_for_nobody(ends: Ends, server: socket.socket) -> None:
+    """What the kernel has no room to hand over it closes itself, in the receiver's time."""
+    ours, theirs = ends
+    sent = [*(file_with(b"x") for _ in range(MAX_FDS)), lingering_socket(server)]
+    socket.send_fds(theirs.sock, [b"I{}"], sent)
+    for fd in sent[:-1]:
+        os.close(fd)
+    os.close(sent[-1])  # not the last: the packet holds it
+
+    def refused() -> None:
+        with pytest.raises(BadMessage):
+            receive(ours)
+
+    assert ends_in_time(refused)
+
+
+def test_closing_a_channel_waits_for_nothing_that_is_on_its_way(server: socket.socket) -> None:
+    ours, theirs = (Channel(sock) for sock in pair())
+    sent = lingering_socket(server)
+    socket.send_fds(theirs.sock, [b"I{}"], [sent])
+    os.close(sent)
+    theirs.close()
+    assert ends_in_time(ours.close)

@@ -38,7 +38,7 @@ def test_every_spoilt_reply_ends_in_a_report_or_a_verdict(run: dict[str, Any]) -
     assert run["broken"] == []
     assert run["fake_ranks_status"] == 0
     assert sum(run["endings"].values()) == CASES
-    assert set(run["endings"]) <= {"no verdict", "rejected", "harness_error", "wrong", "crash", "runtime_error"}
+    assert set(run["endings"]) <= {"no verdict", "rejected", "harness_error", "wrong", "race", "crash", "runtime_error"}
     assert run["endings"]["rejected"] > CASES // 4, "most lies of a candidate's rank are seen"
 
 

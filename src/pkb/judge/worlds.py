@@ -68,7 +68,7 @@ class World:
         with _harness():
             candidate.await_ready(timeout_s=START_LIMIT_S)
         # Said before the candidate was loaded: from then on its ranks say what it likes.
-        self.isolation = candidate.isolation | {"memory": "on: counted by the judge, no cgroup"}
+        self.isolation = candidate.isolation | {"memory": candidate.memory_words}
         self.exchange = Exchange(oracle, candidate, limit_s=job.call_limit_s, kinds=self.problem.kinds)
         with _harness():
             self.exchange.open(

@@ -38,9 +38,7 @@ class VirtualPlatform:
     shares_device = True
     times = "ranks share one GPU; says nothing about NVLink"
     note = "all ranks share one GPU: right or wrong is as on a node, times say nothing about NVLink"
-    private_shm = (
-        False  # an MPS client meets its server through files there; the candidate's ranks get their own when it has
-    )
+    private_shm = False  # an MPS client meets its server through files there, once
 
     def __init__(self) -> None:
         self._folder: Path | None = None

@@ -1,11 +1,10 @@
 """Arguments and outputs as bytes: nested lists, tuples and dicts of tensors, packed into an anonymous file.
 
 The description of the tree is part of the protocol (`pkb.types.protocol.trees`); the bytes of all tensors lie one after another
-in the file. Nothing is pickled, and the reader checks every length before it reads, since outputs come from a process that is
-not to be trusted.
+in the file. Nothing is pickled, and the reader checks every length before it maps the file, since outputs come from a process
+that is not to be trusted.
 """
 
-import ctypes
 import fcntl
 import math
 import mmap
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed
 
+from pkb.types.channel import SEALS, is_sealed
 from pkb.types.protocol.limits import MAX_DEPTH, MAX_NAME, MAX_NODES, MAX_TEXT
 from pkb.types.protocol.trees import (
     DTYPES as DTYPE_NAMES,
@@ -33,13 +33,12 @@ from pkb.types.protocol.trees import (
     TensorNode,
     TupleNode,
     ValueNode,
+    tensor_nodes,
 )
 
 ALIGNMENT = 64
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
 _NAMES = {getattr(torch, name): name for name in DTYPE_NAMES}
-_COPY = 1 << 28
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 Tree = Any
 
@@ -105,7 +104,7 @@ class _Describer:
             raise BadTree(f"a tensor of dtype {tensor.dtype}, layout {tensor.layout} on device {tensor.device}")
         size = tensor.numel() * tensor.element_size()
         here = TensorNode(name, tuple(tensor.shape), self._offset, size)
-        self._offset += -(-size // ALIGNMENT) * ALIGNMENT
+        self._offset += _aligned(size)
         self.tensors.append(tensor)
         return here
 
@@ -168,7 +167,7 @@ def pack_tensors(tensors: Sequence[torch.Tensor]) -> int:
     for tensor in tensors:
         raw = as_bytes(tensor)
         parts.append((size, raw))
-        size += -(-raw.numel() // ALIGNMENT) * ALIGNMENT
+        size += _aligned(raw.numel())
     if size:
         os.truncate(fd, size)
         pages = mmap.mmap(fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -177,7 +176,7 @@ def pack_tensors(tensors: Sequence[torch.Tensor]) -> int:
             flat[offset : offset + raw.numel()].copy_(raw)
         del flat
         pages.close()
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
     return fd
 
 
@@ -196,9 +195,13 @@ def unpack(description: Node, fd: int, *, device: torch.device, group: Callable[
     moment of the collector's choosing, which may be in the middle of a timed call.
     """
     try:
-        size = os.fstat(fd).st_size
+        size = _file_bytes(description)
+        if os.fstat(fd).st_size != size:
+            raise BadTree(f"a file of {os.fstat(fd).st_size} bytes for tensors that take {size}")
+        if not is_sealed(fd):  # who can shorten it would end its reader by a signal
+            raise BadTree("a file that is not sealed")
         mapped = _mapped(fd, size)
-        return _Builder(lambda node: _read_tensor(node, fd, size, mapped, device), group).build(description)
+        return _Builder(lambda node: _read_tensor(node, mapped, device), group).build(description)
     except BadTree:
         raise
     except (TypeError, ValueError, RuntimeError, OSError) as error:
@@ -212,6 +215,19 @@ def copied(tree: Tree, *, group: Callable[[str], Any]) -> Tree:
     return _Builder(
         lambda _: torch.empty_like(t := next(following), memory_format=torch.contiguous_format).copy_(t), group
     ).build(description)
+
+
+def _file_bytes(description: Node) -> int:
+    """Of the file that holds the tensors of a tree and nothing else: all of it will be mapped, holes included."""
+    nodes = tensor_nodes(description)
+    for node in nodes:
+        if math.prod(node.shape) * DTYPES[node.dtype].itemsize != node.size:
+            raise BadTree(f"a tensor of shape {list(node.shape)} with {node.size} bytes")
+    return sum(_aligned(node.size) for node in nodes)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class _Builder:
@@ -254,35 +270,18 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
     return layer
 
 
-def _mapped(fd: int, size: int) -> torch.Tensor | None:
-    """The bytes of a sealed file where they lie. None for any other: who can shorten it would end its reader by a signal."""
-    try:
-        sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
-    except OSError:  # no file that can be sealed
-        return None
-    if not sealed or not size:
-        return None
+def _mapped(fd: int, size: int) -> torch.Tensor:
+    """The bytes of a sealed file where they lie."""
+    if not size:
+        return torch.empty(0, dtype=torch.uint8)
     pages = mmap.mmap(fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the bytes cannot be written to
         return torch.frombuffer(pages, dtype=torch.uint8)
 
 
-def _read_tensor(
-    node: TensorNode, fd: int, file_size: int, mapped: torch.Tensor | None, device: torch.device
-) -> torch.Tensor:
-    dtype, shape, offset, size = DTYPES[node.dtype], node.shape, node.offset, node.size
-    if math.prod(shape) * dtype.itemsize != size or offset + size > file_size:
-        raise BadTree(f"a tensor of shape {list(shape)} with {size} bytes at {offset} of {file_size}")
-    if mapped is not None:
-        return mapped[offset : offset + size].to(device, copy=True).view(dtype).reshape(shape)
-    raw = torch.empty(size, dtype=torch.uint8)
-    target = (ctypes.c_char * size).from_address(raw.data_ptr()) if size else b""
-    view = memoryview(target).cast("B") if size else memoryview(b"")
-    done = 0
-    while done < size:
-        got = os.preadv(fd, [view[done : done + _COPY]], offset + done)
-        if got <= 0:
-            raise BadTree("a file shorter than its description")
-        done += got
-    return raw.to(device).view(dtype).reshape(shape)
+def _read_tensor(node: TensorNode, mapped: torch.Tensor, device: torch.device) -> torch.Tensor:
+    end = node.offset + node.size
+    if end > mapped.numel():
+        raise BadTree(f"{node.size} bytes at {node.offset} of {mapped.numel()}")
+    return mapped[node.offset : end].to(device, copy=True).view(DTYPES[node.dtype]).reshape(node.shape)

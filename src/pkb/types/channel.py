@@ -10,13 +10,19 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pkb.types.protocol.codec import Malformed, decode, encode
 
 INLINE_BYTES = 32 * 1024
 MAX_FDS = 8
+KERNEL_MAX_FDS = 253
+"""In one packet. What there is no room for the kernel closes, and would have the receiver wait for it."""
+LONGEST_CLOSE_S = 0.5
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _CREDENTIALS = struct.Struct("iII")
 M = TypeVar("M")
 
@@ -52,7 +58,7 @@ class Channel:
         return self.sock.fileno()
 
     def close(self) -> None:
-        self.sock.close()
+        _elsewhere(self.sock.close)
 
     def send(self, message: object, fds: Sequence[int] = (), *, timeout_s: float = 60.0) -> None:
         body = encode(message)
@@ -76,7 +82,7 @@ class Channel:
     def receive(self, limits: Mapping[type[M], int], *, timeout_s: float | None = None) -> Received[M]:
         """One of these messages, each of at most so many bytes."""
         self.sock.settimeout(timeout_s)
-        space = socket.CMSG_SPACE(MAX_FDS * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
+        space = socket.CMSG_SPACE(KERNEL_MAX_FDS * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
         try:
             data, ancillary, flags, _ = self.sock.recvmsg(INLINE_BYTES + 1, space, socket.MSG_CMSG_CLOEXEC)
         except TimeoutError:
@@ -90,6 +96,8 @@ class Channel:
         try:
             if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
                 raise BadMessage("truncated packet")
+            if len(fds) > MAX_FDS:
+                raise BadMessage(f"{len(fds)} descriptors in a packet")
             body = _spilled(fds, max(limits.values())) if data[:1] == b"F" else data[1:]
             message = decode(body, limits)
             if len(body) > limits[type(message)]:
@@ -103,23 +111,43 @@ class Channel:
 
 
 def discard(fds: Iterable[int]) -> None:
-    """Close descriptors that the other end chose. Closing a socket may wait for its unsent data as long as its owner has told
-    the kernel to; so that is taken back first."""
+    """Close descriptors that the other end chose, without waiting for it."""
     for fd in fds:
-        with contextlib.suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(fd).st_mode):
-                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as sock:
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if is_memory_file(fd):
             os.close(fd)
+        else:
+            _elsewhere(partial(_close, fd))
+
+
+def _close(fd: int) -> None:
+    with contextlib.suppress(OSError):
+        os.close(fd)
+
+
+def _elsewhere(close: Callable[[], object]) -> None:
+    """Closing a socket, or one through which others are on their way, may wait for unsent data as long as their owner has told
+    the kernel to. So a thread does it, and is left to it if it has not ended soon."""
+    closing = threading.Thread(target=close, daemon=True)
+    closing.start()
+    closing.join(LONGEST_CLOSE_S)
 
 
 def is_memory_file(fd: int) -> bool:
     """An anonymous file, or one of a file system in memory: reading it waits for nobody."""
+    return _seals(fd) is not None
+
+
+def is_sealed(fd: int) -> bool:
+    """A file in memory that nobody can change, shorten or lengthen any more: who maps it gets what was sent."""
+    return (_seals(fd) or 0) & SEALS == SEALS
+
+
+def _seals(fd: int) -> int | None:
     try:
-        fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        return seals if stat.S_ISREG(os.fstat(fd).st_mode) else None
     except OSError:
-        return False
-    return stat.S_ISREG(os.fstat(fd).st_mode)
+        return None
 
 
 def _ancillary(items: Any) -> tuple[list[int], int | None]:

@@ -38,7 +38,7 @@ def honest(tensor):
 
 def _patched(original):
     def handle(self, message, fds):
-        if type(message).__name__ != "Run":
+        if type(message).__name__ != "RunBatch":
             time.sleep(3)
         return original(self, message, fds)
 

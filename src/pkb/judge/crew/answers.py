@@ -6,7 +6,7 @@ Whatever a rank sends ends here as one of the two. Nothing that it can put into 
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar, cast
 
-from pkb.types.channel import BadMessage, Channel, ChannelClosed, discard, is_memory_file
+from pkb.types.channel import BadMessage, Channel, ChannelClosed, discard, is_sealed
 from pkb.types.protocol.commands import Command
 from pkb.types.protocol.replies import ErrorReport, Reply
 
@@ -17,7 +17,7 @@ RECEIVE_LIMIT_S = 5.0
 class RankAnswer(NamedTuple, Generic[R]):
     reply: R
     fds: list[int]
-    """As many as the reply is sent with, files in memory all of them; whoever asked closes them."""
+    """As many as the reply is sent with, sealed files in memory all of them; whoever asked closes them."""
 
 
 @dataclass
@@ -63,8 +63,8 @@ class Answers(Generic[R]):
             return f"a second answer, {kind.__name__}"
         if len(fds) != kind.descriptors:
             return f"{len(fds)} files with {kind.__name__}, {kind.descriptors} expected"
-        if not all(map(is_memory_file, fds)):
-            return f"{kind.__name__} with something that is no file in memory"
+        if not all(map(is_sealed, fds)):
+            return f"{kind.__name__} with something that is no sealed file in memory"
         return "" if isinstance(reply, ErrorReport) else self.command.why_not(reply)
 
     def discard(self) -> None:

@@ -22,8 +22,9 @@ from typing import Any, TypeVar
 import psutil
 
 from pkb.judge.crew.answers import Answers, RankAnswer
+from pkb.judge.crew.cgroup import MemoryGroup, bound_memory
 from pkb.judge.crew.failure import CrewFailure, CrewFailureKind, CrewSpec, exit_words
-from pkb.judge.crew.limits import Limits, broken_limit
+from pkb.judge.crew.limits import UNLIMITED, Limits, broken_limit
 from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.printed import Printed
 from pkb.judge.crew.stacks import candidate_frames
@@ -55,6 +56,9 @@ class Crew:
         self.facts: dict[str, str] = {}
         self.patience: Patience | None = None
         """Shared by both sides, from the moment the candidate is loaded."""
+        self.memory_words = ""
+        self._memory: MemoryGroup | None = None
+        self.rank_pids: tuple[int, ...] = ()  # from before the candidate was loaded
         self._pids: dict[int, int] = {}
         self._exits: dict[int, int] = {}
         self._printed = Printed()
@@ -68,8 +72,6 @@ class Crew:
         self._launched = 0.0
         self.start_seconds: dict[str, float] = {}
         """How long after the launch rank 0 had each part of its start behind it."""
-
-    # -- life ---------------------------------------------------------------------------------------------------------
 
     def launch(self) -> None:
         """Start the warden; `await_ready` later waits for the ranks, so that two sides can start at the same time."""
@@ -135,6 +137,9 @@ class Crew:
                 cwd=self._folder,
             )
 
+        if self.limits.memory_bytes < UNLIMITED:
+            self._memory, self.memory_words = bound_memory(self._process.pid, self.limits.memory_bytes)
+
     def _environment(self) -> dict[str, str]:
         """A clean environment: nothing of the user's but what finding programs and libraries takes."""
         kept = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH")
@@ -162,6 +167,7 @@ class Crew:
         first = self.collect(self._settings, timeout_s=timeout_s)[0].reply
         self.start_seconds = {name: round(at - self._launched, 2) for name, at in first.opened.items()}
         self.isolation = first.isolation
+        self.rank_pids = tuple(self._pids.values())
 
     def kill(self) -> None:
         """End every process of the side and take away what it used; safe to call twice."""
@@ -170,6 +176,8 @@ class Crew:
             self._end(process)
             self._drain()
             self._close_ends()
+        if self._memory is not None:
+            self._memory.remove()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _close_ends(self) -> None:
@@ -209,8 +217,6 @@ class Crew:
 
     def __exit__(self, *error: object) -> None:
         self.kill()
-
-    # -- talk ---------------------------------------------------------------------------------------------------------
 
     @property
     def warden_pid(self) -> int | None:
@@ -299,6 +305,8 @@ class Crew:
         """Blame the rank that failed first: a broken protocol before a lost process before an exception before silence."""
         pending = answers.pending(self.ranks)
         states = self.states(pending)
+        if answers.gone and self._memory is not None and self._memory.exceeded():
+            return self._failure(CrewFailureKind.LIMIT, [], "ended by the kernel: too much memory", limit="memory")
         if answers.garbage:
             ranks = list(answers.garbage)
             return self._failure(CrewFailureKind.GARBAGE, ranks, answers.garbage[ranks[0]], states=states)
@@ -321,8 +329,6 @@ class Crew:
             return self._failure(CrewFailureKind.LIMIT, pending, detail, limit="time", states=self._all_states(pending))
         detail = f"no answer within {timeout_s:.0f} s"
         return self._failure(CrewFailureKind.TIMEOUT, pending, detail, states=self._all_states(pending))
-
-    # -- watch --------------------------------------------------------------------------------------------------------
 
     def status(self, rank: int) -> RankStatus:
         # Read, not mapped: a rank that cuts the page short must not make the judge fault.
