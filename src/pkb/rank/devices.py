@@ -22,7 +22,7 @@ _SLOT = struct.Struct("=Q")
 # Taken before any candidate is loaded: replacing methods of torch's events or of the time module changes nothing here.
 _EVENT = getattr(torch._C, "_CudaEventBase", object)
 _RECORD, _ELAPSED = getattr(_EVENT, "record", None), getattr(_EVENT, "elapsed_time", None)
-_SYNCHRONIZE, _CURRENT_STREAM = torch.cuda.synchronize, torch.cuda.current_stream
+_SYNCHRONIZE, _CURRENT_STREAM, _SET_DEVICE = torch.cuda.synchronize, torch.cuda.current_stream, torch.cuda.set_device
 
 
 class RankBarrier:
@@ -60,6 +60,7 @@ class Device(Protocol):
     in_step: bool
     """The host runs in step with it, so that ranks begin together where their hosts do; else `align` lets the devices."""
 
+    def make_current(self) -> None: ...
     def synchronize(self) -> None: ...
     def align(self) -> None: ...
     def forget_stamps(self) -> None: ...
@@ -82,6 +83,9 @@ class CpuDevice:
         self.torch_device = torch.device("cpu")
         self._scratch = torch.zeros(4 << 20, dtype=torch.uint8)
         self._clock = time.monotonic_ns
+
+    def make_current(self) -> None:
+        return
 
     def synchronize(self) -> None:
         return
@@ -129,7 +133,6 @@ class CudaDevice:
         share = max(1, world_size if torch.cuda.device_count() == 1 else 1)
         flush_bytes = max(16 << 20, 2 * properties.L2_cache_size // share)
         self._scratch = torch.zeros(flush_bytes, dtype=torch.uint8, device=self.torch_device)
-        self._multiprocessors = properties.multi_processor_count
         self._cycles_per_us = max(1.0, getattr(properties, "clock_rate", 1_980_000) / 1000)
         self._handle: Any = None
         self._cudart = _load_cudart()
@@ -148,6 +151,10 @@ class CudaDevice:
         self._page = page
         self.align()
         self.synchronize()
+
+    def make_current(self) -> None:
+        """A candidate may leave another device current, and what we launch would go there."""
+        _SET_DEVICE(self.torch_device)
 
     def synchronize(self) -> None:
         _SYNCHRONIZE(self.torch_device)
@@ -182,7 +189,7 @@ class CudaDevice:
 
     def company(self) -> Company:
         if self._sentinel is None:
-            self._sentinel = Sentinel(self._multiprocessors, self.torch_device)
+            self._sentinel = Sentinel(self.torch_device)
             self._sentinel.look()  # the first launch loads the kernel
         return self._sentinel.look()
 

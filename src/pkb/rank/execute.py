@@ -73,6 +73,7 @@ def run_batch(
     barrier.wait(timeout_s=schedule.barrier_timeout_s)
     for position, slot in enumerate(schedule.slots):
         values = arguments[slot]
+        device.make_current()
         if schedule.late_host_us and schedule.late_host_us[position]:
             time.sleep(schedule.late_host_us[position] * 1e-6)
         if schedule.late_device_us and schedule.late_device_us[position]:
@@ -96,6 +97,7 @@ def run_batch(
         start = device.stamp() if schedule.aligned else None
         host_start = time.perf_counter()
         returned = function(*values.values())
+        device.make_current()
         output = {"returned": returned, "mutated": {name: values[name] for name in mutates}}
         if schedule.aligned:
             end = device.stamp()
