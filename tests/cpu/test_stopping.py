@@ -1,4 +1,4 @@
-"""Stopping a tree of processes from outside: all of it, however it is built and whoever wakes whom; and it goes on afterwards."""
+"""Stopping a tree of processes from outside: all of it, however it is built and whoever wakes whom; then it goes on."""
 
 import os
 import signal

@@ -132,6 +132,10 @@ class Exchange:
         run = RunBatch(self._released(schedule, ORACLE_LIMIT_S), records=records)
         return self.oracle.ask(run, timeout_s=ORACLE_LIMIT_S + extra_s)
 
+    def ends_with_the_candidate(self) -> bool:
+        """Whether what was seen on the device is gone with the candidate, whose side is ended for that."""
+        return self._watch.ends_with_the_candidate()
+
     @property
     def company_note(self) -> str:
         """For whoever reads the times; empty if the device was ours alone before the candidate was loaded."""
