@@ -19,7 +19,8 @@ MOST_WAVES = 1.5
 MOST_GAP_US = 300.0
 """Contexts take turns of a millisecond or two."""
 LOOKS = 3
-"""The first that shows nobody counts: a kernel at its end, or a daemon that samples the device, is gone by the next."""
+"""Beforehand the first that shows nobody counts: a kernel at its end, or a daemon that samples the device, is gone by the
+next."""
 PAUSE_S = 0.05
 LOOKS_AT_THE_END = 100
 """Of a device whose processes have been killed: what they have queued may take seconds to end."""
@@ -51,16 +52,16 @@ class Watch:
         warden = self._candidate.warden_pid
         assert warden is not None, "its processes have ended"
         with stopped(warden) as tree:
-            self._require(tree)
+            self._require(tree, looks=LOOKS)
             yield
-            self._require(tree)
+            self._require(tree, looks=1)  # who is gone by the next may have been there all the time
 
-    def _require(self, tree: Stopped) -> None:
+    def _require(self, tree: Stopped, *, looks: int) -> None:
         if tree.restless:
             raise Disturbed(f"{len(tree.restless)} processes of the candidate's do not stop")
         if moved := tree.moved():
             raise Disturbed(f"{len(moved)} processes of the candidate's ran while the reference was measured")
-        if not self.shared_before and (company := self._company()):
+        if not self.shared_before and (company := self._company(looks)):
             raise DeviceAtWork(f"all processes of the candidate's are stopped, and its device is at work: {company}")
 
     def ends_with_the_candidate(self) -> bool:
