@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pkb.rank.trees import DTYPES, BadTree, as_bytes, describe, pack, unpack
 from pkb.rank.window.host import HostWindow
 from pkb.rank.window.seals import Seals
-from pkb.types.channel import SEALS
+from pkb.types.channel import SEALS as FILE_SEALS
 from pkb.types.protocol.codec import Malformed, decode, encode
 from pkb.types.protocol.limits import MAX_DEPTH, MAX_NAME, MAX_NODES
 from pkb.types.protocol.replies import OutputReply
@@ -294,7 +294,7 @@ def test_a_sealed_file_of_holes_is_not_mapped() -> None:
     """Reading a hole takes memory, and the reader's."""
     fd = os.memfd_create("sparse", os.MFD_ALLOW_SEALING)
     os.truncate(fd, 1 << 40)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, FILE_SEALS)
     try:
         for node in (tensor_node(), tensor_node(offset=1 << 39), tensor_node(size=1 << 40)):
             with pytest.raises(BadTree):

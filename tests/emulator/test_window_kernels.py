@@ -21,7 +21,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> DeviceWindow:
         pytest.skip(reason)
     emulator = Emulator(tmp_path_factory.mktemp("window"), resident=2, edits={})
     emulator.runtime.emu_configure(1, 1.0)
-    return DeviceWindow(1, build=emulator.compile)
+    return DeviceWindow(1, device=torch.device("cpu"), build=emulator.compile)
 
 
 def data_of(size: int, seed: int = 0) -> bytes:

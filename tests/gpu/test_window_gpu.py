@@ -33,13 +33,9 @@ while True:
 
 
 @pytest.fixture(scope="module")
-def multiprocessors() -> int:
-    return int(torch.cuda.get_device_properties(0).multi_processor_count)
-
-
-@pytest.fixture(scope="module")
-def window(multiprocessors: int) -> DeviceWindow:
-    return DeviceWindow(multiprocessors, device=torch.device("cuda", 0))
+def window() -> DeviceWindow:
+    properties = torch.cuda.get_device_properties(0)
+    return DeviceWindow(properties.multi_processor_count, device=torch.device("cuda", 0))
 
 
 @pytest.fixture
@@ -105,6 +101,8 @@ def test_tensors_of_any_kind_and_more_than_one_launch_takes(window: DeviceWindow
     assert window.commit([tensors], KEY)()[0] == tuple(tree_digest(read(tensor), KEY) for tensor in tensors)
     window.apply(prepared, KEY, rank=0, slot=1)
     assert [read(tensor) for tensor in tensors] == before
+    on_host = torch.arange(9.0)
+    assert window.commit([[on_host]], KEY)() == window.commit([[on_host.cuda()]], KEY)()
     base = torch.randn(60, 80, device="cuda")
     assert window.commit([[base.t()]], KEY)()[0][0] == tree_digest(read(base.t().contiguous()), KEY)
 
@@ -162,16 +160,16 @@ def test_what_is_not_written_by_the_end_is_not_in_the_digest(window: DeviceWindo
     assert digest() != window.commit([[out]], KEY)()
 
 
-def test_alone_it_sees_nobody(multiprocessors: int) -> None:
-    sentinel = Sentinel(multiprocessors, torch.device("cuda", 0))
+def test_alone_it_sees_nobody() -> None:
+    sentinel = Sentinel(torch.device("cuda", 0))
     looks = [sentinel.look() for _ in range(20)]
     print(f"waves {max(look.waves for look in looks):.3f}, gap {max(look.gap_us for look in looks):.1f} us")
     assert [words_of(look) for look in looks[1:]] == [""] * 19
 
 
-def test_one_small_block_beside_ours_is_company(multiprocessors: int) -> None:
+def test_one_small_block_beside_ours_is_company() -> None:
     """As a kernel of another client of MPS would be: resident on one multiprocessor, using next to nothing of it."""
-    sentinel = Sentinel(multiprocessors, torch.device("cuda", 0))
+    sentinel = Sentinel(torch.device("cuda", 0))
     sentinel.look()
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda._sleep(200_000_000)
@@ -180,8 +178,8 @@ def test_one_small_block_beside_ours_is_company(multiprocessors: int) -> None:
     assert words_of(look)
 
 
-def test_another_process_on_the_gpu_is_company(multiprocessors: int, spinner: None) -> None:
-    sentinel = Sentinel(multiprocessors, torch.device("cuda", 0))
+def test_another_process_on_the_gpu_is_company(spinner: None) -> None:
+    sentinel = Sentinel(torch.device("cuda", 0))
     looks = [sentinel.look() for _ in range(5)]
     print(looks)
     assert all(map(words_of, looks[1:]))

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from pkb.judge.crew.company import Disturbed
+from pkb.judge.crew.company import DeviceAtWork, Disturbed
 from pkb.judge.decision import Decided
 from pkb.judge.exchange import Exchange, Outcome, Reports
 from pkb.judge.timing import clock, rounds
@@ -27,6 +27,9 @@ REFERENCE_US, CANDIDATE_US, EMPTY_US = 5000.0, 1000.0, 3000.0
 
 class Sides:
     """One rank on each side, on a clock of its own: what calls take is known."""
+
+    kind: type[Disturbed] = Disturbed
+    ends = True
 
     def __init__(self, disturbances_us: Iterator[float], candidate_us: float, company: Iterator[bool]) -> None:
         self.now_us, self.slots, self.disturbances_us = 0.0, itertools.count(), disturbances_us
@@ -48,7 +51,10 @@ class Sides:
         self.now_us += 1e6  # however long it takes to be alone, it is not in what is measured
         yield
         if next(self.company):
-            raise Disturbed("somebody is there")
+            raise self.kind("somebody is there")
+
+    def ends_with_the_candidate(self) -> bool:
+        return self.ends
 
     def run_candidate(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
         self.limits_s.add(extra_s)
@@ -168,7 +174,20 @@ def test_rounds_with_company_are_made_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert sides.order == "RC" + "CR" * 3 + "RCCR" * (ROUNDS // 4 - 1), "those that count alternate"
 
 
-def test_company_that_stays_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "ends", "expected"),
+    [
+        (Disturbed, False, Verdict.REJECTED),
+        (DeviceAtWork, True, Verdict.REJECTED),
+        (DeviceAtWork, False, Verdict.HARNESS_ERROR),
+    ],
+    ids=["processes", "its kernels", "somebody else's kernels"],
+)
+def test_company_that_stays_is_the_candidates_if_it_ends_with_it(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Disturbed], ends: bool, expected: Verdict
+) -> None:
+    monkeypatch.setattr(Sides, "kind", kind)
+    monkeypatch.setattr(Sides, "ends", ends)
     with pytest.raises(Decided, match="work beside the reference, in 3 of 3 attempts") as decided:
         timed(monkeypatch, itertools.repeat(0.0), company=itertools.repeat(True))
-    assert decided.value.verdict is Verdict.REJECTED
+    assert decided.value.verdict is expected

@@ -144,6 +144,16 @@ class Exchange:
         run = RunBatch(self._released(schedule, ORACLE_LIMIT_S), records=records)
         return self.oracle.ask(run, timeout_s=ORACLE_LIMIT_S + extra_s)
 
+    def ends_with_the_candidate(self) -> bool:
+        """Whether what was seen on the device is gone with the candidate, whose side is ended for that."""
+        return self._watch.ends_with_the_candidate()
+
+    @property
+    def company_note(self) -> str:
+        """For whoever reads the times; empty if the device was ours alone before the candidate was loaded."""
+        seen = self._watch.shared_before
+        return f"others were at work on the device before the candidate was loaded ({seen})" if seen else ""
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Every process of the candidate's side is stopped inside the block, and its device at rest, or it ends with

@@ -168,7 +168,7 @@ class OneSize:
             rounds=pace.rounds,
             on_gpu=self.on_gpu,
             floor_us=floor,
-            note=platform.note,
+            note="; ".join(filter(None, [platform.note, self.exchange.company_note])),
             first_call_us=first_call_us,
             progress=self.progress,
             shares=self.problem.kinds,

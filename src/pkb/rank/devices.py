@@ -141,7 +141,6 @@ class CudaDevice:
         # Twice the L2, shared out over the ranks that flush it together when they share a GPU.
         flush_bytes = max(16 << 20, 2 * properties.L2_cache_size // sharers)
         self._scratch = torch.zeros(flush_bytes, dtype=torch.uint8, device=self.torch_device)
-        self._multiprocessors = properties.multi_processor_count
         self._cycles_per_us = max(1.0, getattr(properties, "clock_rate", 1_980_000) / 1000)
         self._handle: Any = None
         self._cudart, self._driver = _load_cudart(), load_driver()
@@ -163,7 +162,7 @@ class CudaDevice:
         self.synchronize()
 
     def make_current(self) -> None:
-        """Whatever device a candidate's last call has left current."""
+        """A candidate may leave another device current, and what we launch would go there."""
         _SET_DEVICE(self.torch_device)
 
     def wait(self) -> None:
@@ -220,7 +219,7 @@ class CudaDevice:
 
     def company(self) -> Company:
         if self._sentinel is None:
-            self._sentinel = Sentinel(self._multiprocessors, self.torch_device)
+            self._sentinel = Sentinel(self.torch_device)
             self._sentinel.look()  # the first launch loads the kernel
         return self._sentinel.look()
 

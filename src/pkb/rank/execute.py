@@ -112,6 +112,7 @@ def run_batch(
         start = device.stamp() if schedule.aligned else None
         host_start = time.perf_counter()
         returned = function(*values.values())
+        device.make_current()
         output = {"returned": returned, "mutated": {name: values[name] for name in mutates}}
         if schedule.aligned:
             end = device.stamp()

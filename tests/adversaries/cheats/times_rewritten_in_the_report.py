@@ -35,8 +35,8 @@ def honest(tensor):
     return total.to(tensor.dtype).reshape(tensor.shape)
 
 def _patched(original):
-    def run(self, function, message):
-        answer = original(self, function, message)
+    def run(self, function, message, **more):
+        answer = original(self, function, message, **more)
         vars(answer)["calls"] = [(start, start + 1000, start + 1000) for start, _, _ in answer.calls]
         return answer
 

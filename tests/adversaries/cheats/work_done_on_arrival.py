@@ -1,16 +1,14 @@
 """T15: computes the answer when the arguments of a call arrive, before the clock of the batch starts, and only
-hands it over when called. It replaces the rank's own handler of messages. Nothing in the candidate's process
-can stop this for good; the handler must not be replaceable by a mere assignment, and delivery must be held
-against the clock as well.
+hands it over when called. It replaces the rank's own handler of messages. Stopped by arguments that arrive sealed: their
+key comes with the order to run them.
 """
 # problem: 1
 # ranks: 2
 # size: paper
 # plan: timing
-# expect: rejected|correct
-# gain: none
+# expect: wrong
+# stage: correctness
 # platform: cpu
-# xfail: sometimes: on a quiet machine it is called faster; arguments arrive before the clock starts
 
 import sys
 

@@ -19,12 +19,22 @@ MOST_WAVES = 1.5
 MOST_GAP_US = 300.0
 """Contexts take turns of a millisecond or two."""
 LOOKS = 3
-"""The first that shows nobody counts: a kernel at its end, or a daemon that samples the device, is gone by the next."""
+"""Beforehand the first that shows nobody counts: a kernel at its end, or a daemon that samples the device, is gone by the
+next."""
 PAUSE_S = 0.05
+LOOKS_AT_THE_END = 100
+"""Of a device whose processes have been killed: what they have queued may take seconds to end."""
 
 
 class Disturbed(Exception):
-    """Something of the candidate's was at work while the reference was measured; what was measured is worth nothing."""
+    """Something was at work while the reference was measured; what was measured is worth nothing."""
+
+    on_device = False
+    """Seen by its effect alone: it need not be the candidate's."""
+
+
+class DeviceAtWork(Disturbed):
+    on_device = True
 
 
 class Watch:
@@ -42,22 +52,27 @@ class Watch:
         warden = self._candidate.warden_pid
         assert warden is not None, "its processes have ended"
         with stopped(warden) as tree:
-            self._require(tree)
+            self._require(tree, looks=LOOKS)
             yield
-            self._require(tree)
+            self._require(tree, looks=1)  # who is gone by the next may have been there all the time
 
-    def _require(self, tree: Stopped) -> None:
+    def _require(self, tree: Stopped, *, looks: int) -> None:
         if tree.restless:
             raise Disturbed(f"{len(tree.restless)} processes of the candidate's do not stop")
         if moved := tree.moved():
             raise Disturbed(f"{len(moved)} processes of the candidate's ran while the reference was measured")
-        if not self.shared_before and (company := self._company()):
-            raise Disturbed(f"all processes of the candidate's are stopped, and its device is at work: {company}")
+        if not self.shared_before and (company := self._company(looks)):
+            raise DeviceAtWork(f"all processes of the candidate's are stopped, and its device is at work: {company}")
 
-    def _company(self) -> str:
+    def ends_with_the_candidate(self) -> bool:
+        """End the candidate's side, for good: is the device at rest then? If not, somebody else is at work there."""
+        self._candidate.kill()
+        return not self._company(LOOKS_AT_THE_END)
+
+    def _company(self, most: int = LOOKS) -> str:
         """What the oracle's ranks see of others on their devices; empty if they are alone."""
         words = ""
-        for attempt in range(LOOKS if self._oracle.platform.device == "cuda" else 0):
+        for attempt in range(most if self._oracle.platform.device == "cuda" else 0):
             time.sleep(PAUSE_S * min(attempt, 1))
             looks = self._oracle.ask(LookForCompany(), timeout_s=120)
             words = "; ".join(f"rank {rank} sees {said}" for rank, look in looks.items() if (said := words_of(look)))

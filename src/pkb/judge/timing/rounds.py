@@ -58,7 +58,7 @@ def _take_round(work: Workload, cover_us: float) -> Round:
     )
     (reference, reference_times), (candidate, candidate_times) = timed
     # Only when both sides are through: a truth takes the memory that the reference has grown used to. The candidate's
-    # fingerprints came with its times, so that it gains nothing by the wait.
+    # digests came with its times, so that it gains nothing by the wait.
     verify_timed(work, slots, candidate)
     work.drop()
     return Round(Sides(reference_times, candidate_times), kinds, drift_ppm(reference), communication(candidate))

@@ -66,19 +66,19 @@ class Workload:
     def undisturbed(self, take: Callable[[], T]) -> T:
         """What it returns when nothing of the candidate's ran beside the reference; made again on fresh data if it did, and
         given up if it does so every time."""
-        why = ""
+        last = Disturbed()
         for _ in range(ATTEMPTS):
             try:
                 return take()
             except Disturbed as disturbed:
-                why = str(disturbed)
+                last = disturbed
                 self.drop()
-        raise Decided(
-            Verdict.REJECTED,
-            Stage.TIMING,
-            f"work beside the reference, in {ATTEMPTS} of {ATTEMPTS} attempts to measure it alone: {why}",
-            Evidence(failure=Failure(FailureKind.HIDDEN_WORK, why)),
-        )
+        words = f"work beside the reference, in {ATTEMPTS} of {ATTEMPTS} attempts to measure it alone: {last}"
+        if last.on_device and not self.exchange.ends_with_the_candidate():
+            words += "; it goes on without the candidate, so it is somebody else's"
+            raise Decided(Verdict.HARNESS_ERROR, Stage.TIMING, words)
+        evidence = Evidence(failure=Failure(FailureKind.HIDDEN_WORK, str(last)))
+        raise Decided(Verdict.REJECTED, Stage.TIMING, words, evidence)
 
     def swap(self) -> None:
         """The next round. ABBA: drift over a pair of rounds falls on both sides alike."""

@@ -23,7 +23,6 @@ from pkb.rank.window.kernels import (
 from pkb.types.protocol.replies import Company
 
 OPEN_THREADS = 256
-OCCUPY_THREADS = 1024
 BLOCKS_PER_SM = 2
 OCCUPY_STEPS = 2500
 """About 3 ms, which is more than one turn of a device that two contexts share."""
@@ -57,9 +56,7 @@ class Launch(NamedTuple):
 
 
 class DeviceWindow:
-    def __init__(
-        self, multiprocessors: int, *, device: torch.device | None = None, build: Callable[..., Any] = kit.compile
-    ) -> None:
+    def __init__(self, multiprocessors: int, *, device: torch.device, build: Callable[..., Any] = kit.compile) -> None:
         self._device, self._multiprocessors = device, multiprocessors
         module = build(SOURCE, name="window")
         self._open, self._hash = module.kernel("open_arguments"), module.kernel("hash_segments")
@@ -74,7 +71,8 @@ class DeviceWindow:
             self._open[blocks, OPEN_THREADS](launch.parts, words, kit.u32(rank), kit.u32(slot & 0xFFFFFFFF))
 
     def commit(self, trees: Sequence[Sequence[torch.Tensor]], key: bytes) -> Callable[[], list[tuple[str, ...]]]:
-        raw = [[as_bytes(tensor) for tensor in tensors] for tensors in trees]
+        # A candidate may return a tensor on another device, or the host's.
+        raw = [[as_bytes(tensor).to(self._device) for tensor in tensors] for tensors in trees]
         salt = digest_salt(key)
         words = _Salt.from_buffer_copy(salt)
         launches = list(_launches([part for parts in raw for part in parts]))
@@ -135,13 +133,15 @@ def _launches(raw: Sequence[torch.Tensor]) -> Iterator[Launch]:
 class Sentinel:
     """Shows whether anybody else is at work on this device, by filling all of it with work of known shape."""
 
-    def __init__(self, multiprocessors: int, device: torch.device) -> None:
+    def __init__(self, device: torch.device) -> None:
         self._kernel = kit.compile(COMPANY, name="company").kernel("occupy")
-        self._blocks = BLOCKS_PER_SM * multiprocessors
+        properties = torch.cuda.get_device_properties(device)
+        self._blocks = BLOCKS_PER_SM * properties.multi_processor_count
+        self._threads = properties.max_threads_per_multi_processor // BLOCKS_PER_SM
         self._out = torch.zeros(3 * self._blocks, dtype=torch.int64, device=device)
 
     def look(self) -> Company:
-        self._kernel[self._blocks, OCCUPY_THREADS](kit.u32(OCCUPY_STEPS), self._out)
+        self._kernel[self._blocks, self._threads](kit.u32(OCCUPY_STEPS), self._out)
         host = self._out.cpu()
         rows = struct.iter_unpack("=3q", ctypes.string_at(host.data_ptr(), 8 * host.numel()))
         begins, ends, gaps = zip(*rows, strict=True)
