@@ -68,11 +68,17 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
     if verdict is Verdict.WRONG and mismatch is not None:
         hints += [hint for pattern, hint in PATTERN_HINTS.items() if pattern in mismatch.patterns]
         repeated = Pattern.RIGHT_WHEN_REPEATED in mismatch.patterns
-        if Pattern.SOME_RANKS in mismatch.patterns and len(mismatch.ranks) == 1 and not repeated:
+        if (
+            Pattern.SOME_RANKS in mismatch.patterns
+            and len(mismatch.ranks) == 1
+            and not (repeated or mismatch.difference is DifferenceKind.BITS)
+        ):
             hints.append(
                 "one rank differs: check rank-dependent branches, roots other than rank 0, and the ring's ends"
             )
-        if mismatch.difference is not DifferenceKind.VALUES:
+        if mismatch.difference is DifferenceKind.BITS:
+            hints.append("add up in the same order on every rank, or let one rank add and the others copy its sum")
+        elif mismatch.difference is not DifferenceKind.VALUES:
             hints.append("dtype, shape and structure must be those of the reference: `pkb show` prints it")
     if failure is not None and failure.kind in FAILURE_HINTS:
         hints.append(FAILURE_HINTS[failure.kind])

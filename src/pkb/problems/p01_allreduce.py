@@ -63,4 +63,5 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
+    same_bits=True,
 )

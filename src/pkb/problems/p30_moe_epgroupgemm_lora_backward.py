@@ -84,4 +84,5 @@ PROBLEM = Problem(
     compare=SUMS,
     mutates={"grad_fc1_1_lora_A": SUMS, "grad_fc1_2_lora_A": SUMS, "grad_fc2_lora_B": SUMS},
     returns_input=True,
+    same_bits=True,
 )
