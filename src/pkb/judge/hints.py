@@ -23,7 +23,8 @@ REUSED_HINT = (
 )
 PATTERN_HINTS: Mapping[Pattern, str] = {
     Pattern.RIGHT_WHEN_REPEATED: "the same call made once more was right: most often a peer's data is read before it is "
-    "written, and what the call before left there is used; wait for every peer (a barrier) between publishing data and reading it",
+    "written, and what the call before left there is used; "
+    "wait for every peer (a barrier) between publishing data and reading it",
     Pattern.TRANSPOSED: "the result is transposed: check the layout of the output and the order of a product's operands",
     Pattern.OWN_INPUT: "the result is this rank's own data: nothing arrived from the peers",
     Pattern.CONSTANT_FACTOR: "a constant factor often is a sum counted twice, a missing peer, or a mean in place of a sum",
