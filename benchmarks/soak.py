@@ -55,7 +55,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "right": ("correct", "return all_reduce(tensor)"),
     "wrong": ("wrong", "return all_reduce(tensor) * (1 + dist.get_rank())"),
     # The result lives in a buffer that the next call overwrites: right one call at a time.
-    "racing": ("race", "total = all_reduce(tensor); return _kept[tuple(tensor.shape)][2].copy_(total)"),
+    "reusing": ("reused_output", "total = all_reduce(tensor); return _kept[tuple(tensor.shape)][2].copy_(total)"),
     "hanging": ("deadlock", "return all_reduce(tensor) if dist.get_rank() else tensor"),
     "crashing": ("crash", "import ctypes; ctypes.string_at(0)"),
     "raising": ("runtime_error", "raise ArithmeticError('as planned')"),

@@ -96,6 +96,8 @@ def test_results_that_hardly_change_are_told_apart() -> None:
     want = torch.tensor(2.30, dtype=torch.float64)
     found = look(torch.tensor(2.32), want, others=losses)
     assert (found["pattern"], found["amount"]) == (Pattern.OVERWRITTEN, 2)
+    rounded = look(torch.tensor(10.06).bfloat16(), want + 7.7, others={1: torch.tensor(10.0601, dtype=torch.float64)})
+    assert rounded["pattern"] is Pattern.OVERWRITTEN, "rounding to the dtype is no distance"
     between = look(torch.tensor(2.306), want, others=losses)  # of no call: as near to its own as to another
     assert between["pattern"] is not Pattern.OVERWRITTEN
 

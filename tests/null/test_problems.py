@@ -196,3 +196,10 @@ def test_why_not_names_what_is_wrong(problem: Problem) -> None:
     for size in SIZE_NAMES:
         for ranks in problem.world_sizes:
             assert problem.why_not(size, ranks, dtype) is None or len(str(problem.why_not(size, ranks, dtype))) > 10
+
+
+@every_problem
+def test_the_same_bits_are_checked_where_the_text_promises_them(problem: Problem) -> None:
+    """Models read the docstring: what it promises is checked, and nothing is checked that it does not say."""
+    words = " ".join(problem.docstring.split())
+    assert problem.same_bits == ("the same bits everywhere" in words)

@@ -1,12 +1,17 @@
 """Copies of results, and whether results share memory: what a rank does for a candidate whose outputs are overwritten."""
 
 from collections import namedtuple
+from pathlib import Path
 
 import torch
 
+import pkb.report
+from pkb.analysis.modes import FailureMode
 from pkb.judge.hints import hints_for
 from pkb.judge.stages.races import SCENARIOS, kind_of
 from pkb.rank.execute import copy_of, share_memory
+from pkb.report.breakdown import ORDER
+from pkb.report.words import MODE_TONES, VERDICT_MEANING, VERDICT_MODE
 from pkb.types.difference import Mismatch, Pattern
 from pkb.types.verdict import Evidence, RaceKind, Verdict
 
@@ -58,3 +63,12 @@ def test_hints_lead_to_the_cause() -> None:
     assert "ring's ends" not in repeated, "of two hints, the one that has evidence"
     assert "ring's ends" in hints(Verdict.WRONG, Evidence(mismatch=mismatch(Pattern.SOME_RANKS)))
     assert "transposed" in hints(Verdict.WRONG, Evidence(mismatch=mismatch(Pattern.TRANSPOSED)))
+
+
+def test_the_site_knows_every_verdict_and_mode() -> None:
+    assert set(ORDER) == set(FailureMode)
+    assert set(MODE_TONES) == {mode.value for mode in FailureMode}
+    assert {str(verdict) for verdict in Verdict} <= VERDICT_MODE.keys() & VERDICT_MEANING.keys()
+    script = Path(pkb.report.__file__).with_name("static") / "table.js"
+    named = next(line for line in script.read_text().splitlines() if "VERDICT_MODE = {" in line)
+    assert all(f"{verdict}: " in named for verdict in Verdict)

@@ -22,8 +22,9 @@ REUSED_HINT = (
     "(torch.empty_like, ...), or return a clone of the buffer; buffers that are not returned may be kept"
 )
 PATTERN_HINTS: Mapping[Pattern, str] = {
-    Pattern.RIGHT_WHEN_REPEATED: "the same call made once more was right, so what the call before had left in a buffer was "
-    "read: a peer's data is read before it is written; wait for every peer (a barrier) between publishing data and reading it",
+    Pattern.RIGHT_WHEN_REPEATED: "the same call made once more was right: most often a peer's data is read before it is "
+    "written, and what the call before left there is used; "
+    "wait for every peer (a barrier) between publishing data and reading it",
     Pattern.TRANSPOSED: "the result is transposed: check the layout of the output and the order of a product's operands",
     Pattern.OWN_INPUT: "the result is this rank's own data: nothing arrived from the peers",
     Pattern.CONSTANT_FACTOR: "a constant factor often is a sum counted twice, a missing peer, or a mean in place of a sum",
@@ -68,11 +69,17 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
     if verdict is Verdict.WRONG and mismatch is not None:
         hints += [hint for pattern, hint in PATTERN_HINTS.items() if pattern in mismatch.patterns]
         repeated = Pattern.RIGHT_WHEN_REPEATED in mismatch.patterns
-        if Pattern.SOME_RANKS in mismatch.patterns and len(mismatch.ranks) == 1 and not repeated:
+        if (
+            Pattern.SOME_RANKS in mismatch.patterns
+            and len(mismatch.ranks) == 1
+            and not (repeated or mismatch.difference is DifferenceKind.BITS)
+        ):
             hints.append(
                 "one rank differs: check rank-dependent branches, roots other than rank 0, and the ring's ends"
             )
-        if mismatch.difference is not DifferenceKind.VALUES:
+        if mismatch.difference is DifferenceKind.BITS:
+            hints.append("add up in the same order on every rank, or let one rank add and the others copy its sum")
+        elif mismatch.difference is not DifferenceKind.VALUES:
             hints.append("dtype, shape and structure must be those of the reference: `pkb show` prints it")
     if failure is not None and failure.kind in FAILURE_HINTS:
         hints.append(FAILURE_HINTS[failure.kind])

@@ -79,6 +79,7 @@ class OneSize:
         self.spec = DrawSpec(job.case.problem, job.case.size, job.case.dtype, job.plan.upstream_tolerance)
         self._triton = backend == "triton" and self.on_gpu
         self._lazily_built = lazily_built
+        self._same_bits = world.problem.same_bits and not job.plan.upstream_tolerance
 
     def run(self, source: Source, inspection: Inspection) -> None:
         """Raises `Decided` at the first stage that the candidate fails."""
@@ -123,8 +124,11 @@ class OneSize:
             first_call_extra_s=job.build_limit_s if self._lazily_built or self._triton else 0.0,
             observe=True,
             argument_bytes=argument_bytes,
+            same_bits=self._same_bits,
         )
         self.notes.evidence = replace(self.notes.evidence, communication=checked.communication)
+        if self._same_bits:
+            self.notes.checks.append("the same bits on all ranks")
         where = f"{checked.calls} calls at {job.case.size} with {job.case.ranks} ranks"
         self.notes.checks.append(f"{where}, worst error {checked.worst_ratio:.2g} of the tolerance")
         return checked
@@ -144,6 +148,7 @@ class OneSize:
             words=f"size odd, {job.case.ranks} ranks",
             progress=self.progress,
             first_call_extra_s=job.build_limit_s if self._triton else 0,
+            same_bits=self._same_bits,
         )
         self.notes.checks.append(f"{plan.odd_trials} calls at odd")
 

@@ -256,6 +256,7 @@ class _Session:
                         words=f"size tiny, {other} ranks",
                         progress=self.progress,
                         first_call_extra_s=job.build_limit_s,
+                        same_bits=self.problem.same_bits and not plan.upstream_tolerance,
                     )
             finally:
                 notes.output_tail = world.output_tail()

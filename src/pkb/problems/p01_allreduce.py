@@ -66,4 +66,5 @@ PROBLEM = Problem(
     cost=cost,
     compare=SumGate(),
     version=2,  # columns of unlike size
+    same_bits=True,
 )

@@ -79,4 +79,5 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
+    same_bits=True,
 )

@@ -85,4 +85,5 @@ PROBLEM = Problem(
     reference=solution,
     cost=cost,
     requires=requires,
+    same_bits=True,
 )

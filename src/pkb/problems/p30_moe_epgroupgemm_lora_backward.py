@@ -85,4 +85,5 @@ PROBLEM = Problem(
     mutates={"grad_fc1_1_lora_A": SUMS, "grad_fc1_2_lora_A": SUMS, "grad_fc2_lora_B": SUMS},
     returns_input=True,
     version=2,  # columns of unlike size
+    same_bits=True,
 )

@@ -78,4 +78,5 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
+    same_bits=True,
 )

@@ -77,7 +77,7 @@ def candidate_context(reader: Reader, each: Try, contender: Contender, source: S
         "mode": each.sample.mode.value,
         "meaning": VERDICT_MEANING[verdict],
         "platform_note": traits(each.place("platform")).note,
-        "believed": verdict == "correct",
+        "believed": verdict in ("correct", "reused_output"),
         "ranks": _ranks(whole),
         "regions": _regions(whole),
         "states": document.get("rank_states") or [],

@@ -11,6 +11,8 @@ class DifferenceKind(StrEnum):
     SHAPE = "shape"
     DTYPE = "dtype"
     VALUES = "values"
+    BITS = "bits"
+    """Right within the tolerance, but not the same on all ranks, where the problem promises that."""
 
 
 class Pattern(StrEnum):

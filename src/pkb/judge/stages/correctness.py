@@ -1,7 +1,7 @@
 """Stage 3: several calls, each on fresh data, every output of every rank compared in full."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -35,10 +35,12 @@ def check_calls(
     first_call_extra_s: float = 0.0,
     observe: bool = False,
     argument_bytes: int = 0,
+    same_bits: bool = False,
 ) -> Checked:
     """Run the trials one by one. What moves the data is observed in the last: set-up may happen in the first.
 
     `argument_bytes` are those of one call, all ranks together, where that may be so much that fewer trials must do.
+    `same_bits`: what is right within the tolerance must also be the same on all ranks.
     """
     seen, worst, first_call_us, call_bytes = Communication.UNKNOWN, 0.0, 0.0, CallBytes(0, 0)
     trial = 0
@@ -58,6 +60,8 @@ def check_calls(
             raise bad_output(outcome.rejected, Stage.CORRECTNESS)
         if outcome.mismatch:
             raise wrong(_once_more(exchange, slots, outcome.mismatch), Stage.CORRECTNESS)
+        if same_bits and (mismatch := bits_mismatch(outcome.digests, words=f"{words}, trial {trial}")):
+            raise wrong(mismatch, Stage.CORRECTNESS)
         worst = max(worst, outcome.worst_ratio)
         if last:
             seen = communication(reports)
@@ -65,6 +69,25 @@ def check_calls(
         trial += 1
         trials = affordable_trials(trials, argument_bytes=argument_bytes, output_bytes=call_bytes.outputs)
     return Checked(seen, worst, first_call_us, call_bytes, trials)
+
+
+def bits_mismatch(digests: Mapping[tuple[int, int], tuple[str, ...]], *, words: str) -> Mismatch | None:
+    """Of one call, by call and rank: which ranks do not hold what rank 0 does, and in which output."""
+    by_rank = {rank: digest for (_, rank), digest in digests.items()}
+    first = by_rank[min(by_rank)]
+    others = tuple(rank for rank, digest in sorted(by_rank.items()) if digest != first)
+    if not others:
+        return None
+    index = next(i for i, pair in enumerate(zip(first, by_rank[others[0]], strict=True)) if pair[0] != pair[1])
+    return Mismatch(
+        case=words,
+        ranks=others,
+        rank=others[0],
+        output="the result" if len(first) == 1 else f"output {index}",
+        what=f"within the tolerance, but not the same bits as on rank {min(by_rank)}, which this problem promises",
+        difference=DifferenceKind.BITS,
+        patterns=(Pattern.SOME_RANKS,),
+    )
 
 
 def _once_more(exchange: Exchange, slots: tuple[int, ...], mismatch: Mismatch) -> Mismatch:

@@ -152,7 +152,7 @@ def _overwritten(other: torch.Tensor, want: torch.Tensor, have: torch.Tensor) ->
         other, want, have = (tensor.reshape(-1)[:common] for tensor in (other, want, have))
     if not _alike(other, have):
         return None
-    distance = _distance(other, have)
+    distance = _distance(other.to(have.dtype), have)  # rounded alike: a loss of two calls may differ by little more
     return distance if distance <= NEARER * _distance(want, have) else None
 
 

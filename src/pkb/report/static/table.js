@@ -3,7 +3,7 @@
   "use strict";
   var P = window.PKB, el = P.element;
   // As VERDICT_MODE in words.py; a test compares the two.
-  var VERDICT_MODE = { correct: "correct", wrong: "mismatch", race: "race", deadlock: "deadlock", compile_error: "compile", load_error: "name", runtime_error: "runtime", crash: "runtime", rejected: "rejected", unsupported: "unsupported", harness_error: "harness_error", no_answer: "no_answer" };
+  var VERDICT_MODE = { correct: "correct", wrong: "mismatch", race: "race", reused_output: "reused_output", deadlock: "deadlock", compile_error: "compile", load_error: "name", runtime_error: "runtime", crash: "runtime", rejected: "rejected", unsupported: "unsupported", harness_error: "harness_error", no_answer: "no_answer" };
   var FILTERS = [["contender", "All collections"], ["verdict", "All verdicts"], ["mode", "All failure modes"], ["communication", "All communication"], ["decision", "All speeds"], ["platform", "All platforms"], ["size", "All sizes"], ["backend", "All backends"]];
   var plain = function (word) { return String(word).replace(/_/g, " "); };
 

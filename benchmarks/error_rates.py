@@ -1,0 +1,235 @@
+"""How often is the judge wrong? Judges candidates whose label is known, and counts false accepts and false rejects.
+
+    python benchmarks/error_rates.py --out out/error-rates [--limit 40] [--only mutant] [--page docs/error-rates.md]
+    python benchmarks/error_rates.py --out out/error-rates --repeat 20 [--limit 5]
+
+The set and its labels are in `labelled_set.py`; candidates are written to a temporary folder and judged with plan quick. Every
+verdict is written to OUT/verdicts.jsonl as soon as it is there, and what has been judged (same text, same platform) is not
+judged again, so that it can be stopped at any time. `--limit` takes so many of what is left, in an order that mixes all kinds
+and is the same every time. `--repeat` judges a few candidates again and again instead: each must get one verdict. `--page`
+writes the page from all that has been judged. Exit status 1 if there is a false accept or reject, or a candidate with two
+verdicts.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from labelled_set import Labelled, labelled_set, left_out
+
+from pkb.judge.session import evaluate
+from pkb.types.case import Case
+from pkb.types.job import Job
+from pkb.types.plan import PLANS
+from pkb.types.verdict import Verdict
+
+NO_VERDICT = {Verdict.HARNESS_ERROR, Verdict.UNSUPPORTED}
+REPEATED = (
+    "honest/all_reduce_symmetric", "honest/all_gather_push", "honest/ring_attention", "honest/all_reduce_double_buffer",
+    "mistakes/race_missing_end_barrier", "mistakes/returned_static_output", "mistakes/reused_and_racy",
+    "mistakes/first_barrier_missing", "mistakes/another_order_on_each_rank", "faults/segfault",
+)  # fmt: skip
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Judged:
+    name: str
+    kind: str
+    key: str
+    """Of text and case: judged once."""
+    platform: str
+    right: bool
+    expected: tuple[str, ...]
+    verdict: str
+    detail: str
+    seconds: float
+    run: int = 0
+    """Which repetition, from 1; 0 where it was judged once."""
+
+    @property
+    def no_verdict(self) -> bool:
+        return self.verdict in NO_VERDICT and not self.named
+
+    @property
+    def false_accept(self) -> bool:
+        return not self.right and self.verdict == Verdict.CORRECT
+
+    @property
+    def false_reject(self) -> bool:
+        return self.right and self.verdict != Verdict.CORRECT and not self.no_verdict
+
+    @property
+    def named(self) -> bool:
+        return self.verdict in self.expected
+
+
+def judge(one: Labelled, folder: Path, platform: str, *, run: int = 0) -> Judged:
+    path = folder / f"{re.sub(r'[^A-Za-z0-9]+', '_', one.name)}.py"
+    path.write_text(one.text, encoding="utf-8")
+    said = one.case
+    case = Case(
+        said["problem"], platform, int(said["ranks"]), said.get("size", "tiny"), said.get("dtype", "bf16"), "quick"
+    )
+    job = Job(path, case, custom_plan=PLANS["quick"], call_limit_s=float(said.get("call_limit_s", 20)))
+    if "memory_limit_gib" in said:
+        job = Job(
+            path, case, custom_plan=PLANS["quick"], call_limit_s=job.call_limit_s,
+            memory_limit_bytes=int(float(said["memory_limit_gib"]) * 2**30),
+        )  # fmt: skip
+    start = time.monotonic()
+    found = evaluate(job)
+    return Judged(
+        one.name, one.kind, key_of(one, platform), platform, one.right, tuple(sorted(one.expected)), found.verdict.value,
+        found.detail[:200], round(time.monotonic() - start, 1), run,
+    )  # fmt: skip
+
+
+def key_of(one: Labelled, platform: str) -> str:
+    return hashlib.sha256(json.dumps([one.name, one.text, platform]).encode()).hexdigest()[:16]
+
+
+def binomial_interval(hits: int, tries: int) -> tuple[float, float]:
+    """Clopper-Pearson: the rates under which so few, or so many, hits are not less likely than 2.5 %."""
+    tail = (1 - CONFIDENCE) / 2
+
+    def at_most(count: int, rate: float) -> float:
+        return math.fsum(math.comb(tries, i) * rate**i * (1 - rate) ** (tries - i) for i in range(count + 1))
+
+    def root(above: Callable[[float], bool]) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if above(middle) else (low, middle)
+        return low
+
+    low = 0.0 if hits == 0 else root(lambda rate: 1 - at_most(hits - 1, rate) < tail)
+    high = 1.0 if hits == tries else root(lambda rate: at_most(hits, rate) > tail)
+    return low, high
+
+
+def read(path: Path) -> list[Judged]:
+    if not path.exists():
+        return []
+    rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    return [Judged(**row | {"expected": tuple(row["expected"])}) for row in rows]
+
+
+def planned(everything: Sequence[Labelled], *, only: str | None) -> list[Labelled]:
+    """In an order that mixes all kinds, the same every time."""
+    chosen = [one for one in everything if only in (None, one.kind)]
+    random.Random(0).shuffle(chosen)
+    return chosen
+
+
+def rate_words(hits: int, tries: int) -> str:
+    if not tries:
+        return "none judged"
+    low, high = binomial_interval(hits, tries)
+    return f"{hits} of {tries} ({100 * hits / tries:.1f} %, 95 % interval {100 * low:.1f} to {100 * high:.1f} %)"
+
+
+def page(rows: Sequence[Judged], excluded: Mapping[str, str]) -> str:
+    once = [row for row in rows if not row.run]
+    wrong, right = [row for row in once if not row.right], [row for row in once if row.right]
+    judged_wrong, judged_right = ([row for row in group if row.named or not row.no_verdict] for group in (wrong, right))
+    accepted, rejected = sum(r.false_accept for r in judged_wrong), sum(r.false_reject for r in judged_right)
+    named, nothing = sum(r.named for r in judged_wrong), sum(r.no_verdict for r in once)
+    lines = [
+        "# The judge's own error rates",
+        "",
+        "Made by `benchmarks/error_rates.py`: candidates of which it is known whether they are right, judged with plan quick.",
+        "What is in the set, and why every mutant in it is wrong, is said in `benchmarks/labelled_set.py`. Intervals are",
+        "Clopper-Pearson's. They hold for candidates like these; kernels of a model are others, and a mistake that nobody has",
+        "thought of is in no set.",
+        "",
+        f"- False accepts (wrong, and called correct): {rate_words(accepted, len(judged_wrong))}.",
+        f"- False rejects (right, and not called correct): {rate_words(rejected, len(judged_right))}.",
+        f"- No verdict (a harness error, or unsupported where that was not expected): {nothing} of {len(once)}.",
+        f"- Wrong ones whose verdict names the fault: {rate_words(named, len(judged_wrong))}.",
+        "",
+        "| kind | judged | false accepts | false rejects | named well | seconds each |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind in dict.fromkeys(row.kind for row in once):
+        mine = [row for row in once if row.kind == kind]
+        lines.append(
+            f"| {kind} | {len(mine)} | {sum(r.false_accept for r in mine)} | {sum(r.false_reject for r in mine)} | "
+            f"{sum(r.named for r in mine)} | {sum(r.seconds for r in mine) / len(mine):.1f} |"
+        )
+    if odd := [row for row in once if not row.named]:
+        lines += ["", "Not as expected:", "", "| candidate | expected | verdict | detail |", "|---|---|---|---|"]
+        for row in odd:
+            words = row.detail.replace("|", "/").replace("\n", " ")
+            lines.append(f"| {row.name} | {', '.join(row.expected)} | {row.verdict} | {words} |")
+    if repeated := [row for row in rows if row.run]:
+        lines += ["", "## The same candidate again and again", "", "| candidate | times | verdicts |", "|---|---|---|"]
+        for name in dict.fromkeys(row.name for row in repeated):
+            counts = Counter(row.verdict for row in repeated if row.name == name)
+            words = ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common())
+            lines.append(f"| {name} | {counts.total()} | {words} |")
+    lines += ["", "## Left out", "", "Adversaries without a label here:", ""]
+    for why in dict.fromkeys(excluded.values()):
+        lines.append(f"- {why}: {', '.join(name for name, said in excluded.items() if said == why)}.")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--platform", default="cpu")
+    options.add_argument("--limit", type=int, default=10**6)
+    options.add_argument("--only", choices=["honest", "cheat", "fault", "mistake", "demo", "mutant"])
+    options.add_argument("--slow", action="store_true", help="also those that take minutes")
+    options.add_argument("--repeat", type=int, default=0, metavar="N")
+    options.add_argument("--page", type=Path)
+    args = options.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    log = args.out / "verdicts.jsonl"
+    done = read(log)
+    everything = labelled_set(slow=args.slow)
+    if args.repeat:
+        chosen = [one for one in everything if one.name in REPEATED][: args.limit]
+        work = [(one, run) for one in chosen for run in range(1, args.repeat + 1)]
+    else:
+        work = [(one, 0) for one in planned(everything, only=args.only)]
+    known = {(row.key, row.run) for row in done}
+    work = [(one, run) for one, run in work if (key_of(one, args.platform), run) not in known]
+    work = work if args.repeat else work[: args.limit]
+    with tempfile.TemporaryDirectory(prefix="pkb-error-rates-") as folder, log.open("a") as writer:
+        for number, (one, run) in enumerate(work, 1):
+            row = judge(one, Path(folder), args.platform, run=run)
+            writer.write(json.dumps(asdict(row)) + "\n")
+            writer.flush()
+            done.append(row)
+            error = "FALSE ACCEPT" if row.false_accept else "FALSE REJECT" if row.false_reject else ""
+            surprise = error or ("" if row.named else "not as expected")
+            print(
+                f"{number} of {len(work)}: {row.name}: {row.verdict} ({row.seconds} s) {surprise}".rstrip(), flush=True
+            )
+    texts = {key_of(one, args.platform) for one in everything}
+    current = [row for row in done if row.key in texts]
+    text = page(current, left_out(slow=args.slow))
+    if args.page:
+        args.page.write_text(text)
+    print("\n".join(line for line in text.splitlines() if line.startswith("- ") and ":" in line)[:1200])
+    verdicts: dict[str, set[str]] = {}
+    for row in current:
+        if row.run:
+            verdicts.setdefault(row.name, set()).add(row.verdict)
+    wavering = [name for name, found in verdicts.items() if len(found) > 1]
+    return int(bool(wavering) or any(row.false_accept or row.false_reject for row in current))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

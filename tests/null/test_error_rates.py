@@ -1,0 +1,82 @@
+"""The labelled set, and the arithmetic of the judge's own error rates."""
+
+import ast
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def rates(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    for name in ("labelled_set", "error_rates"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module("error_rates")
+
+
+@pytest.mark.parametrize(
+    ("hits", "tries", "low", "high"),
+    [
+        (0, 10, 0.0, 0.3085),  # 1 - 0.025 ** (1 / 10)
+        (10, 10, 0.6915, 1.0),
+        (1, 20, 0.0013, 0.2487),
+        (5, 10, 0.1871, 0.8129),
+    ],
+)
+def test_clopper_pearson(rates: ModuleType, hits: int, tries: int, low: float, high: float) -> None:
+    assert rates.binomial_interval(hits, tries) == pytest.approx((low, high), abs=2e-4)
+
+
+def test_the_set_is_large_and_every_mutant_is_a_program_of_its_own(rates: ModuleType) -> None:
+    everything = rates.labelled_set()
+    assert len(everything) >= 300
+    assert len({one.name for one in everything}) == len(everything)
+    mutants = [one for one in everything if one.kind == "mutant"]
+    assert len(mutants) >= 150
+    assert len({one.text for one in everything}) == len(everything), "two candidates with the same text"
+    for one in mutants:
+        ast.parse(one.text)
+        assert not one.right
+    assert sum(one.right for one in everything) >= 25
+    assert all(one.expected == {"correct"} for one in everything if one.right)
+    assert all("correct" not in one.expected for one in everything if not one.right)
+
+
+def test_the_order_mixes_kinds_and_is_always_the_same(rates: ModuleType) -> None:
+    everything = rates.labelled_set()
+    first = rates.planned(everything, only=None)
+    assert first == rates.planned(everything, only=None)
+    assert len({one.kind for one in first[:40]}) >= 4
+    assert {one.kind for one in rates.planned(everything, only="mistake")} == {"mistake"}
+
+
+def row(rates: ModuleType, verdict: str, *, right: bool, expected: str, run: int = 0) -> object:
+    return rates.Judged("x", "mutant", "k", "cpu", right, tuple(expected.split("|")), verdict, "", 1.0, run)
+
+
+def test_what_counts_as_an_error(rates: ModuleType) -> None:
+    rows = [
+        row(rates, "correct", right=False, expected="race"),
+        row(rates, "race", right=True, expected="correct"),
+        row(rates, "harness_error", right=True, expected="correct"),
+        row(rates, "reused_output", right=False, expected="race"),
+        row(rates, "unsupported", right=False, expected="unsupported"),
+        row(rates, "correct", right=True, expected="correct"),
+    ]
+    text = rates.page(rows, {"cheats/a": "its times are what is judged"})
+    assert "False accepts (wrong, and called correct): 1 of 3 " in text
+    assert "False rejects (right, and not called correct): 1 of 2 " in text
+    assert "where that was not expected): 1 of 6" in text
+    assert "its times are what is judged: cheats/a" in text
+
+
+def test_two_verdicts_of_one_candidate_are_shown(rates: ModuleType) -> None:
+    again = [
+        row(rates, verdict, right=False, expected="race", run=run) for run, verdict in enumerate(("race", "wrong"), 1)
+    ]
+    assert "| x | 2 | race 1, wrong 1 |" in rates.page(again, {})
