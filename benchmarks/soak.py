@@ -2,7 +2,7 @@
 
     python benchmarks/soak.py --count 200
 
-Right, wrong, racing, hanging, crashing, raising and flooding candidates take turns on two CPU ranks. Every ten evaluations
+Right, wrong, reusing, hanging, crashing, raising and flooding candidates take turns on two CPU ranks. Every ten evaluations
 the judge's own memory, descriptors, threads and children are read, with what lies in /dev/shm and in its temporary
 directory. The first twenty evaluations warm the process up; after them nothing may grow beyond the bounds printed below
 the table. Exit status: 0 all as expected, 1 not.
