@@ -73,8 +73,10 @@ def noise_of(record: Mapping[str, Any]) -> Noise | None:
     each = len(timing["empty_walls_us"]) // len(walls[0])
     rounds = [
         NoisyRound(
-            *([us / typical for us in side[n]] for side, typical in zip(sides, medians, strict=True)),
-            *(side[n] / typical for side, typical in zip(walls, usual, strict=True)),
+            [us / medians[0] for us in sides[0][n]],
+            [us / medians[1] for us in sides[1][n]],
+            walls[0][n] / usual[0],
+            walls[1][n] / usual[1],
             timing["empty_walls_us"][each * n : each * (n + 1)],
         )
         for n in range(min(len(sides[0]), len(walls[0])))
@@ -138,8 +140,8 @@ def shares(noises: Sequence[Noise], true_speedup: float, evaluations: int, *, se
     source = random.Random(seed)
     made = [evaluation(noises[n % len(noises)], true_speedup, source, **how) for n in range(evaluations)]
     found = Counter(one.decision for one in made)
-    parts = (found[decision] / len(made) for decision in (Decision.FASTER, Decision.UNPROVEN, Decision.SLOWER))
-    return Shares(*parts, statistics.fmean(one.rounds for one in made))
+    faster, unproven, slower = (found[one] / len(made) for one in (Decision.FASTER, Decision.UNPROVEN, Decision.SLOWER))
+    return Shares(faster, unproven, slower, statistics.fmean(one.rounds for one in made))
 
 
 # -- kinds of calls ----------------------------------------------------------------------------------------------------
@@ -187,7 +189,7 @@ def drifts(ranks: int = 8, calls: int = 25, true_us: float = 30.0) -> list[Drift
             starts = [ns + source.uniform(0, 1000) for ns in together]
             stamps = tuple((int(ns * rate), int((ns + 1e3 * true_us) * rate)) for ns in starts)
             marks = tuple((start, end, end) for start, end in stamps)
-            reports[rank] = BatchReport(marks, ((),) * calls, (1.0,) * calls, common_origin=True)
+            reports[rank] = BatchReport(marks, ((),) * calls, (1.0,) * calls)
         by_call = list(zip(*(report.calls for report in reports.values()), strict=True))
         one_origin = [(max(end for _, end, _ in call) - min(start for start, _, _ in call)) / 1e3 for call in by_call]
         own = call_times(reports).calls_us

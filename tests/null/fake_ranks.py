@@ -103,12 +103,12 @@ def honest(command: Command[Reply], *, good: bool = True) -> Reply:
                 DifferenceKind.VALUES,
                 Pattern.CONSTANT_FACTOR,
                 2.0,
-                "",
-                (0, 1),
-                0.0,
-                "nan",
-                0.5,
-                (("rows 0-3", 0.5),),
+                scalars="causal=True",
+                first_index=(0, 1),
+                first_got=0.0,
+                first_expected="nan",
+                differing_fraction=0.5,
+                regions=(("rows 0-3", 0.5),),
             )
             return Comparison(0.25, None, ("d0",)) if good else Comparison(3.5, difference, ("d0",))
         case MeasureMemory():

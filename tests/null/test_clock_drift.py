@@ -22,10 +22,7 @@ def batch(rates_ppm: list[float], *, offset_ns: int = 0, seed: int = 1) -> dict[
             start = together + source.uniform(0, SKEW_NS)
             own = [int((ns + offset_ns * rank) * (1 + ppm * 1e-6)) for ns in (start, start + CALL_NS)]
             stamps[rank].append((own[0], own[1], own[1]))
-    return {
-        rank: BatchReport(tuple(calls), ((),) * CALLS, (5.0,) * CALLS, common_origin=True)
-        for rank, calls in enumerate(stamps)
-    }
+    return {rank: BatchReport(tuple(calls), ((),) * CALLS, (5.0,) * CALLS) for rank, calls in enumerate(stamps)}
 
 
 @pytest.mark.parametrize("ppm", [0.0, 5.0, 20.0, 50.0, -50.0])
@@ -52,5 +49,5 @@ def test_the_drift_is_measured(ppm: float) -> None:
 
 def test_one_rank_or_one_call_has_no_drift() -> None:
     assert drift_ppm(batch([0.0])) == []
-    one = {rank: BatchReport(((0, 1, 1),), ((),), (1.0,), common_origin=True) for rank in range(2)}
+    one = {rank: BatchReport(((0, 1, 1),), ((),), (1.0,)) for rank in range(2)}
     assert drift_ppm(one) == []

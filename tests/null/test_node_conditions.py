@@ -17,6 +17,7 @@ from fake_nvml import FakeGpu, box, install
 from typer.testing import CliRunner
 
 from pkb.cli import doctor_node
+from pkb.cli.machine_facts import Fact
 from pkb.cli.main import app
 from pkb.judge import worlds
 from pkb.judge.crew.crew import Crew
@@ -185,12 +186,10 @@ def device(monkeypatch: pytest.MonkeyPatch) -> tuple[CudaDevice, list[str]]:
     made.torch_device = torch.device("cuda", 1)
     made._contexts = Contexts(FakeDriver({0, 3}), own=1, count=4)
     made._events, made._used, made._handle, made._cycles_per_us = [cast(Any, "event")], 0, None, 1.0
-    made._covered, made._origin = cast(Any, "covered"), cast(Any, "origin")
     monkeypatch.setattr(devices, "_SYNCHRONIZE", note("synchronize"))
     monkeypatch.setattr(devices, "_CURRENT_STREAM", note("stream", "stream"))
     monkeypatch.setattr(devices, "_SET_DEVICE", note("set"))
     monkeypatch.setattr(devices, "_RECORD", lambda event, stream: None)
-    monkeypatch.setattr(devices, "_QUERY", lambda event: False)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
     return made, said
 
@@ -198,10 +197,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> tuple[CudaDevice, list[str]]:
 def test_marks_and_waits_name_their_device(device: tuple[CudaDevice, list[str]]) -> None:
     gpu, said = device
     gpu.stamp()
-    gpu.begin()
     gpu.make_current()
     gpu.synchronize()
-    assert [text for text in said if "stream" in text] == ["stream cuda:1"] * 3
+    assert [text for text in said if "stream" in text] == ["stream cuda:1"]
     assert "set cuda:1" in said
     assert said[-3:] == ["synchronize cuda:1", "synchronize 0", "synchronize 3"]
 
@@ -250,9 +248,9 @@ def test_doctor_says_what_to_do_about_each_pair(monkeypatch: pytest.MonkeyPatch)
     install(monkeypatch, cards)
     tried: list[int] = []
 
-    def trial(ranks: int) -> doctor_node.Fact:
+    def trial(ranks: int) -> Fact:
         tried.append(ranks)
-        return doctor_node.Fact("all-reduce", ok=True, found="")
+        return Fact("all-reduce", ok=True, found="")
 
     monkeypatch.setattr(doctor_node, "trial", trial)
     facts, status = doctor()

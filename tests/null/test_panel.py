@@ -158,7 +158,7 @@ def test_kinds_of_calls_have_a_line_each() -> None:
 
 @pytest.mark.parametrize(
     ("value", "high", "says"),
-    [(1.4, 1.5, "1.40x by the judge's clock, interval 1.30 to 1.50"), (None, None, "interval 1.30 to no bound")],
+    [(1.4, 1.5, "1.40x on the host wall clock, interval 1.30 to 1.50"), (None, None, "interval 1.30 to no bound")],
 )
 def test_the_window_is_shown_beside_the_devices_figure(value: float | None, high: float | None, says: str) -> None:
     timing = replace(TIMING, window_speedup=value, window_speedup_low=1.3, window_speedup_high=high)

@@ -95,8 +95,8 @@ def solution(
     weighted = returned * row_weights[:, None]
     per_token = selected_experts.shape[1]
     if weighted.shape[0] == tokens * per_token:  # every token has that many rows: gathered and added, without atomics
-        order = local_input_permutation_mapping.argsort(stable=True)
-        return weighted[order].view(tokens, per_token, hidden).sum(dim=1).view(org_hidden_states_shape)
+        rows = local_input_permutation_mapping.argsort(stable=True)
+        return weighted[rows].view(tokens, per_token, hidden).sum(dim=1).view(org_hidden_states_shape)
     out = torch.zeros((tokens, hidden), dtype=weighted.dtype, device=weighted.device)
     out.index_add_(0, local_input_permutation_mapping, weighted)
     return out.view(org_hidden_states_shape)

@@ -130,7 +130,7 @@ def _nearly_communicating(
     }
 
 
-def _device_of(values: Arguments) -> torch.device:
+def _device_of(values: Mapping[str, Any]) -> torch.device:
     return next((tensor.device for tensor in describe(values)[1]), torch.device("cpu"))
 
 
