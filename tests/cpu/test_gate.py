@@ -65,6 +65,8 @@ def rank(gate: Gate, folder: Path, service: Path, neighbour: Path) -> dict[str, 
 def side(folder: Path, service: Path, neighbour: Path, *, one_ends: bool = False) -> list[Any]:
     """What each rank found, from the innermost process out; None for one that ended."""
 
+    layers: Any = None
+
     def init() -> list[Any]:
         report = finish_namespaces(layers, tmp_dir=folder)
         (folder / OWN_SHM).mkdir()
@@ -96,7 +98,6 @@ def side(folder: Path, service: Path, neighbour: Path, *, one_ends: bool = False
         layers = enter_namespaces(private_network=True, private_shm_bytes=None, private_tmp_bytes=64 << 20)
         return in_child(init)
 
-    layers: Any = None
     return in_child(carrier)
 
 

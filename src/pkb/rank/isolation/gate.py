@@ -60,7 +60,7 @@ def take_away(services: Sequence[Path], own_shm: Path | None, *, private_mounts:
 
     `private_mounts`: nobody outside of the side sees what is mounted. Otherwise nothing is.
     """
-    report = {}
+    report: dict[str, str] = {}
     for path in services:
         answer = _mounted(functools.partial(cover, path), private_mounts)
         report["services"] = answer if report.get("services", "on") == "on" else report["services"]
