@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pkb.judge.crew.disturb import stopped_by_turns
 from pkb.judge.decision import Decided, bad_output
 from pkb.judge.exchange import Exchange
 from pkb.types.difference import Mismatch, Pattern, rank_words
@@ -94,8 +93,7 @@ def _run(
         )
         for rank in range(world_size)
     }
-    with stopped_by_turns(exchange.candidate.rank_pids if scenario.late_host_us[1] else (), source):
-        exchange.run_candidate(common, late=late)
+    exchange.run_candidate(common, late=late)
     outcome = exchange.check(slots, words=scenario.words)
     if outcome.rejected:
         raise bad_output(outcome.rejected, Stage.RACES)
