@@ -17,6 +17,7 @@ from fake_nvml import FakeGpu, box, install
 from typer.testing import CliRunner
 
 from pkb.cli import doctor_node
+from pkb.cli.machine_facts import Fact
 from pkb.cli.main import app
 from pkb.judge import worlds
 from pkb.judge.crew.crew import Crew
@@ -250,9 +251,9 @@ def test_doctor_says_what_to_do_about_each_pair(monkeypatch: pytest.MonkeyPatch)
     install(monkeypatch, cards)
     tried: list[int] = []
 
-    def trial(ranks: int) -> doctor_node.Fact:
+    def trial(ranks: int) -> Fact:
         tried.append(ranks)
-        return doctor_node.Fact("all-reduce", ok=True, found="")
+        return Fact("all-reduce", ok=True, found="")
 
     monkeypatch.setattr(doctor_node, "trial", trial)
     facts, status = doctor()
