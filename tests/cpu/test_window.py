@@ -21,7 +21,7 @@ def read(tensor: torch.Tensor) -> bytes:
 
 def arguments() -> dict[str, object]:
     layer = torch.nn.Linear(3, 2)
-    sparse = torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.tensor([1.0, 2.0]), (4,), is_coalesced=True)
+    sparse = torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.tensor([1.0, 2.0]), (4,), check_invariants=True)
     return {
         "x": torch.randn(5, 7).t(), "flag": torch.tensor([True, False]), "z": torch.randn(3, dtype=torch.complex64),
         "parts": [torch.arange(9), (torch.zeros(0), torch.tensor(2.5).bfloat16())], "layer": layer, "sparse": sparse, "n": 3,

@@ -32,6 +32,7 @@ from pkb.types.protocol.commands import (
     FindTruth,
     GiveArguments,
     Lint,
+    LookForCompany,
     MeasureMemory,
     Open,
     ProbeMatrix,
@@ -43,6 +44,7 @@ from pkb.types.protocol.replies import (
     ArgumentsReply,
     BadOutput,
     BatchReport,
+    Company,
     Comparison,
     Difference,
     Done,
@@ -111,6 +113,8 @@ def honest(command: Command[Reply], *, good: bool = True) -> Reply:
                 regions=(("rows 0-3", 0.5),),
             )
             return Comparison(0.25, None, ("d0",)) if good else Comparison(3.5, difference, ("d0",))
+        case LookForCompany():
+            return Company(1.0, 3.0)
         case MeasureMemory():
             return MemoryPeak(1 << 30)
         case Lint():

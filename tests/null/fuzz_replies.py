@@ -41,6 +41,7 @@ from pkb.types.protocol.commands import (
     Effort,
     Lint,
     Load,
+    LookForCompany,
     MeasureMemory,
     Open,
     ProbeMatrix,
@@ -101,6 +102,7 @@ def profiled(exchange: Exchange) -> None:
 
 def oracle_only(exchange: Exchange) -> None:
     exchange.oracle.ask(MeasureMemory(reset=True), timeout_s=LIMIT_S)
+    exchange.oracle.ask(LookForCompany(), timeout_s=LIMIT_S)
     exchange.oracle.ask(Lint(SPEC), timeout_s=LIMIT_S)
     exchange.oracle.ask(ProbeOpen(Effort(1, 1.0, 1), 1024, ("fp32",)), timeout_s=LIMIT_S)
     exchange.oracle.ask(ProbeMatrix("fp32", (64,), "alone"), timeout_s=LIMIT_S)
