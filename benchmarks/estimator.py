@@ -73,8 +73,10 @@ def noise_of(record: Mapping[str, Any]) -> Noise | None:
     each = len(timing["empty_walls_us"]) // len(walls[0])
     rounds = [
         NoisyRound(
-            *([us / typical for us in side[n]] for side, typical in zip(sides, medians, strict=True)),
-            *(side[n] / typical for side, typical in zip(walls, usual, strict=True)),
+            [us / medians[0] for us in sides[0][n]],
+            [us / medians[1] for us in sides[1][n]],
+            walls[0][n] / usual[0],
+            walls[1][n] / usual[1],
             timing["empty_walls_us"][each * n : each * (n + 1)],
         )
         for n in range(min(len(sides[0]), len(walls[0])))
@@ -138,8 +140,10 @@ def shares(noises: Sequence[Noise], true_speedup: float, evaluations: int, *, se
     source = random.Random(seed)
     made = [evaluation(noises[n % len(noises)], true_speedup, source, **how) for n in range(evaluations)]
     found = Counter(one.decision for one in made)
-    parts = (found[decision] / len(made) for decision in (Decision.FASTER, Decision.UNPROVEN, Decision.SLOWER))
-    return Shares(*parts, statistics.fmean(one.rounds for one in made))
+    faster, unproven, slower = (
+        found[decision] / len(made) for decision in (Decision.FASTER, Decision.UNPROVEN, Decision.SLOWER)
+    )
+    return Shares(faster, unproven, slower, statistics.fmean(one.rounds for one in made))
 
 
 # -- kinds of calls ----------------------------------------------------------------------------------------------------

@@ -44,10 +44,11 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
     table.add_row("limit", limit_words(timing.roofline, platform=platform, believed=believed))
     table.add_row("clocks", plain(timing.clock_agreement))
     if timing.window_speedup_low is not None:
-        value, high = (
-            "no bound" if us is None else f"{us:.2f}" for us in (timing.window_speedup, timing.window_speedup_high)
+        middle, end = (
+            "no bound" if ratio is None else f"{ratio:.2f}"
+            for ratio in (timing.window_speedup, timing.window_speedup_high)
         )
-        table.add_row("", f"{value}x by the judge's clock, interval {timing.window_speedup_low:.2f} to {high}")
+        table.add_row("", f"{middle}x by the judge's clock, interval {timing.window_speedup_low:.2f} to {end}")
     calls = f"{timing.calls} calls in {timing.rounds} rounds"
     if timing.first_call_us is not None:
         calls += f"; first call {time_words(timing.first_call_us)}"
