@@ -42,8 +42,8 @@ def test_unchanged_code_is_not_faster(long: bool) -> None:
 
 
 def test_five_percent_are_found_in_calls_of_200_us_and_more() -> None:
-    found = estimator().shares(noises(long=True), 1.05, 80)
-    assert found.faster >= 0.9
+    found = [estimator().shares(noises(long=True), 1.05, 200, seed=seed).faster for seed in (0, 1)]
+    assert sum(found) / len(found) >= 0.9
 
 
 def test_what_is_far_from_the_reference_takes_half_of_the_rounds() -> None:
