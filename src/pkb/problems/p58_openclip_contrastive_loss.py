@@ -29,6 +29,9 @@ SIZES = {  # batch: images of a rank
     "odd": {"batch": 29, "d": 51},
 }
 
+HARD_LEAN = 4.0
+"""Against 1 at most for other texts."""
+
 
 def inputs(draw: Draw) -> Arguments:
     batch, d = draw.size["batch"], draw.size["d"]
@@ -39,8 +42,11 @@ def inputs(draw: Draw) -> Arguments:
     text_lean = 1.6 * place / max(1, draw.world_size - 1) - 0.8 + draw.random("text lean").uniform(-0.2, 0.2)
     image_lean = draw.random("image lean").uniform(0.5, 2.0)
 
-    # And texts of a rank differ, the hardest being last or first: none of them can be left out.
-    ramp = torch.linspace(-0.8, 0.8, batch, device=draw.device)[:, None] * draw.random("order").choice((-1, 1))
+    # A few texts, the first and the last among them, are much nearer to the images than the others and make up most of
+    # the loss: none of them can be left out.
+    amounts = torch.full((batch, 1), text_lean, device=draw.device)
+    hard = max(1, batch // 32)
+    amounts[:hard] = amounts[-hard:] = HARD_LEAN
 
     def features(name: str, amount: float | torch.Tensor) -> torch.Tensor:
         noise = draw.normal(name, (batch, d), scale=d**-0.5, dtype=torch.float32)
@@ -49,7 +55,7 @@ def inputs(draw: Draw) -> Arguments:
     chosen = draw.random("scale and bias", key="all")
     return {
         "image_features": features("image_features", image_lean),
-        "text_features": features("text_features", text_lean + ramp),
+        "text_features": features("text_features", amounts),
         "logit_scale": math.exp(chosen.uniform(math.log(3.0), math.log(12.0))),
         # Pairs that do not belong together weigh as much as those that do; at -10 for all sizes, as in a fresh model of
         # the largest size, remote blocks would be lost in the rounding.
@@ -128,8 +134,8 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     cost=cost,
-    # One number, rounded up to three times for each of W blocks: 1.6 % in bf16 with 8 ranks.
-    compare=Close(rtol={torch.bfloat16: 4e-2, torch.float32: 1e-5, torch.float64: 1e-12}),
+    # One number, rounded up to three times for each of W blocks: in bf16 the reference errs by up to 0.6 % with 8 ranks.
+    compare=Close(rtol={torch.bfloat16: 1.5e-2, torch.float32: 1e-5, torch.float64: 1e-12}),
     version=2,  # texts differ
     dtypes=("bf16", "fp32", "fp64"),  # sums over a block are above the range of fp16
 )

@@ -120,11 +120,14 @@ def _nearly_communicating(
         return _worst(_score(problem, truths[call], partial(make, call), contexts[call]) for call in calls)
 
     hops = sorted({0, (with_payload - 1) // 2, with_payload - 1})
-    by_hop = [judged(lambda call, hop=hop: partial(_without_hop, hop)) for hop in hops]  # type: ignore[misc]
+
+    def lost(hop: int) -> NullScore:
+        return judged(lambda call: partial(_without_hop, hop))
+
     return {
         "one_peer_missing": judged(lambda call: _without_previous),
         "last_tile_missing": judged(lambda call: _without_tail),
-        "one_hop_missing": min(by_hop, key=_badness),
+        "one_hop_missing": min(map(lost, hops), key=_badness),
         "stale_peer": judged(lambda call: partial(_stale, sent[call])),
         "int8_communication": judged(lambda call: _through_int8),
     }
