@@ -107,7 +107,7 @@ def pack(archive: Path, work: Path, *, facts: PlatformFacts, ranks: int, machine
         platform=facts.name, shared_gpu=traits(facts.name).shares_gpu, hardware=plain(facts.hardware), ranks=ranks,
         driver=plain(found[0].driver) if found else "", versions={k: plain(v) for k, v in versions.items()},
         judge_sha256=judge, commit=commit(),
-        steps=tuple(records.Step(row.name, row.outcome, round(row.seconds, 1), row.detail[:300])  # type: ignore[arg-type]
+        steps=tuple(records.KitStep(row.name, row.outcome, round(row.seconds, 1), row.detail[:300])  # type: ignore[arg-type]
                     for row in read_state(work).values()),
         members=tuple(records.Member(name, hashlib.sha256(body).hexdigest(), len(body))
                       for name, body in sorted(members.items())),
@@ -144,7 +144,7 @@ def doctor_facts(work: Path) -> Iterator[object]:
 def probe_rows(work: Path) -> Iterator[object]:
     path = work / "probe.json"
     for row in json.loads(path.read_text())["rows"] if path.exists() else []:
-        yield records.ProbeRow(**row)
+        yield records.ProbeFigure(**row)
 
 
 def reference_times(work: Path) -> Iterator[object]:

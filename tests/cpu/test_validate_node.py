@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pkb.analysis.machine_archive import read_archive
-from pkb.analysis.machine_records import MachineRecords, OutcomeOfTest, ProbeRow, ReferenceTime
+from pkb.analysis.machine_records import MachineRecords, OutcomeOfTest, ProbeFigure, ReferenceTime
 from pkb.judge.oracle_only.references import ReferenceRow
 from pkb.types.verdict import Verdict
 
@@ -48,7 +48,7 @@ def test_the_kit_from_end_to_end(tmp_path: Path) -> None:
     assert found.manifest.machine == "ci"
     assert {one.problem for one in found.of("references.jsonl", ReferenceTime)} == {1, 2, 3}
     assert {one.outcome for one in found.of("tests.jsonl", OutcomeOfTest)} >= {"passed"}
-    assert {one.kind for one in found.of("probe.jsonl", ProbeRow)} == {"matrix", "memory", "link", "latency"}
+    assert {one.kind for one in found.of("probe.jsonl", ProbeFigure)} == {"matrix", "memory", "link", "latency"}
     assert [one.verdict for one in found.verdicts("kernels.jsonl")] == [Verdict.CORRECT]
     assert all(one.timing for one in found.verdicts("control.jsonl"))
     assert found.records["doctor.jsonl"]

@@ -14,12 +14,12 @@ from pkb.analysis.machine_records import (
     MANIFEST,
     SCHEMA,
     DoctorFact,
+    KitStep,
     Manifest,
     Member,
     OutcomeOfTest,
-    ProbeRow,
+    ProbeFigure,
     ReferenceTime,
-    Step,
     to_line,
 )
 from pkb.types.document_versions import read_evaluation
@@ -31,7 +31,7 @@ HARDWARE = "NVIDIA H200"
 MANIFEST_LIKE = Manifest(
     schema=SCHEMA, machine="some-h200", created_at="2026-11-16T02:00:00+00:00", platform="virtual", shared_gpu=True,
     hardware=HARDWARE, ranks=4, driver="580.159.04", versions={"torch": "2.11.0+cu130", "python": "3.12.3"},
-    judge_sha256="ab" * 32, commit="", steps=(Step("probe", "done", 12.0), Step("kernels", "stopped", 60.0, "limit")),
+    judge_sha256="ab" * 32, commit="", steps=(KitStep("probe", "done", 12.0), KitStep("kernels", "stopped", 60.0, "limit")),
     members=(),
 )  # fmt: skip
 
@@ -58,7 +58,7 @@ def control(low: float = 0.98, high: float = 1.03) -> Evaluation:
 
 
 REFERENCE = ReferenceTime(2, 1, "real", 8, "bf16", 3113.0, 3000.0, 3300.0, 1 << 31)
-PROBE = ProbeRow("matrix", "bf16", "together", 4, 8192, None, 5966.0, 5900.0, 6000.0, 1.843e14)
+PROBE = ProbeFigure("matrix", "bf16", "together", 4, 8192, None, 5966.0, 5900.0, 6000.0, 1.843e14)
 
 
 def good() -> dict[str, Sequence[object]]:

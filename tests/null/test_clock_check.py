@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkb.judge.timing.statistics import UNSEEN, Claim, ClockCheck, Window, check_clock, uncontended, window_ratio
+from pkb.judge.timing.statistics import UNSEEN, Claim, ClockCheck, WindowRatio, check_clock, uncontended, window_ratio
 
 ROUNDS = 8
 
@@ -182,7 +182,7 @@ def test_all_the_time_in_a_few_calls_proves_nothing_about_the_rest() -> None:
 def test_a_claim_needs_a_window_that_can_tell(
     window: tuple[float, float, float], claimed: float, supported: bool
 ) -> None:
-    assert Window(*window).supports(claimed) == supported
+    assert WindowRatio(*window).supports(claimed) == supported
 
 
 @pytest.mark.parametrize("true_us", [3.0, 10.0, 50.0, 200.0, 2000.0])

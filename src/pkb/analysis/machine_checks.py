@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pkb.analysis.machine_records import MachineRecords, ProbeRow, ReferenceTime
+from pkb.analysis.machine_records import MachineRecords, ProbeFigure, ReferenceTime
 from pkb.problems.base import Problem
 from pkb.problems.registry import Registry
 from pkb.roofline.bounds import cost_of
@@ -109,7 +109,7 @@ def _impossible_rates(records: MachineRecords) -> Iterator[str]:
     if machine is None:
         return
     peak = machine.ideal
-    for row in records.of("probe.jsonl", ProbeRow):
+    for row in records.of("probe.jsonl", ProbeFigure):
         dtype = "fp32" if row.name == "tf32" else row.name
         limits = {
             "matrix": peak.flops.get(dtype),

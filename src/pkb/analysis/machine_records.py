@@ -35,7 +35,7 @@ Record = TypeVar("Record")
 
 
 @dataclass(frozen=True)
-class Step:
+class KitStep:
     """One part of the kit, as it went."""
 
     name: Word
@@ -68,7 +68,7 @@ class Manifest:
     """Over every file of src/pkb."""
     commit: Word
     """Of the suite: problems, kernels, adversaries. Ends in `+` where files had been changed since; empty where unknown."""
-    steps: Annotated[tuple[Step, ...], AtMost(32)]
+    steps: Annotated[tuple[KitStep, ...], AtMost(32)]
     members: Annotated[tuple[Member, ...], AtMost(16)]
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class DoctorFact:
 
 
 @dataclass(frozen=True)
-class ProbeRow:
+class ProbeFigure:
     """As `pkb probe` measures it (docs/probe.md)."""
 
     kind: Literal["matrix", "memory", "link", "latency"]
@@ -131,7 +131,7 @@ class OutcomeOfTest:
 
 LINES: Mapping[str, type] = {
     "doctor.jsonl": DoctorFact,
-    "probe.jsonl": ProbeRow,
+    "probe.jsonl": ProbeFigure,
     "references.jsonl": ReferenceTime,
     "tests.jsonl": OutcomeOfTest,
     "control.jsonl": Evaluation,

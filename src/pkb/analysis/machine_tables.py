@@ -27,7 +27,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineColumn:
     """One line about where a column is from."""
 
     name: str
@@ -53,12 +53,12 @@ def stored(folder: Path) -> list[MachineRecords]:
     return found
 
 
-def machine(records: MachineRecords) -> Machine:
+def machine(records: MachineRecords) -> MachineColumn:
     manifest, outcomes = records.manifest, records.of("tests.jsonl", OutcomeOfTest)
     counts = {word: sum(one.outcome == word for one in outcomes) for word in ("passed", "failed", "skipped")}
     others = records.verdicts("frontier.jsonl")
     right = sum(one.verdict is Verdict.CORRECT for one in others)
-    return Machine(
+    return MachineColumn(
         manifest.machine, manifest.hardware, manifest.platform, manifest.ranks,
         ", ".join(filter(None, [f"driver {manifest.driver}" * bool(manifest.driver),
                                 *(f"{name} {version}" for name, version in sorted(manifest.versions.items()))])),

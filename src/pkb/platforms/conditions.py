@@ -22,12 +22,12 @@ MULTICAST_FROM = (9, 0)
 
 
 @dataclass(frozen=True)
-class Links:
+class NvLinks:
     active: int = 0
     to_switch: bool = False
 
 
-def links(nvml: Any, handle: Any) -> Links:
+def links(nvml: Any, handle: Any) -> NvLinks:
     """A GPU's NVLinks that are up."""
     active, to_switch = 0, False
     for number in range(MAX_LINKS):
@@ -35,7 +35,7 @@ def links(nvml: Any, handle: Any) -> Links:
             active += 1
             kind = read(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, number, default=-1)
             to_switch = to_switch or kind == _TO_SWITCH
-    return Links(active, to_switch)
+    return NvLinks(active, to_switch)
 
 
 def has_multicast(gpus: Sequence[Gpu]) -> bool:
@@ -94,7 +94,7 @@ def conditions(gpus: Sequence[Gpu]) -> dict[str, str]:
 def link_words(gpu: Gpu) -> tuple[str, bool]:
     """A GPU's NVLinks in words, and whether it has any."""
     with library() as nvml:
-        found = Links() if nvml is None else links(nvml, handle_of(nvml, gpu))
+        found = NvLinks() if nvml is None else links(nvml, handle_of(nvml, gpu))
     return _link_words(found), found.active > 0
 
 
@@ -104,7 +104,7 @@ def _said(words: dict[Gpu, str]) -> str:
     return "; ".join(f"GPU {gpu.index}: {text}" for gpu, text in words.items())
 
 
-def _link_words(found: Links) -> str:
+def _link_words(found: NvLinks) -> str:
     if not found.active:
         return "none"
     return f"{found.active} links{' to a switch' if found.to_switch else ''}"

@@ -33,7 +33,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Inventory:
     gpus: tuple[Gpu, ...] = ()
     left_out: tuple[str, ...] = ()
     """GPUs that are there and cannot be opened, and why."""
@@ -69,10 +69,10 @@ def handle_of(nvml: Any, gpu: "Gpu") -> Any:
 
 
 @cache
-def machine() -> Machine:
+def machine() -> Inventory:
     with library() as nvml:
         if nvml is None:
-            return Machine()
+            return Inventory()
         driver = text(read(nvml, "nvmlSystemGetDriverVersion", default=""))
         found: list[tuple[str, Gpu]] = []
         left_out = []
@@ -82,7 +82,7 @@ def machine() -> Machine:
             except nvml.NVMLError as error:
                 left_out.append(f"GPU {index} of this machine cannot be opened: {error}")
         in_bus_order = [gpu for _, gpu in sorted(found, key=lambda item: item[0])]
-        return Machine(
+        return Inventory(
             tuple(Gpu(**{**vars(gpu), "index": index}) for index, gpu in enumerate(in_bus_order)), tuple(left_out)
         )
 

@@ -26,7 +26,7 @@ class Thread(NamedTuple):
     tid: int
 
 
-class Look(NamedTuple):
+class ThreadStates(NamedTuple):
     """At all threads of a tree of processes."""
 
     awake: frozenset[int]
@@ -113,7 +113,7 @@ def _children_by_parent() -> dict[int, list[int]]:
     return found
 
 
-def look_at(pids: list[int]) -> Look:
+def look_at(pids: list[int]) -> ThreadStates:
     awake, used = set(), {}
     for pid in random.sample(pids, len(pids)):
         for task in _tasks(pid):
@@ -124,7 +124,7 @@ def look_at(pids: list[int]) -> Look:
                 if words[0] not in STILL:
                     awake.add(pid)
                 used[Thread(pid, task)] = _on_a_core(folder) or " ".join(words[11:13])
-    return Look(frozenset(awake), used)
+    return ThreadStates(frozenset(awake), used)
 
 
 def _on_a_core(folder: str) -> str:

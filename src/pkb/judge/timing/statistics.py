@@ -196,7 +196,7 @@ def uncontended(times: Sequence[float]) -> float:
     return sorted(times)[min(max(2, len(times) // 4), (len(times) - 1) // 2)]
 
 
-class Window(NamedTuple):
+class WindowRatio(NamedTuple):
     """(reference - empty) / (candidate - empty) on the judge's clock; infinite where nothing is left of the candidate."""
 
     value: float
@@ -220,7 +220,7 @@ def window_ratio(
     empty_us: Sequence[float],
     error: float = ERROR,
     seed: int = 0,
-) -> Window:
+) -> WindowRatio:
     """By rounds, which are resampled as they are; `empty_us` has one or several for each.
 
     Quantiles of resamples are too near to the middle where rounds are few, by as much as the normal distribution's are nearer
@@ -242,7 +242,7 @@ def window_ratio(
     degrees = max(1, len(rounds) - 1)
     wide = student(1 - error, degrees) * math.sqrt(len(rounds) / degrees)
     cut = int((1 - statistics.NormalDist().cdf(wide)) * RESAMPLES)
-    return Window(ratio(rounds), ratios[cut], ratios[-1 - cut])
+    return WindowRatio(ratio(rounds), ratios[cut], ratios[-1 - cut])
 
 
 class Claim(NamedTuple):
@@ -276,7 +276,7 @@ class ClockCheck(NamedTuple):
     reference_us: float
     candidate_us: float
     """Per queued call, without what an empty batch costs."""
-    window: Window
+    window: WindowRatio
     words: str
 
     @property
