@@ -3,8 +3,10 @@
 import builtins
 import dis
 import inspect
+import itertools
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -105,11 +107,9 @@ def test_shapes_on_no_device_are_the_shapes_on_a_device(problem: Problem) -> Non
     """`argument_bytes` asks for inputs on torch's meta device: nothing drawn there may decide a shape."""
     world_size, dtype = some_world(problem), problem.dtypes[0]
     drawn = []
-    for rank in range(world_size):
-        real = problem.inputs(draw_for(problem, rank=rank, world_size=world_size, secret=b"shape"))
-        meta = problem.inputs(
-            draw_for(problem, rank=rank, world_size=world_size, secret=b"shape", device=torch.device("meta"))
-        )
+    for rank, kind in itertools.product(range(world_size), problem.kinds or ("",)):
+        draw = partial(draw_for, problem, rank=rank, world_size=world_size, secret=b"shape", kind=kind)
+        real, meta = problem.inputs(draw()), problem.inputs(draw(device=torch.device("meta")))
         assert [(t.shape, t.dtype) for t in tensors_in(real)] == [(t.shape, t.dtype) for t in tensors_in(meta)]
         drawn.append(sum(t.nbytes for t in tensors_in(real)))
     assert problem.argument_bytes("tiny", world_size, dtype) == max(drawn)
