@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_archives import HARDWARE, MANIFEST_LIKE, PROBE, REFERENCE, archive, bodies, control, good, kernel, listed
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import pkb
 from pkb.analysis import machine_archive, machine_records
