@@ -258,11 +258,14 @@ def stop(process: "subprocess.Popen[str]") -> None:
 def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> bool:
     """Steps that are done already are not done again. False if it was interrupted."""
     state = node_records.read_state(kit.work)
-    todo = [
-        step for step in chosen if state.get(step.name) is None or state[step.name].outcome not in ("done", "skipped")
-    ]
+    for step in chosen:
+        if step.needs and step.needs not in kit.facts.capabilities:
+            state[step.name] = node_records.StepRecord(step.name, "skipped", 0.0, f"no {step.needs} on {kit.platform}")
+    node_records.write_state(kit.work, state)
+    todo = [step for step in chosen if step.name not in state or state[step.name].outcome in ("stopped", "failed")]
     for number, step in enumerate(todo):
-        kit.limit_s = clock.left_s * step.minutes / sum(later.minutes for later in todo[number:])
+        share = clock.left_s * step.minutes / sum(later.minutes for later in todo[number:])
+        kit.limit_s = min(max(share, LEAST_S), clock.left_s)
         if kit.limit_s < 1:
             clock.say(f"the budget is used up before {step.name}")
             return True
