@@ -5,11 +5,12 @@ from harness import ModelTests, Spec
 from on_ranks import Arguments, Array, arrays
 
 
-def tp_rms_norm(ranks: list[Arguments], *, epsilon: float = 1e-5) -> list[list[Array]]:
+def tp_rms_norm(ranks: list[Arguments], *, epsilon: float | None = None) -> list[list[Array]]:
     x, weight = (
         np.concatenate(arrays(ranks, "local_hidden_states"), axis=1),
         np.concatenate(arrays(ranks, "local_weight")),
     )
+    epsilon = ranks[0]["variance_epsilon"] if epsilon is None else epsilon
     whole = x / np.sqrt((x**2).mean(axis=1, keepdims=True) + epsilon) * weight
     return [[columns] for columns in np.split(whole, len(ranks), axis=1)]
 
