@@ -66,8 +66,6 @@ def side(folder: Path, service: Path, neighbour: Path, *, one_ends: bool = False
     """What each rank found, from the innermost process out; None for one that ended."""
     layers: Any = None
 
-    layers: Any = None
-
     def init() -> list[Any]:
         report = finish_namespaces(layers, tmp_dir=folder)
         (folder / OWN_SHM).mkdir()
