@@ -155,6 +155,14 @@ GARBAGE = {
 }
 
 
+def test_what_was_closed_here_sends_no_more(ends: Ends) -> None:
+    """A side that was ended is asked once more by whoever looks for a culprit."""
+    near, _ = ends
+    near.sock.close()
+    with pytest.raises(ChannelClosed):
+        near.send(Note("a"), timeout_s=1)
+
+
 @pytest.mark.parametrize("packet", GARBAGE.values(), ids=GARBAGE.keys())
 def test_garbage_is_refused_and_costs_no_descriptor(ends: Ends, packet: bytes) -> None:
     """Everything else would be an exception that the judge does not expect, which is a traceback for the user."""

@@ -10,6 +10,7 @@ import pytest
 
 from pkb.judge.crew.company import LOOKS, DeviceAtWork, Disturbed, Watch, words_of
 from pkb.judge.crew.crew import Crew
+from pkb.judge.crew.failure import CrewFailure, CrewFailureKind
 from pkb.types.protocol.commands import LookForCompany
 from pkb.types.protocol.replies import Company
 
@@ -99,3 +100,14 @@ def test_a_cpu_is_not_looked_at() -> None:
         with alone.alone():
             pass
     assert alone.shared_before == ""
+
+
+def test_a_device_that_faults_when_the_candidate_ends_was_at_work_for_it() -> None:
+    """MPS: a client killed in the middle of a kernel takes the others' contexts along."""
+
+    class Faulting(Oracle):
+        def ask(self, command: LookForCompany, *, timeout_s: float) -> dict[int, Company]:
+            raise CrewFailure(CrewFailureKind.RAISED, [0], "an illegal memory access was encountered", role="oracle")
+
+    with watch() as (_, _, candidate):
+        assert Watch(cast(Crew, Faulting()), cast(Crew, candidate)).ends_with_the_candidate()

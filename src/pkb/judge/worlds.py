@@ -112,6 +112,8 @@ class World:
         """Does the candidate's side still work, and has it taken the oracle's memory? Asked only when the oracle has failed
         beside it."""
         assert self._candidate is not None
+        if self._candidate.warden_pid is None:  # ended by us
+            return None
         try:
             self._candidate.ask(Drop(), timeout_s=30)
         except CrewFailure as failure:

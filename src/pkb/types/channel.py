@@ -68,8 +68,8 @@ class Channel:
             _write_all(spill, body)
             body, fds = b"", [spill, *fds]
         head = b"F" if spill >= 0 else b"I"
-        self.sock.settimeout(timeout_s)
         try:
+            self.sock.settimeout(timeout_s)
             socket.send_fds(self.sock, [head + body], list(fds))
         except TimeoutError:
             raise

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 from pkb.judge.crew.crew import Crew
+from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.stopping import Stopped, stopped
 from pkb.types.protocol.commands import LookForCompany
 from pkb.types.protocol.replies import Company
@@ -65,9 +66,16 @@ class Watch:
             raise DeviceAtWork(f"all processes of the candidate's are stopped, and its device is at work: {company}")
 
     def ends_with_the_candidate(self) -> bool:
-        """End the candidate's side, for good: is the device at rest then? If not, somebody else is at work there."""
+        """End the candidate's side, for good: is the device at rest then? If not, somebody else is at work there.
+
+        A client that is ended in the middle of a kernel can take its MPS server with it, and the oracle's ranks with that: seen
+        as an illegal access in theirs. Nobody else's kernels die with the candidate, so that settles it as well.
+        """
         self._candidate.kill()
-        return not self._company(LOOKS_AT_THE_END)
+        try:
+            return not self._company(LOOKS_AT_THE_END)
+        except CrewFailure:
+            return True
 
     def _company(self, most: int = LOOKS) -> str:
         """What the oracle's ranks see of others on their devices; empty if they are alone."""
