@@ -72,7 +72,7 @@ class Device(Protocol):
     def spin(self, microseconds: float) -> None: ...
     def unpin_cache(self) -> None: ...
     def flush_cache(self) -> None: ...
-    def company(self) -> Company: ...
+    def company(self, *, long: bool) -> Company: ...
     def facts(self) -> dict[str, str]: ...
 
 
@@ -120,7 +120,7 @@ class CpuDevice:
     def flush_cache(self) -> None:
         self._scratch.add_(1)
 
-    def company(self) -> Company:
+    def company(self, *, long: bool) -> Company:
         """Whoever else uses these cores is seen by the judge, in the table of processes."""
         return Company(1.0, 0.0)
 
@@ -217,11 +217,11 @@ class CudaDevice:
     def flush_cache(self) -> None:
         self._scratch.add_(1)
 
-    def company(self) -> Company:
+    def company(self, *, long: bool) -> Company:
         if self._sentinel is None:
             self._sentinel = Sentinel(self.torch_device)
             self._sentinel.look()  # the first launch loads the kernel
-        return self._sentinel.look()
+        return self._sentinel.look(long=long)
 
     def facts(self) -> dict[str, str]:
         properties = torch.cuda.get_device_properties(self.torch_device)

@@ -184,12 +184,13 @@ class OracleRank(Rank):
 
     def _look_for_company(self) -> Company:
         """One rank at a time where ranks share a device: they would be each other's company."""
-        seen = Company(1.0, 0.0)
+        seen, shared = Company(1.0, 0.0), self.config.side.shares_device
         for rank in range(self.config.world_size):
             self.barrier.wait(timeout_s=COMPANY_LIMIT_S)
-            if rank == self.config.rank or not self.config.side.shares_device:
-                seen = self.device.company()
-            if not self.config.side.shares_device:
+            if rank == self.config.rank or not shared:
+                # Sides that share a GPU are clients of one MPS server, which does not let them take turns.
+                seen = self.device.company(long=not shared)
+            if not shared:
                 break
         self.barrier.wait(timeout_s=COMPANY_LIMIT_S)
         return seen

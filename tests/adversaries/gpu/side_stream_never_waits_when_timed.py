@@ -1,10 +1,10 @@
-"""T1: as side_stream_never_waits, but only once calls are timed. Stopped by timed outputs that are wrong.
+"""T1: as side_stream_never_waits, but only once calls are timed. Timed outputs are wrong: a race, whatever it was meant to be.
 """
 # problem: 1
 # ranks: 2
 # size: paper
 # plan: timing
-# expect: rejected
+# expect: race
 # stage: timing
 # platform: gpu
 

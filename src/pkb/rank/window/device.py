@@ -24,8 +24,9 @@ from pkb.types.protocol.replies import Company
 
 OPEN_THREADS = 256
 BLOCKS_PER_SM = 2
-OCCUPY_STEPS = 2500
-"""About 3 ms, which is more than one turn of a device that two contexts share."""
+SHORT_LOOK_STEPS, LONG_LOOK_STEPS = 2_500, 100_000
+"""About 0.2 and 8 ms on an H200. Contexts without MPS take turns there: ours runs for some milliseconds, then leaves a gap of
+2.5 ms. Looks of up to 4 ms saw none."""
 SENT_BYTES = 20
 
 
@@ -140,8 +141,10 @@ class Sentinel:
         self._threads = properties.max_threads_per_multi_processor // BLOCKS_PER_SM
         self._out = torch.zeros(3 * self._blocks, dtype=torch.int64, device=device)
 
-    def look(self) -> Company:
-        self._kernel[self._blocks, self._threads](kit.u32(OCCUPY_STEPS), self._out)
+    def look(self, *, long: bool = True) -> Company:
+        """`long`: who takes turns with us on the device shows as well; a short look shows who shares SMs with us."""
+        steps = LONG_LOOK_STEPS if long else SHORT_LOOK_STEPS
+        self._kernel[self._blocks, self._threads](kit.u32(steps), self._out)
         host = self._out.cpu()
         rows = struct.iter_unpack("=3q", ctypes.string_at(host.data_ptr(), 8 * host.numel()))
         begins, ends, gaps = zip(*rows, strict=True)
