@@ -346,16 +346,6 @@ def test_what_is_read_is_memory_of_its_own() -> None:
         assert same(unpack(description, fd, device=CPU), torch.ones(1000))
 
 
-def test_a_file_cut_short_after_it_was_described() -> None:
-    with packed(torch.ones(1000)) as (description, sealed), unsealed(sealed) as fd:
-        os.truncate(fd, 3999)
-        with pytest.raises(BadTree):
-            unpack(description, fd, device=CPU)
-        os.truncate(fd, 0)
-        with pytest.raises(BadTree):
-            unpack(description, fd, device=CPU)
-
-
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Any) -> None:
     """The rank chooses the descriptor; what reading it says must fall on the rank, not on the oracle."""
     path = tmp_path / "output"

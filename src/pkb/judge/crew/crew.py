@@ -136,7 +136,6 @@ class Crew:
                 start_new_session=True,
                 cwd=self._folder,
             )
-
         if self.limits.memory_bytes < UNLIMITED:
             self._memory, self.memory_words = bound_memory(self._process.pid, self.limits.memory_bytes)
 
@@ -146,22 +145,18 @@ class Crew:
         clean = {name: os.environ[name] for name in kept if name in os.environ}
         if site.ENABLE_USER_SITE:  # it follows from HOME, which is another there
             clean["PYTHONUSERBASE"] = site.getuserbase()
-        return (
-            clean
-            | {
-                "HOME": str(self._folder),
-                "TMPDIR": str(self._folder),
-                "PYTHONUNBUFFERED": "1",
-                "TRITON_CACHE_DIR": str(self._folder / "triton"),
-                "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "inductor"),
-                "TORCH_EXTENSIONS_DIR": str(self._folder / "extensions"),
-                "XDG_CACHE_HOME": str(self._folder / "cache"),
-                "CUDA_CACHE_PATH": str(self._folder / "cuda"),
-                "PKB_BUILD_DIR": str(self._folder / "build"),
-            }
-            | self.platform.environment(self.spec.world_size)
-            | self.spec.extra_environment
-        )
+        own = {
+            "HOME": str(self._folder),
+            "TMPDIR": str(self._folder),
+            "PYTHONUNBUFFERED": "1",
+            "TRITON_CACHE_DIR": str(self._folder / "triton"),
+            "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "inductor"),
+            "TORCH_EXTENSIONS_DIR": str(self._folder / "extensions"),
+            "XDG_CACHE_HOME": str(self._folder / "cache"),
+            "CUDA_CACHE_PATH": str(self._folder / "cuda"),
+            "PKB_BUILD_DIR": str(self._folder / "build"),
+        }
+        return clean | own | self.platform.environment(self.spec.world_size) | self.spec.extra_environment
 
     def await_ready(self, *, timeout_s: float) -> None:
         first = self.collect(self._settings, timeout_s=timeout_s)[0].reply
