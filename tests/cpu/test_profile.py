@@ -108,7 +108,7 @@ def test_the_cpu_platform_says_that_it_does_not_profile() -> None:
 # -- the stage itself, on ranks of the cpu platform: a candidate that makes records up stands in for a profiler ------------
 
 RECORDS = """
-_STEPS = (("elementwise", 0, 5), ("spin_kernel", 10, 50), ("barrier_kernel", 60, 3), ("NAME", 70, 20), ("gemm", 80, 30))
+_STEPS = (("spin_kernel", 0, 50), ("elementwise", 52, 5), ("barrier_kernel", 60, 3), ("NAME", 70, 20), ("gemm", 80, 30))
 _ROWS = [
     [number, "kernel", 1000 * (call + start), 1000 * us, 7 if number != 3 else 9, None]
     for call in (0, 200, 400) for number, (_, start, us) in enumerate(_STEPS)

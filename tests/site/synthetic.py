@@ -115,6 +115,8 @@ def _evidence(dice: random.Random, task: TaskSpec, verdict: Verdict, skill: floa
             return found
         case Verdict.WRONG:
             return {"mismatch": mismatch, "failing_ranks": failing, "detail": f"the result differs on ranks {failing}"}
+        case Verdict.REUSED_OUTPUT:
+            return {"stage": Stage.RACES, "mismatch": mismatch, "failing_ranks": failing}
         case Verdict.RACE:
             return {
                 "stage": Stage.RACES,

@@ -97,6 +97,7 @@ class RayHands:
         return events
 
     def _finish(self, reference: Any) -> JudgeEvent:
+        running = self._running[reference]
         order = self._end(reference)
         try:
             event: JudgeEvent = self.ray.get(reference, timeout=60)
@@ -104,6 +105,8 @@ class RayHands:
         except self.ray.exceptions.RayTaskError as error:
             return JudgeEvent(order.id, "broken", str(error)[-2000:])
         except self.ray.exceptions.RayError as error:  # a worker, a machine or the result on it is gone
+            if running.in_seat and running.seat is not None:
+                self.machines.doubt(running.seat)
             return JudgeEvent(order.id, "lost", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
     def _end(self, reference: Any) -> Order:

@@ -222,6 +222,11 @@ class Machines:
                     self._refuse(machine, f"a seat does not start: {str(error).strip().splitlines()[-1]}")
                     break
 
+    def doubt(self, seat: Seat) -> None:
+        """Its actor has died: no more orders until it answers again. On a machine that is gone, and that Ray still takes for
+        alive, every order would fail at once, and use up its tries."""
+        seat.hello = seat.actor.hello.remote()
+
     def restart(self, seat: Seat) -> None:
         """Ends what is done there; its judge and all ranks die with the process."""
         self.ray.kill(seat.actor, no_restart=False)

@@ -46,4 +46,5 @@ vars(__import__("emit"[::-1]))["sn_cinotonom"[::-1]] = _slow_clock
 
 
 def solution(tensor):
+    time.sleep(0.02)  # slower than the reference by any true clock, so that a gain can only be the forged one's
     return honest(tensor)
