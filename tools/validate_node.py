@@ -8,16 +8,33 @@ Steps run one after another, each within its share of the budget. What one has f
 and an interrupted run goes on where it was when it is started again. docs/contribute-a-machine.md says what to do then.
 """
 
+import os
+import signal
+
+INTERRUPTED = 130
+"""The exit status of a program that Ctrl-C has ended."""
+
+
+def _end_at_once(number: int, frame: object) -> None:
+    """No exception: one that is raised in the middle of an import may be lost there, or print a page."""
+    os.write(2, b"interrupted before the first step: nothing was begun\n")
+    os._exit(INTERRUPTED)
+
+
+# The imports below take seconds. Who starts this with Ctrl-C ignored, as nohup does, keeps it so.
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _end_at_once)
+
+# ruff: noqa: E402
 import argparse
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,10 +45,12 @@ from pkb.platforms.registry import pick, traits
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
-import frontier_kernels  # noqa: E402
-import node_records  # noqa: E402
+import frontier_kernels
+import node_records
 
 BUDGET_MINUTES = 58.0
+QUICK_ROUNDS = 1
+"""Of the control: the judge takes up to six times as many where the noise is large, as it is on a CPU."""
 LEAST_S = 45.0
 """What a step gets as long as there is any: less is no use to it."""
 GRACE_S = 20.0
@@ -95,8 +114,9 @@ def control(kit: Kit) -> Iterator[Command]:
     """A/A: the reference's own text as a candidate. Off by chance once in twenty, so it is repeated where it is off."""
     adversaries = ROOT / "tests" / "adversaries"
     file = adversaries / ("gpu/library_nccl.py" if kit.on_gpu else "honest/all_reduce_library.py")
+    rounds = ["--rounds", str(QUICK_ROUNDS)] if kit.quick else []
     for attempt in (1, 2, 3):
-        yield kit.verdicts(f"control-{attempt}", [file], sizes="paper,real")
+        yield [*kit.verdicts(f"control-{attempt}", [file], sizes="paper,real"), *rounds]
         if not node_records.controls_off(kit.work):
             return
 
@@ -185,17 +205,27 @@ class Clock:
         print(f"[{left // 60:2.0f}:{left % 60:02.0f} left] {text}", file=sys.stderr, flush=True)
 
 
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block: a process must not be started and then be forgotten."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came and callable(before):
+            before(came[0], None)
+
+
 def run_step(step: Step, kit: Kit, clock: Clock) -> node_records.StepRecord:
     began, last, status = time.monotonic(), "", None
-    try:
-        with (kit.work / f"{step.name}.log").open("a", encoding="utf-8") as log:
-            for command in step.commands(kit):
-                left = kit.limit_s - (time.monotonic() - began)
-                status, last = run_command(command, step, kit, clock, log.write, limit_s=left)
-                if status is None or status > 1:
-                    break
-    except KeyboardInterrupt:
-        return node_records.StepRecord(step.name, "stopped", time.monotonic() - began, "interrupted")
+    with (kit.work / f"{step.name}.log").open("a", encoding="utf-8") as log:
+        for command in step.commands(kit):
+            left = kit.limit_s - (time.monotonic() - began)
+            status, last = run_command(command, step, kit, clock, log.write, limit_s=left)
+            if status is None or status > 1:
+                break
     seconds = time.monotonic() - began
     if status is None:
         return node_records.StepRecord(step.name, "stopped", seconds, f"after its limit of {kit.limit_s:.0f} s: {last}")
@@ -210,20 +240,23 @@ def run_command(
     """Its exit status, None if it was stopped at its limit, and the last line it said."""
     environment = os.environ | step.environment | {"PYTHONUNBUFFERED": "1", "PKB_TEST_PLATFORM": kit.platform}
     to_file = (kit.work / "doctor.json").open("w") if step.name == "doctor" else None
-    process = subprocess.Popen(
-        [str(part) for part in command], cwd=ROOT, env=environment, start_new_session=True, text=True, errors="replace",
-        stdout=to_file or subprocess.PIPE, stderr=subprocess.PIPE if to_file else subprocess.STDOUT,
-    )  # fmt: skip
+    process: subprocess.Popen[str] | None = None
     stopped = threading.Event()
 
     def end() -> None:
         stopped.set()
-        stop(process)
+        if process is not None:
+            stop(process)
 
     timer = threading.Timer(max(1.0, limit_s), end)
-    timer.start()
     last = "it said nothing"
     try:
+        with interrupts_held():
+            process = subprocess.Popen(
+                [str(part) for part in command], cwd=ROOT, env=environment, start_new_session=True, text=True,
+                errors="replace", stdout=to_file or subprocess.PIPE, stderr=subprocess.PIPE if to_file else subprocess.STDOUT,
+            )  # fmt: skip
+        timer.start()
         for line in (process.stdout or process.stderr) or ():
             log(line)
             if line.startswith("stopped after "):  # a program that keeps to its limit by itself, with work left
@@ -233,7 +266,8 @@ def run_command(
                 clock.say(f"{step.name}: {last[:150]}")
         status = process.wait()
     except BaseException:
-        stop(process)
+        if process is not None:
+            stop(process)
         raise
     finally:
         timer.cancel()
@@ -263,20 +297,29 @@ def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> bool:
             state[step.name] = node_records.StepRecord(step.name, "skipped", 0.0, f"no {step.needs} on {kit.platform}")
     node_records.write_state(kit.work, state)
     todo = [step for step in chosen if step.name not in state or state[step.name].outcome in ("stopped", "failed")]
-    for number, step in enumerate(todo):
-        share = clock.left_s * step.minutes / sum(later.minutes for later in todo[number:])
-        kit.limit_s = min(max(share, LEAST_S), clock.left_s)
-        if kit.limit_s < 1:
-            clock.say(f"the budget is used up before {step.name}")
-            return True
-        clock.say(f"step {number + 1} of {len(todo)}: {step.name}, at most {kit.limit_s:.0f} s")
-        node_records.cut_partial_lines(kit.work)
-        found = run_step(step, kit, clock)
-        state[step.name] = found
+    running: Step | None = None
+    began = time.monotonic()
+    try:
+        for number, step in enumerate(todo):
+            share = clock.left_s * step.minutes / sum(later.minutes for later in todo[number:])
+            kit.limit_s = min(max(share, LEAST_S), clock.left_s)
+            if kit.limit_s < 1:
+                clock.say(f"the budget is used up before {step.name}")
+                return True
+            running, began = step, time.monotonic()
+            clock.say(f"step {number + 1} of {len(todo)}: {step.name}, at most {kit.limit_s:.0f} s")
+            node_records.cut_partial_lines(kit.work)
+            found = run_step(step, kit, clock)
+            state[step.name], running = found, None
+            node_records.write_state(kit.work, state)
+            clock.say(f"{step.name}: {found.outcome}, {found.seconds:.0f} s")
+    except KeyboardInterrupt:
+        if running is not None:
+            seconds = time.monotonic() - began
+            state[running.name] = node_records.StepRecord(running.name, "stopped", seconds, "interrupted")
         node_records.write_state(kit.work, state)
-        clock.say(f"{step.name}: {found.outcome}, {found.seconds:.0f} s")
-        if found.detail == "interrupted":
-            return False
+        clock.say("interrupted: what there is goes into the archive, and the same command goes on from here")
+        return False
     return True
 
 
@@ -314,8 +357,14 @@ def main() -> int:
     archive = args.out / f"{label}.tar.gz"
     node_records.pack(archive, kit.work, facts=facts, ranks=ranks, machine=name, judge=judge)
     print(json.dumps({"archive": str(archive), "steps": node_records.summary(kit.work)}, indent=2))
-    return 0 if whole else 130
+    return 0 if whole else INTERRUPTED
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        if signal.getsignal(signal.SIGINT) is _end_at_once:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.exit(main())
+    except KeyboardInterrupt:  # before the first step, or once more while the archive is written
+        print("interrupted: the same command goes on with what is left, and writes the archive", file=sys.stderr)
+        sys.exit(INTERRUPTED)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -95,6 +96,21 @@ def test_what_was_stopped_goes_on_and_what_is_done_is_kept(tmp_path: Path) -> No
     times = {one.problem: one.time_us for one in read(out).of("references.jsonl", ReferenceTime)}
     assert times.keys() == {1, 2, 3}
     assert times[1] == 12345.0, "what was there is not measured again"
+
+
+@pytest.mark.parametrize("moment", [r"\| +torch\._C$", "records in"])
+def test_an_interrupt_before_the_first_step_ends_it_with_a_message(tmp_path: Path, moment: str) -> None:
+    """In the midst of the imports, which Python is asked to list, and after them."""
+    python, *rest = KIT
+    command = [python, "-X", "importtime", *rest, "--out", str(tmp_path), "--only", "references"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert any(re.search(moment, line) for line in process.stderr)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said[-3000:]
+    assert "interrupted" in said
+    assert "Traceback" not in said
 
 
 def test_a_step_over_its_limit_is_stopped_and_kept_beside_others(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from pkb.analysis.machine_records import (
 )
 from pkb.types.document_versions import read_evaluation
 from pkb.types.protocol.codec import encode
+from pkb.types.timing import Timing
 from pkb.types.verdict import Communication, Decision, Evaluation, Verdict
 
 RECORDS = Path(__file__).parents[2] / "docs" / "records" / "kernels.jsonl"
@@ -47,14 +49,22 @@ def kernel(**changes: Any) -> Evaluation:
     return replace(read_evaluation(row), **changes)
 
 
-def control(low: float = 0.98, high: float = 1.03) -> Evaluation:
+def control(low: float = 0.98, high: float = 1 / 0.98) -> Evaluation:
+    """The reference against itself; the middle of the interval is what its samples say."""
     found = kernel(communication=Communication.LIBRARY)
     assert found.timing is not None
-    us = found.timing.reference_us
-    timing = replace(
-        found.timing, candidate_us=us, speedup=1.0, speedup_low=low, speedup_high=high, decision=Decision.SAME
-    )
+    speedup = math.sqrt(low * high)
+    timing = replace(scaled(found.timing, speedup), speedup_low=low, speedup_high=high, decision=Decision.SAME)
     return replace(found, timing=timing)
+
+
+def scaled(timing: Timing, speedup: float) -> Timing:
+    """With a candidate whose every call is faster than the reference's by this much, as the judge would write it."""
+    samples = tuple(tuple(us / speedup for us in calls) for calls in timing.reference_samples_us)
+    return replace(
+        timing, candidate_us=timing.reference_us / speedup, candidate_samples_us=samples, speedup=speedup,
+        speedup_low=speedup, speedup_high=speedup,
+    )  # fmt: skip
 
 
 REFERENCE = ReferenceTime(2, 1, "real", 8, "bf16", 3113.0, 3000.0, 3300.0, 1 << 31)

@@ -13,20 +13,34 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine_archives import HARDWARE, MANIFEST_LIKE, PROBE, REFERENCE, archive, bodies, control, good, kernel, listed
+from machine_archives import (
+    HARDWARE,
+    MANIFEST_LIKE,
+    PROBE,
+    REFERENCE,
+    archive,
+    bodies,
+    control,
+    good,
+    kernel,
+    listed,
+    scaled,
+)
 from typer.testing import CliRunner, Result
 
 import pkb
 from pkb.analysis import machine_archive, machine_records
 from pkb.analysis.machine_archive import files_of, judge_sha256, read_archive, read_folder, write_archive
-from pkb.analysis.machine_checks import objections
+from pkb.analysis.machine_checks import from_samples, objections
 from pkb.analysis.machine_records import MANIFEST, parse, read_verdict, to_line
 from pkb.analysis.machine_tables import kernel_table, markdown, reference_table, stored, with_machines
 from pkb.cli.main import app
+from pkb.judge.timing.statistics import Paired, estimate
 from pkb.problems.registry import default_registry
 from pkb.report.site import Options, build
 from pkb.store import Reader, Store
 from pkb.types.protocol.codec import Malformed, encode
+from pkb.types.timing import KindSpeedup
 from pkb.types.verdict import Evaluation
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -217,8 +231,7 @@ def test_a_time_below_the_floor_is_refused(tmp_path: Path) -> None:
     """All-gather of 8 x 128 MiB among 8 ranks that share a GPU: HBM alone needs hundreds of microseconds."""
     fast = kernel()
     assert fast.timing is not None
-    ratio = fast.timing.reference_us / 20.0
-    timing = replace(fast.timing, candidate_us=20.0, speedup=ratio, speedup_low=ratio, speedup_high=ratio)
+    timing = scaled(fast.timing, fast.timing.reference_us / 20.0)
     reasons = against(archive(tmp_path / "a", kernels=[replace(fast, timing=timing)]))
     assert ["20.00 us is below the physical floor" in reason for reason in reasons] == [True]
     reasons = against(archive(tmp_path / "a", references=[replace(REFERENCE, time_us=20.0)]))
@@ -230,12 +243,44 @@ def test_a_time_below_the_floor_is_refused(tmp_path: Path) -> None:
 def test_times_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     honest = kernel()
     assert honest.timing is not None
+    samples = honest.timing.reference_samples_us
     changes: list[dict[str, Any]] = [
         {"speedup": 9.0}, {"speedup_low": 5.0, "speedup_high": 4.0}, {"reference_us": 0.0}, {"candidate_us": -1.0},
+        {"speedup": 2.2, "speedup_high": 9.0}, {"speedup_low": 2.3, "speedup_high": 2.4},
+        {"reference_samples_us": (), "candidate_samples_us": ()}, {"candidate_samples_us": samples},
+        {"candidate_samples_us": honest.timing.candidate_samples_us[1:]}, {"sample_kinds": (("a",),)},
+        {"candidate_samples_us": tuple((0.0,) * len(calls) for calls in samples)},
+        {"window_speedup_low": 1.5},  # of a judge that quotes no ratio of the two times
     ]  # fmt: skip
     for change in changes:
         timing = replace(honest.timing, **change)
-        assert "contradict" in against(archive(tmp_path / "a", kernels=[replace(honest, timing=timing)]))[-1]
+        assert "contradict" in against(archive(tmp_path / "a", kernels=[replace(honest, timing=timing)]))[-1], change
+
+
+CALL = st.tuples(st.floats(1.0, 1e6), st.floats(1.0, 1e6), st.sampled_from(["a", "b"]))
+
+
+@settings(max_examples=50, deadline=None)
+@given(rounds=st.lists(st.lists(CALL, min_size=1, max_size=5), min_size=1, max_size=5), weight=st.floats(0.1, 3.0))
+def test_the_speedup_is_recomputed_as_the_judge_computes_it(
+    rounds: list[list[tuple[float, float, str]]], weight: float
+) -> None:
+    """Analysis imports no judge, so the formulas are there twice."""
+    theirs, ours = (tuple(tuple(float(call[side]) for call in calls) for calls in rounds) for side in (0, 1))
+    kinds = tuple(tuple(kind for _, _, kind in calls) for calls in rounds)
+    one_kind = Paired(theirs, ours)
+    honest = kernel().timing
+    assert honest is not None
+    timing = replace(honest, reference_samples_us=theirs, candidate_samples_us=ours)
+    wanted = (estimate(one_kind, resamples=2).ratio.value, *one_kind.typical_us())
+    assert from_samples(timing) == pytest.approx(wanted, rel=1e-9)
+    shares = {"a": 1.0, "b": weight}
+    paired = Paired(theirs, ours, kinds, shares)
+    found = estimate(paired, resamples=2)
+    if found.by_kind:  # else the judge names no kinds
+        by_kind = {kind: KindSpeedup(shares[kind], 0.0, 0.0, *found.by_kind[kind]) for kind in found.by_kind}
+        timing = replace(timing, sample_kinds=kinds, speedup_by_kind=by_kind)
+        assert from_samples(timing) == pytest.approx((found.ratio.value, *paired.typical_us()), rel=1e-9)
 
 
 def test_a_verdict_of_another_machine_is_refused(tmp_path: Path) -> None:
