@@ -101,11 +101,15 @@ class _Arithmetic(TorchDispatchMode):
             return result
         name = func._schema.name.split("::")[1]
         given, made = _tensors((args, kwargs)), _tensors(result)
+        each = name.startswith("_foreach_")  # one call for a list of tensors, which are all worked on
+        if each and not made:  # in place, which returns nothing
+            made = _tensors(args[0])
         self.count.hbm_bytes += 3 * _bytes(made) if name in PICKS else _bytes(given) + _bytes(made)
         if name not in MOVES | PICKS and func._overloadpacket not in flop_registry:
             largest = max((t for t in given + made), key=torch.Tensor.numel, default=None)
             if largest is not None:
-                self.count.other += _operations(name, largest.numel(), args) * _reals(name, made)
+                elements = sum(t.numel() for t in made) if each else largest.numel()
+                self.count.other += _operations(name, elements, args) * _reals(name, made)
         return result
 
 

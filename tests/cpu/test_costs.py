@@ -231,8 +231,11 @@ def count_known(rank: int, world_size: int) -> list[tuple[float, float, float, f
         x.view(32).mul_(2)
         (x + x).sum()
 
+    def lists() -> None:
+        torch._foreach_mul_([torch.ones(8, 4), torch.ones(16)], 2.0)
+
     figures = []
-    for program in (product_of_pair, ring, uneven, from_two, elementwise):
+    for program in (product_of_pair, ring, uneven, from_two, elementwise, lists):
         with counted() as count:
             program()
         figures.append((count.products, count.other, count.link_sent_bytes, count.link_received_bytes))
@@ -240,13 +243,14 @@ def count_known(rank: int, world_size: int) -> list[tuple[float, float, float, f
 
 
 def test_programs_counted_by_hand(world: Worlds) -> None:
-    for rank, (product, ring, uneven, from_two, elementwise) in enumerate(world(4).call(count_known)):
+    for rank, (product, ring, uneven, from_two, elementwise, lists) in enumerate(world(4).call(count_known)):
         assert product == (2 * 3 * 5 * 7, 21 / 2, 4 * 21, 4 * 21)
         assert ring == (0, 0, 2 * 40, 2 * 40)
         own = 8 * (rank + 1)
         assert uneven == (0, 0, 80 - own, 3 * own)
         assert from_two == (0, 0, 24 + 72, 0) if rank == 2 else from_two == (0, 0, 16, 24 + 24)
         assert elementwise == (0, 96, 0, 0)
+        assert lists == (0, 48, 0, 0)
 
 
 def test_steps_follow_messages_across_ranks() -> None:

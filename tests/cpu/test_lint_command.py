@@ -24,7 +24,8 @@ def test_the_first_problems_are_clean(tmp_path: Path) -> None:
     assert {row["problem_id"] for row in rows} == {1, 2, 3, 4, 5, 6, 7, 8, 13}
     for row in rows:
         assert not row["passed"]
-        assert row["margin"] == "inf" or row["margin"] > 1
+        assert row["tolerated"] == (row["problem_id"] == 13 and row["null_candidate"] == "int8_communication")
+        assert row["tolerated"] or row["margin"] == "inf" or row["margin"] > 1
         assert row["honest_ratio"] < 1, "the reference itself is well inside its own tolerance"
     assert "no null candidate passes" in done.stdout
 

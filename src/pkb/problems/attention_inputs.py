@@ -4,7 +4,8 @@ import torch
 
 from pkb.problems.draw import Draw
 
-SHARP_QUERIES = 0.125
+SHARP_QUERIES = 8
+"""One in this many."""
 SHARPNESS = 4.0
 """Scores of a sharp query reach 20 and more. Where q and k come out of a projection that is rounded to bf16 (39, 55, 56), the
 error of a score grows with it, and scores stay below 10: there an honest kernel would fail with larger ones."""
@@ -14,9 +15,10 @@ CALLS_WITH_A_SCALE = 0.5
 def sharp_queries(draw: Draw, shape: tuple[int, ...]) -> torch.Tensor:
     """Normal queries (..., head size), some of them several times as large: a softmax that clamps scores, or leaves out the
     maximum, shows."""
-    q = draw.normal("q", shape)
-    sharp = draw.uniform("sharp queries", (*shape[:-1], 1), 0.0, 1.0, dtype=torch.float32) < SHARP_QUERIES
-    return torch.where(sharp, q * SHARPNESS, q)  # a power of two: exact
+    which = draw.integers("sharp queries", (*shape[:-1], 1), 0, SHARP_QUERIES)
+    # A table, since a comparison on shapes alone (how much an argument takes) imports torch's compiler, as in plain_sums.py.
+    scales = torch.tensor([SHARPNESS] + [1.0] * (SHARP_QUERIES - 1), dtype=draw.dtype, device=which.device)
+    return draw.normal("q", shape).mul_(scales[which])  # a power of two: exact
 
 
 def draw_scale(draw: Draw) -> float | None:

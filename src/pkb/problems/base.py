@@ -59,6 +59,9 @@ class Problem:
     """The first is the default: what the modelled system runs."""
     returns_input: bool = False
     """The result may be an argument itself (gather returns the input on ranks that are not the root)."""
+    hints: tuple[int, ...] = ()
+    """Which exchanges of floating-point numbers in the reference, counted from 0, only decide who does what: without them the
+    result is right all the same as long as ranks agree, so that leaving one out is no null candidate."""
     same_bits: bool = False
     """All outputs, and arguments changed in place, have the same bits on all ranks: the docstring promises it in these words,
     and the reference does it. Replicated state drifts apart otherwise."""

@@ -46,20 +46,27 @@ def lookup_counts(draw: Draw) -> tuple[list[int], int | None]:
     return [bounds[r + 1] - bounds[r] for r in range(w)], idle
 
 
-def inputs(draw: Draw) -> Arguments:
+def draw_indices(draw: Draw) -> torch.Tensor:
+    """Token ids are skewed: the k-th most frequent is looked up about as often as 1 / k. Frequent ones are anywhere."""
     rows, w = draw.size["rows"], draw.world_size
     counts, idle = lookup_counts(draw)
     shape = (counts[draw.rank],)
-    # Token ids are skewed: the k-th most frequent is looked up about as often as 1 / k. Frequent ones are anywhere.
     reachable = w * rows if idle is None else (w - 1) * rows
+    # On shapes alone, arithmetic would import torch's compiler: seconds, in every evaluation.
+    if draw.device.type == "meta":
+        return draw.integers("depth", shape, 0, reachable)
     depth = draw.uniform("depth", shape, 0.0, 1.0, dtype=torch.float64)
     popular = torch.exp(depth * math.log(reachable + 1)).long().sub(1).clamp(0, reachable - 1)
     indices = draw.permutation("popularity", reachable, key="all")[popular]
     if idle is not None:
         indices = indices + rows * (indices >= idle * rows)
+    return indices
+
+
+def inputs(draw: Draw) -> Arguments:
     return {
-        "indices": indices,
-        "local_shard": draw.normal("local_shard", (rows, draw.size["width"])),
+        "indices": draw_indices(draw),
+        "local_shard": draw.normal("local_shard", (draw.size["rows"], draw.size["width"])),
     }
 
 

@@ -47,9 +47,8 @@ def peaked_states(draw: Draw, weight: torch.Tensor) -> tuple[torch.Tensor, torch
     peak = draw.permutation("peaks", vocab).repeat(-(-m // vocab))[:m]
     height = draw.uniform("height", (m, 1), -1.0, 2.0, dtype=torch.float32) + math.log(vocab) + 0.5
     states = draw.normal("hidden_states", (m, n), dtype=torch.float32)
-    if draw.device.type != "meta":
-        rows = weight[peak].float()
-        states += (height - (states * rows).sum(1, keepdim=True)) * rows / rows.square().sum(1, keepdim=True)
+    rows = weight[peak].float()
+    states += (height - (states * rows).sum(1, keepdim=True)) * rows / rows.square().sum(1, keepdim=True)
     return states.to(draw.dtype), peak
 
 
@@ -59,6 +58,16 @@ def inputs(draw: Draw) -> Arguments:
     ignore_index = plan.choice(IGNORE_INDICES)
     weight = draw.normal("weight", (vocab, n), scale=n**-0.5, key="all")
     labels = draw.integers("labels", (m,), 0, vocab)
+    # On shapes alone, arithmetic would import torch's compiler: seconds, in every evaluation.
+    if draw.device.type == "meta":
+        return {
+            "hidden_states": draw.normal("hidden_states", (m, n)),
+            "weight": weight,
+            "labels": labels,
+            "old_logprobs": draw.normal("noise", (m,)),
+            "advantages": draw.normal("advantages", (m,)),
+            "ignore_index": ignore_index,
+        }
     hidden, peak = peaked_states(draw, weight)
     # The sampled token is the likeliest one in half of the cases.
     labels = torch.where(draw.uniform("likely", (m,), 0, 1, dtype=torch.float32) < 0.5, peak, labels)
@@ -68,10 +77,7 @@ def inputs(draw: Draw) -> Arguments:
     # What the model would give the label, without the product with all of `weight`: its columns are independent normal
     # vectors, so the sum of V exponentials is close to V times their mean, beside the peak's.
     wide = hidden.to(torch.float32)
-    if draw.device.type == "meta":
-        label_logit = peak_logit = torch.empty((m,), device="meta")
-    else:
-        label_logit, peak_logit = ((wide * weight[rows].to(torch.float32)).sum(dim=1) for rows in (labels, peak))
+    label_logit, peak_logit = ((wide * weight[rows].to(torch.float32)).sum(dim=1) for rows in (labels, peak))
     logprob = label_logit - torch.logaddexp(peak_logit, math.log(vocab) + wide.square().sum(dim=1) / (2 * n))
 
     ignored = draw.uniform("ignored", (m,), 0.0, 1.0, dtype=torch.float32) < IGNORED

@@ -102,6 +102,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         w,
         flops=2 * scores,
         hbm_bytes=scores * element_bytes + w * results,
+        note="results of an average rank alone; the reference pads to the most of a rank, and exchanges their numbers first",
     )
 
 

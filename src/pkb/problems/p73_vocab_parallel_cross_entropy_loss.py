@@ -40,7 +40,21 @@ def inputs(draw: Draw) -> Arguments:
     width = draw.size["vocab"] // draw.world_size
     vocab = width * draw.world_size
     target = draw.integers("target", tokens, 0, vocab, key="all")
-    count = math.prod(tokens)
+    logits = draw.normal("vocab_parallel_logits", (*tokens, width))
+    # On shapes alone, arithmetic would import torch's compiler: seconds, in every evaluation.
+    if draw.device.type != "meta":
+        target = with_peaks(draw, logits, target)
+    return {
+        "vocab_parallel_logits": logits,
+        "target": target,
+        "group": draw.group("world"),
+    }
+
+
+def with_peaks(draw: Draw, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Puts the peaks into this rank's logits, and returns the targets, some of them peaks and some nobody's."""
+    tokens, width = target.shape, logits.shape[-1]
+    vocab, count = width * draw.world_size, target.numel()
     # Peaks stand in as many different columns as there are, the last one of every shard among them, so that none can be
     # left out. They weigh a quarter to nearly all of the sum over the vocabulary.
     ends = torch.arange(1, draw.world_size + 1, device=draw.device) * width - 1
@@ -51,20 +65,13 @@ def inputs(draw: Draw) -> Arguments:
     peak, kind = peak[place].view(tokens), kind[place].view(tokens)
     target = torch.where(kind < PEAKED / 2, peak, target)
     height = draw.uniform("height", tokens, -1.0, 3.0, key="all", dtype=torch.float32) + math.log(vocab) + 0.5
-    logits = draw.normal("vocab_parallel_logits", (*tokens, width))
     column = peak - draw.rank * width
     mine = (kind < PEAKED) & (column >= 0) & (column < width)
-    if draw.device.type != "meta":
-        logits[mine] = logits[mine].scatter(-1, column[mine][:, None], height[mine][:, None].to(draw.dtype))
+    logits[mine] = logits[mine].scatter(-1, column[mine][:, None], height[mine][:, None].to(draw.dtype))
     # Padding as Megatron's data sets mark it, and ids that a padded vocabulary would have.
     nobodys = draw.uniform("nobody's", tokens, 0, 1, key="all", dtype=torch.float32)
     target = target.masked_fill(nobodys < NOBODYS_TARGETS / 2, -100)
-    target = torch.where(nobodys > 1 - NOBODYS_TARGETS / 2, target + vocab, target)
-    return {
-        "vocab_parallel_logits": logits,
-        "target": target,
-        "group": draw.group("world"),
-    }
+    return torch.where(nobodys > 1 - NOBODYS_TARGETS / 2, target + vocab, target)
 
 
 def solution(

@@ -6,6 +6,7 @@ truth, and by how much. Beside them stand the honest computations, which must pa
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -94,13 +95,17 @@ def _nearly_communicating(
     """Candidates that move nearly all data that must move. Each is judged by all calls, and by the call that it misses most."""
     calls = range(len(truths))
 
+    device = _device_of(contexts[0].arguments)
+    carried: Counter[int] = Counter()
+    """Elements that arrived here from peers, by exchange."""
+
     def exchanges(*, integers_from: int | None) -> tuple[list[dict[int, torch.Tensor]], list[int]]:
         """What the rank before sent in the call after each call, and the most exchanges of a rank, with payload and all."""
         sent: list[dict[int, torch.Tensor]] = []
-        most = torch.zeros(2, dtype=torch.int64, device=_device_of(contexts[0].arguments))
+        most = torch.zeros(2, dtype=torch.int64, device=device)
         for call in calls:
             sent.append({})
-            with ChangedWire(partial(_kept, sent[-1]), integers_from=integers_from) as wire:
+            with ChangedWire(partial(_kept, sent[-1], carried), integers_from=integers_from) as wire:
                 _honest(problem, fresh((call + 1) % len(calls)))
             most = torch.maximum(most, most.new_tensor([wire.exchanges, wire.all_exchanges]))
         dist.all_reduce(most, op=dist.ReduceOp.MAX)
@@ -120,14 +125,24 @@ def _nearly_communicating(
         return _worst(_score(problem, truths[call], partial(make, call), contexts[call]) for call in calls)
 
     hops = sorted({0, (with_payload - 1) // 2, with_payload - 1})
+    # A hop that brought nothing to any rank (parts may happen to need no balancing) or only hints is no loss.
+    brought = torch.tensor([carried[hop] for hop in range(with_payload)], dtype=torch.int64, device=device)
+    dist.all_reduce(brought)
+    amounts = brought.tolist()
+    hops = [hop for hop in hops if amounts[hop] and hop not in problem.hints] or [amounts.index(max(amounts))]
 
-    def lost(hop: int) -> NullScore:
-        return judged(lambda call: partial(_without_hop, hop))
+    def lost(hop: int) -> tuple[float, NullScore]:
+        """How far the candidate is from passing, on its worst rank, and its score here. Chosen by its own score, each rank
+        would take the hop that brings it nothing, and all together would pass as a candidate that does not exist."""
+        score = judged(lambda call: partial(_without_hop, hop))
+        worst = torch.tensor([_badness(score)], dtype=torch.float64, device=device)
+        dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+        return float(worst), score
 
     return {
         "one_peer_missing": judged(lambda call: _without_previous),
         "last_tile_missing": judged(lambda call: _without_tail),
-        "one_hop_missing": min(map(lost, hops), key=_badness),
+        "one_hop_missing": min(map(lost, hops), key=lambda found: found[0])[1],
         "stale_peer": judged(lambda call: partial(_stale, sent[call])),
         "int8_communication": judged(lambda call: _through_int8),
     }
@@ -137,7 +152,10 @@ def _device_of(values: Mapping[str, Any]) -> torch.device:
     return next((tensor.device for tensor in describe(values)[1]), torch.device("cpu"))
 
 
-def _kept(store: dict[int, torch.Tensor], exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
+def _kept(
+    store: dict[int, torch.Tensor], carried: Counter[int], exchange: int, distance: int, piece: torch.Tensor
+) -> torch.Tensor:
+    carried[exchange] += piece.numel()
     if distance == 1:
         store[exchange] = piece.clone()
     return piece
