@@ -13,7 +13,7 @@ FILE_LIMIT = 400
 PROBLEM_LIMIT = 300
 """Lines of one problem: what a person reads in one sitting."""
 CEILINGS = {
-    "src/pkb/analysis": 2050,
+    "src/pkb/analysis": 2100,
     "src/pkb/candidates": 3750,
     "src/pkb/cli": 4850,
     "src/pkb/cluster": 1200,
@@ -29,7 +29,7 @@ CEILINGS = {
     "benchmarks": 2350,
     "solutions": 3000,
     "tests": 38_300,
-    "tools": 1900,
+    "tools": 1950,
 }
 EXCUSE = "long because"
 

@@ -16,6 +16,10 @@ import torch.distributed as dist
 Change = Callable[[int, int, torch.Tensor], torch.Tensor]
 """From the number of the exchange in this call, the distance to the sender in its group (1: the rank before) and what it
 sent, to what arrives."""
+TILE = 1 / 32
+"""The share of every message that `last_tile_missing` does not send, one element at least."""
+INT8_BLOCK = 32
+"""Elements with one scale in `int8_communication`, as in the quantised all-reduces of inference engines."""
 
 
 def is_payload(tensor: torch.Tensor) -> bool:
@@ -244,3 +248,30 @@ def _reduced(parts: list[torch.Tensor], op: Any) -> torch.Tensor:
         return stacked.sum(dim=0, dtype=stacked.dtype)
     total = stacked.to(torch.complex128 if stacked.is_complex() else torch.float64).sum(dim=0)
     return (total / len(parts) if op == dist.ReduceOp.AVG else total).to(stacked.dtype)
+
+
+def without_previous(exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(piece) if distance == 1 else piece
+
+
+def without_hop(hop: int, exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(piece) if exchange == hop else piece
+
+
+def without_tail(exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
+    flat = piece.flatten().clone()
+    flat[-max(1, round(TILE * flat.numel())) :] = 0
+    return flat.view(piece.shape)
+
+
+def through_int8(exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
+    """Rounded to one of 255 values for every block of elements, scaled by the block's largest."""
+    if piece.is_complex():
+        return torch.view_as_complex(through_int8(exchange, distance, torch.view_as_real(piece)))
+    if not piece.is_floating_point() or piece.numel() < 2:
+        return piece  # bytes are narrow enough; nobody quantises a scalar
+    wide = piece.flatten().double()
+    padded = torch.nn.functional.pad(wide, (0, -wide.numel() % INT8_BLOCK)).view(-1, INT8_BLOCK)
+    scale = padded.abs().amax(dim=1, keepdim=True).nan_to_num(posinf=0.0).clamp(min=1e-300) / 127
+    rounded = torch.where(padded.isfinite(), (padded / scale).round() * scale, padded)
+    return rounded.flatten()[: wide.numel()].view(piece.shape).to(piece.dtype)

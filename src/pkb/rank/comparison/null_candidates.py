@@ -19,7 +19,14 @@ import torch.distributed as dist
 from pkb.problems.base import DTYPES, Problem, tensors_in
 from pkb.problems.compare import Context
 from pkb.problems.draw import Value
-from pkb.rank.comparison.changed_wire import Change, ChangedWire
+from pkb.rank.comparison.changed_wire import (
+    Change,
+    ChangedWire,
+    through_int8,
+    without_hop,
+    without_previous,
+    without_tail,
+)
 from pkb.rank.comparison.truth import outcome, rules_for
 from pkb.rank.execute import Arguments
 from pkb.rank.trees import describe
@@ -30,10 +37,6 @@ NULLS = (
     "zeros", "constant", "own_input", "own_shard", "no_communication", "previous_call", "uninitialised", "only_rank_0",
     "one_peer_missing", "last_tile_missing", "one_hop_missing", "stale_peer", "int8_communication",
 )  # fmt: skip
-TILE = 1 / 32
-"""The share of every message that `last_tile_missing` does not send, one element at least."""
-INT8_BLOCK = 32
-"""Elements with one scale in `int8_communication`, as in the quantised all-reduces of inference engines."""
 
 FEW_ELEMENTS = 16
 CALLS_FOR_FEW = 4
@@ -134,17 +137,17 @@ def _nearly_communicating(
     def lost(hop: int) -> tuple[float, NullScore]:
         """How far the candidate is from passing, on its worst rank, and its score here. Chosen by its own score, each rank
         would take the hop that brings it nothing, and all together would pass as a candidate that does not exist."""
-        score = judged(lambda call: partial(_without_hop, hop))
+        score = judged(lambda call: partial(without_hop, hop))
         worst = torch.tensor([_badness(score)], dtype=torch.float64, device=device)
         dist.all_reduce(worst, op=dist.ReduceOp.MAX)
         return float(worst), score
 
     return {
-        "one_peer_missing": judged(lambda call: _without_previous),
-        "last_tile_missing": judged(lambda call: _without_tail),
+        "one_peer_missing": judged(lambda call: without_previous),
+        "last_tile_missing": judged(lambda call: without_tail),
         "one_hop_missing": min(map(lost, hops), key=lambda found: found[0])[1],
         "stale_peer": judged(lambda call: partial(_stale, sent[call])),
-        "int8_communication": judged(lambda call: _through_int8),
+        "int8_communication": judged(lambda call: through_int8),
     }
 
 
@@ -168,33 +171,6 @@ def _stale(store: dict[int, torch.Tensor], exchange: int, distance: int, piece: 
     if exchange in store:
         _fill(older, store[exchange].to(piece.dtype))
     return older
-
-
-def _without_previous(exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(piece) if distance == 1 else piece
-
-
-def _without_hop(hop: int, exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(piece) if exchange == hop else piece
-
-
-def _without_tail(exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
-    flat = piece.flatten().clone()
-    flat[-max(1, round(TILE * flat.numel())) :] = 0
-    return flat.view(piece.shape)
-
-
-def _through_int8(exchange: int, distance: int, piece: torch.Tensor) -> torch.Tensor:
-    """Rounded to one of 255 values for every block of elements, scaled by the block's largest."""
-    if piece.is_complex():
-        return torch.view_as_complex(_through_int8(exchange, distance, torch.view_as_real(piece)))
-    if not piece.is_floating_point() or piece.numel() < 2:
-        return piece  # bytes are narrow enough; nobody quantises a scalar
-    wide = piece.flatten().double()
-    padded = torch.nn.functional.pad(wide, (0, -wide.numel() % INT8_BLOCK)).view(-1, INT8_BLOCK)
-    scale = padded.abs().amax(dim=1, keepdim=True).nan_to_num(posinf=0.0).clamp(min=1e-300) / 127
-    rounded = torch.where(padded.isfinite(), (padded / scale).round() * scale, padded)
-    return rounded.flatten()[: wide.numel()].view(piece.shape).to(piece.dtype)
 
 
 def _badness(score: NullScore) -> float:
