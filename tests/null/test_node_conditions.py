@@ -83,6 +83,8 @@ def test_ranks_stay_on_the_cores_near_their_gpu(monkeypatch: pytest.MonkeyPatch)
 class FakeCrew:
     """A candidate's side that still works."""
 
+    warden_pid = 1
+
     def __init__(self, cards: list[FakeGpu], pids: set[int]) -> None:
         self._cards, self._pids = cards, pids
 

@@ -115,4 +115,5 @@ PROBLEM = Problem(
     cost=cost,
     compare=Exact(),
     truth="native",
+    version=2,  # kinds of calls
 )

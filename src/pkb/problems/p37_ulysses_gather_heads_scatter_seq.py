@@ -108,4 +108,5 @@ PROBLEM = Problem(
     compare=Exact(),
     truth="native",
     requires=requires,
+    version=2,  # kinds of calls
 )

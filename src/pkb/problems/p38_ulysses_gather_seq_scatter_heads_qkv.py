@@ -118,4 +118,5 @@ PROBLEM = Problem(
     compare=Exact(),
     truth="native",
     requires=requires,
+    version=2,  # kinds of calls
 )

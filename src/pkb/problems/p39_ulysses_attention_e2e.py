@@ -139,5 +139,5 @@ PROBLEM = Problem(
     # Reductions over hidden, head size, positions and width, with four roundings between them.
     compare=NormGate(tau={torch.bfloat16: 2e-2, torch.float16: 3e-3}, by_row=True),
     requires=requires,
-    version=2,
+    version=3,  # kinds of calls
 )

@@ -191,4 +191,5 @@ PROBLEM = Problem(
     cost=cost,
     compare=Exact(),
     truth="native",
+    version=2,  # ids as frequent as real ones; kinds
 )

@@ -154,4 +154,5 @@ PROBLEM = Problem(
     compare=NormGate(tau={torch.float32: 1e-4}),
     truth="native",  # in float64 torch would hold whole score matrices, 200 GB at the real size
     dtypes=("bf16", "fp16", "fp32"),
+    version=2,  # kinds of calls
 )
