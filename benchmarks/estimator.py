@@ -3,7 +3,7 @@
     python benchmarks/estimator.py --evaluations 200 --plot docs/images/estimator.svg > out/estimator.md
 
 Everything is computed with the judge's own functions. Noise is not modelled: rounds are drawn from those that were measured on
-a machine (docs/records/kernels.jsonl), each with its calls, its drift and its batches on the judge's clock, and the candidate's
+a machine (docs/records/kernels.jsonl), each with its calls, its drift and batches on the host wall clock, and the candidate's
 are scaled to the speedup that is to be found. No GPU is needed; a thousand evaluations take about a minute.
 """
 
@@ -42,7 +42,7 @@ RESAMPLES = 200
 
 
 class NoisyRound(NamedTuple):
-    """As it was measured: each side's calls over the side's median, and its batch on the judge's clock over the usual one."""
+    """As it was measured: each side's calls over the side's median, and its batch on the host wall clock over the usual one."""
 
     reference: list[float]
     candidate: list[float]
@@ -59,7 +59,7 @@ class Noise:
 
 
 def noise_of(record: Mapping[str, Any]) -> Noise | None:
-    """None where there was no time, where calls are of several kinds, or where the judge's clock was kept otherwise then."""
+    """None where there was no time, where calls are of several kinds, or where the host wall clock was kept otherwise then."""
     timing = record["timing"]
     if not timing or get(record["problem"]["id"]).kinds or not any(timing.get("empty_walls_us") or ()):
         return None

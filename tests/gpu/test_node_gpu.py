@@ -1,6 +1,6 @@
-"""As much of `node` as one GPU can show: one rank with all stages, two ranks that take turns on a GPU without MPS, and blame.
+"""As much of `node` as one GPU can show: one rank with all stages, two ranks time-sliced on a GPU without MPS, and blame.
 
-Without MPS two processes on a GPU take turns of milliseconds, so a barrier between them takes as long: right or wrong can be
+Without MPS two processes on a GPU get slices of milliseconds, so a barrier between them takes as long: right or wrong can be
 found out so, a time cannot. What is shown is what `virtual` cannot: no MPS, a /dev/shm of the side's own, handles of memory
 that go through sockets behind the sandbox.
 """

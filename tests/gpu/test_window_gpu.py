@@ -168,7 +168,7 @@ def test_alone_it_sees_nobody() -> None:
 
 
 def test_one_small_block_beside_ours_is_company() -> None:
-    """As a kernel of another client of MPS would be: resident on one multiprocessor, using next to nothing of it."""
+    """As a kernel of another client of MPS would be: resident on one SM, using next to nothing of it."""
     sentinel = Sentinel(torch.device("cuda", 0))
     sentinel.look()
     with torch.cuda.stream(torch.cuda.Stream()):

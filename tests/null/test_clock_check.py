@@ -1,4 +1,4 @@
-"""The judge's own clock: honest candidates are confirmed, forged times are found out or earn nothing."""
+"""The host wall clock: honest candidates are confirmed, forged times are found out or earn nothing."""
 
 import math
 import random
@@ -155,7 +155,7 @@ def test_a_candidate_that_is_fast_on_one_kind_and_slow_on_another_is_no_liar() -
 
 def test_all_the_time_in_a_few_calls_proves_nothing_about_the_rest() -> None:
     """A forger whose reports add up: one call of 25 has all of the time, and the median is a hundredth of the truth. It is
-    ahead on the judge's clock, by a tenth; a hundred times is not proven by that."""
+    ahead on the host wall clock, by a tenth; a hundred times is not proven by that."""
     reference = Claim(1000.0, 5.0, walls(1000, 1))
     check = check_clock(reference, Claim(900.0, 5.0, walls(900, 2), quoted_us=9.0), EMPTY)
     assert (check.confirms, check.contradicts) == (False, False)

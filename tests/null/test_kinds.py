@@ -17,7 +17,7 @@ WITH_KINDS = [problem for problem in default_registry().all() if problem.kinds]
 
 def test_a_problem_without_kinds_has_calls_without_a_name() -> None:
     plan = KindPlan({})
-    assert plan.in_turn(3) == plan.by_share(3) == ["", "", ""]
+    assert plan.round_robin(3) == plan.by_share(3) == ["", "", ""]
 
 
 @pytest.mark.parametrize("sizes", [[1] * 8, [2] * 4, [5, 3], [25] * 8])
@@ -37,9 +37,9 @@ def test_checks_leave_no_kind_out_however_few_calls_there_are() -> None:
     for seed in range(20):
         plan = KindPlan(three, random.Random(seed))
         for _ in range(5):
-            plan.in_turn(1)
-        assert {kind for _ in range(3) for kind in plan.in_turn(1)} == set(three)
-        assert Counter(plan.in_turn(6)) == {"a": 2, "b": 2, "c": 2}
+            plan.round_robin(1)
+        assert {kind for _ in range(3) for kind in plan.round_robin(1)} == set(three)
+        assert Counter(plan.round_robin(6)) == {"a": 2, "b": 2, "c": 2}
 
 
 def test_the_order_within_a_batch_differs() -> None:

@@ -90,12 +90,12 @@ class Exchange:
 
     def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False, kinds: Sequence[str] = ()) -> tuple[int, ...]:
         """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too. `kinds`: of the
-        calls; by default all that the problem has take turns."""
+        calls; by default all that the problem has, round-robin."""
         slots, key = tuple(itertools.islice(self._slots, count)), secrets.token_hex(KEY_BYTES)
         self._keys |= dict.fromkeys(slots, key)
         draws = [
             DrawArguments(replace(spec, kind=kind), slot, keep, key)
-            for slot, kind in zip(slots, kinds or self._kinds.in_turn(count), strict=True)
+            for slot, kind in zip(slots, kinds or self._kinds.round_robin(count), strict=True)
         ]
         for draw in draws[:1]:
             self.oracle.tell_all(draw)

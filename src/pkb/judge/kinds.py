@@ -12,12 +12,12 @@ class KindPlan:
         self.shares = dict(shares) or {"": 1.0}
         names = list(self.shares)
         self._source.shuffle(names)
-        self._turns = itertools.cycle(names)
+        self._cycle = itertools.cycle(names)
         self._owed = dict.fromkeys(names, 0.0)
 
-    def in_turn(self, count: int) -> list[str]:
+    def round_robin(self, count: int) -> list[str]:
         """For checks: as many calls as there are kinds have one of each."""
-        return self._shuffled(list(itertools.islice(self._turns, count)))
+        return self._shuffled(list(itertools.islice(self._cycle, count)))
 
     def by_share(self, count: int) -> list[str]:
         """For times: all calls so far have each kind as often as its share says, to within one call."""

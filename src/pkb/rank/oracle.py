@@ -188,7 +188,7 @@ class OracleRank(Rank):
         for rank in range(self.config.world_size):
             self.barrier.wait(timeout_s=COMPANY_LIMIT_S)
             if rank == self.config.rank or not shared:
-                # Sides that share a GPU are clients of one MPS server, which does not let them take turns.
+                # Sides that share a GPU are clients of one MPS server, which does not time-slice them.
                 seen = self.device.company(long=not shared)
             if not shared:
                 break

@@ -104,7 +104,7 @@ class Timing:
     window_speedup: float | None = None
     window_speedup_low: float | None = None
     window_speedup_high: float | None = None
-    """The ratio on the judge's own clock, less what an empty batch costs, with its interval; None for a ratio without bound:
+    """The ratio on the host wall clock, less what an empty batch costs, with its interval; None for a ratio without bound:
     nothing is left of the candidate's time."""
     clock_drift_ppm: float | None = None
     """By how much the clocks of two ranks' devices run apart, at most; None with one rank or one call a round. Nothing depends

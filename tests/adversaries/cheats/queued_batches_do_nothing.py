@@ -1,4 +1,4 @@
-"""T13: does nothing in the batches that the judge's clock times, and makes their outputs when one is fetched. It tells
+"""T13: does nothing in the batches that the host wall clock times, and makes their outputs when one is fetched. It tells
 these batches by the orders that its rank gets. Stopped by the digests of all outputs, which close the window.
 """
 # problem: 1

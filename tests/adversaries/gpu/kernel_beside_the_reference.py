@@ -1,4 +1,4 @@
-"""T21: after each batch of its own it leaves a kernel behind that keeps a multiprocessor busy while the reference is measured;
+"""T21: after each batch of its own it leaves a kernel behind that keeps an SM busy while the reference is measured;
 that its process is stopped does not stop it. Stopped by the oracle's look at the device before and after the reference
 is measured.
 """

@@ -16,9 +16,9 @@ from pkb.types.protocol.commands import LookForCompany
 from pkb.types.protocol.replies import Company
 
 MOST_WAVES = 1.5
-"""Alone all blocks run at once. One more block on a multiprocessor makes one of ours run after the others."""
+"""Alone all blocks run at once. One more block on an SM makes one of ours run after the others."""
 MOST_GAP_US = 300.0
-"""Contexts take turns of a millisecond or two."""
+"""Contexts without MPS are time-sliced; a slice of another one took 2.5 ms on an H200."""
 LOOKS = 3
 """Beforehand the first that shows nobody counts: a kernel at its end, or a daemon that samples the device, is gone by the
 next."""

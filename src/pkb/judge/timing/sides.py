@@ -31,7 +31,7 @@ class Workload:
     """In a batch."""
     verify_share: float
     source: random.Random = field(default_factory=random.SystemRandom)
-    """Chooses the outputs that are compared, after the calls are over."""
+    """Orders the kinds of a batch, and chooses the outputs that are compared, after the calls are over."""
     candidate_first: bool = False
     shares: Mapping[str, float] = field(default_factory=dict)
     """Of the problem's kinds of calls."""
@@ -46,7 +46,7 @@ class Workload:
 
     def deliver(self) -> tuple[int, ...]:
         """Every batch of a round has the same kinds, in an order of its own: what they take together can be compared."""
-        self.delivered = random.SystemRandom().sample(self._of_round, self.calls)
+        self.delivered = self.source.sample(self._of_round, self.calls)
         return self.exchange.deliver(self.spec, self.calls, keep=True, kinds=self.delivered)
 
     def drop(self) -> None:

@@ -187,7 +187,7 @@ def settled(ratio: Ratio, look: Look, *, confirmed: bool) -> bool:
     return ratio.high < 1 / look.settles or (ratio.low > 1 / NEAR and ratio.high < NEAR)
 
 
-# -- the judge's own clock ---------------------------------------------------------------------------------------------
+# -- the host wall clock ------------------------------------------------------------------------------------------------
 
 
 def uncontended(times: Sequence[float]) -> float:
@@ -197,7 +197,7 @@ def uncontended(times: Sequence[float]) -> float:
 
 
 class WindowRatio(NamedTuple):
-    """(reference - empty) / (candidate - empty) on the judge's clock; infinite where nothing is left of the candidate."""
+    """(reference - empty) / (candidate - empty) on the host wall clock; infinite where nothing is left of the candidate."""
 
     value: float
     low: float
@@ -246,7 +246,7 @@ def window_ratio(
 
 
 class Claim(NamedTuple):
-    """One side's times per call, in microseconds: what its ranks report, and what passed on the judge's clock."""
+    """One side's times per call, in microseconds: what its ranks report, and what passed on the host wall clock."""
 
     device_us: float
     """The mean: sums are what a clock can be held against, whatever kinds of calls there are."""
@@ -292,7 +292,7 @@ def check_clock(
     one_clock: bool = False,
     error: float = ERROR,
 ) -> ClockCheck:
-    """Hold the reported times against the judge's own clock.
+    """Hold the reported times against the host wall clock.
 
     Nothing that runs in the candidate's process can be trusted with a clock, so a candidate counts as faster only if the window
     supports it. And what the ranks report must account for the time that passes, less that of empty batches (`empty_us`, per

@@ -25,7 +25,7 @@ from pkb.types.protocol.replies import Company
 OPEN_THREADS = 256
 BLOCKS_PER_SM = 2
 SHORT_LOOK_STEPS, LONG_LOOK_STEPS = 2_500, 100_000
-"""About 0.2 and 8 ms on an H200. Contexts without MPS take turns there: ours runs for some milliseconds, then leaves a gap of
+"""About 0.2 and 8 ms on an H200. Contexts without MPS are time-sliced: ours runs for some milliseconds, then leaves a gap of
 2.5 ms. Looks of up to 4 ms saw none."""
 SENT_BYTES = 20
 
@@ -57,8 +57,8 @@ class Launch(NamedTuple):
 
 
 class DeviceWindow:
-    def __init__(self, multiprocessors: int, *, device: torch.device, build: Callable[..., Any] = kit.compile) -> None:
-        self._device, self._multiprocessors = device, multiprocessors
+    def __init__(self, sms: int, *, device: torch.device, build: Callable[..., Any] = kit.compile) -> None:
+        self._device, self._sms = device, sms
         module = build(SOURCE, name="window")
         self._open, self._hash = module.kernel("open_arguments"), module.kernel("hash_segments")
 
@@ -68,7 +68,7 @@ class DeviceWindow:
     def apply(self, prepared: list[Launch], key: bytes, *, rank: int, slot: int) -> None:
         words = _Key.from_buffer_copy(key)
         for launch in prepared:
-            blocks = max(1, min(launch.blocks, 8 * self._multiprocessors))
+            blocks = max(1, min(launch.blocks, 8 * self._sms))
             self._open[blocks, OPEN_THREADS](launch.parts, words, kit.u32(rank), kit.u32(slot & 0xFFFFFFFF))
 
     def commit(self, trees: Sequence[Sequence[torch.Tensor]], key: bytes) -> Callable[[], list[tuple[str, ...]]]:
@@ -83,7 +83,7 @@ class DeviceWindow:
         for launch in launches:
             if launch.segments:
                 here = out[done * DIGEST_BYTES :]
-                blocks = min(launch.segments, 4 * self._multiprocessors)
+                blocks = min(launch.segments, 4 * self._sms)
                 self._hash[blocks, HASH_THREADS](launch.parts, words, launch.segments, here)
             done += launch.segments
 
@@ -142,7 +142,7 @@ class Sentinel:
         self._out = torch.zeros(3 * self._blocks, dtype=torch.int64, device=device)
 
     def look(self, *, long: bool = True) -> Company:
-        """`long`: who takes turns with us on the device shows as well; a short look shows who shares SMs with us."""
+        """`long`: another context that is time-sliced with ours shows as well; a short look shows who shares SMs with us."""
         steps = LONG_LOOK_STEPS if long else SHORT_LOOK_STEPS
         self._kernel[self._blocks, self._threads](kit.u32(steps), self._out)
         host = self._out.cpu()

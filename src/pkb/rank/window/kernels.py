@@ -1,7 +1,7 @@
 """The device side of the window as CUDA C++: a keystream and a tree of hashes; and a kernel that notices company.
 
 `open_arguments` is ChaCha with 8 rounds (RFC 8439's layout; no attack on 8 rounds is known that is better than trying keys),
-because it keeps up with memory. `hash_segments` is BLAKE2s in its own tree mode with the batch's key as salt and
+which is meant to keep up with memory. `hash_segments` is BLAKE2s in its own tree mode with the batch's key as salt and
 personalisation, so `hashlib.blake2s` says the same (tests/gpu/test_window_gpu.py).
 """
 
@@ -237,8 +237,8 @@ __device__ __forceinline__ u64 now_ns() {
   return time;
 }
 
-// Two blocks of 1024 threads are all that fits on a multiprocessor: a block of anybody else's makes one of ours wait for the
-// others to end. And who takes turns with us on the whole device leaves gaps in time.
+// Two blocks of 1024 threads are all that fits on an SM: a block of anybody else's makes one of ours wait for the
+// others to end. And a context that is time-sliced with ours leaves gaps in time.
 extern "C" __global__ void __launch_bounds__(1024, 2) occupy(u32 steps, u64* out) {
   __shared__ u64 begin;
   if (threadIdx.x == 0) begin = now_ns();
