@@ -41,6 +41,11 @@ class Problem:
     """The self-contained `solution` that a model is shown; torch and torch.distributed only."""
     cost: Callable[[Size, int, int], Cost]
     """cost(size, world_size, bytes_per_element)."""
+    baseline: Callable[..., Any] | None = None
+    """The best stock PyTorch + NCCL that was found: what a candidate must beat. It has the reference's signature and passes the
+    same comparison. None where nothing faster was found. The module lists what was tried, with times."""
+    baseline_version: int = 1
+    """Rises when the baseline becomes faster; it changes for no other reason."""
     kinds: Mapping[str, float] = field(default_factory=dict)
     """Kinds of calls that are different work, by name, each with its share: causal or not, filtered or not. They are timed
     by themselves, and the shares are their weights. Empty where all calls are alike."""
