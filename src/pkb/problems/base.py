@@ -110,7 +110,7 @@ class Problem:
         return self.requires(self.sizes[size_name], world_size)
 
     def argument_bytes(self, size_name: str, world_size: int, dtype: str) -> int:
-        """Bytes of tensor arguments on the rank with most of them, of the largest kind, without drawing anything."""
+        """Bytes of tensor arguments on the rank with most of them, of the largest kind; nothing large is drawn for it."""
         return max(
             self._bytes_on(rank, kind, size_name, world_size, dtype)
             for rank in range(world_size)
@@ -118,9 +118,12 @@ class Problem:
         )
 
     def _bytes_on(self, rank: int, kind: str, size_name: str, world_size: int, dtype: str) -> int:
+        # Small tensors are drawn outright: many operators on the meta device import sympy or torch's compiler first,
+        # half a second to two at the start of every evaluation.
+        device = torch.device("cpu" if size_name in ("tiny", "odd") else "meta")
         draw = Draw(
             secret=b"shape", call=0, rank=rank, world_size=world_size, size=self.sizes[size_name],
-            dtype=DTYPES[dtype], device=torch.device("meta"), layout=self.layout, kind=kind,
+            dtype=DTYPES[dtype], device=device, layout=self.layout, kind=kind,
         )  # fmt: skip
         return sum(t.numel() * t.element_size() for t in tensors_in(self.inputs(draw)))
 
