@@ -344,3 +344,25 @@ def test_the_cache_takes_only_what_a_build_leaves(trick: str, tmp_path: Path, mo
             (folder / name).write_bytes(b"\x7fELF" + b"x" * 1000)
     artifacts.store(folder, [good, name], [])
     assert [path.name for path in cache.iterdir()] == [good]
+
+
+def test_the_judges_own_kernels_are_kept_and_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "MOST_OWN_KERNELS", 2)
+    given = tmp_path / "given"
+    given.mkdir()
+    kernels = [f"{number:040x}.cubin" for number in range(3)]
+    for age, name in enumerate(kernels):
+        built = tmp_path / f"built by evaluation {age}"
+        built.mkdir()
+        (built / name).write_bytes(b"\x7fELF" + name.encode())
+        (built / f"{7:040x}.cubin").write_bytes(b"no kernel")
+        (built / f"{8:040x}.so").write_bytes(b"\x7fELF")
+        artifacts.keep_own_kernels(built)
+        os.utime(artifacts.own_kernels() / name, (age, age))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("somebody's")
+    (given / kernels[1]).symlink_to(elsewhere)
+    artifacts.give_own_kernels(given)
+    assert sorted(path.name for path in given.iterdir()) == kernels[1:], "the two newest, and nothing else"
+    assert (given / kernels[1]).read_bytes() == b"\x7fELF" + kernels[1].encode()
+    assert elsewhere.read_text() == "somebody's", "a link that a build left is replaced, not followed"

@@ -11,6 +11,7 @@ from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.sides import candidate_crew, oracle_crew
 from pkb.judge.decision import Decided, from_failure, harness_failure
 from pkb.judge.exchange import Exchange
+from pkb.judge.stages import artifacts
 from pkb.platforms.base import Platform
 from pkb.problems.base import Problem
 from pkb.problems.layouts import groups
@@ -35,6 +36,7 @@ class World:
         self.job, self.platform, self.problem, self.ranks = job, platform, problem, ranks
         self._build, self._backend = build, backend
         self._stack = contextlib.ExitStack()
+        self._oracle: Crew | None = None
         self._candidate: Crew | None = None
         self.isolation: dict[str, str] = {}
         self.environment: dict[str, str] = {}
@@ -50,6 +52,8 @@ class World:
         self.close()
 
     def close(self) -> None:
+        if self._oracle is not None:
+            artifacts.keep_own_kernels(self._oracle.build_folder)
         self._stack.close()
 
     def output_tail(self) -> str:
@@ -57,7 +61,7 @@ class World:
 
     def open(self) -> None:
         job, ranks = self.job, self.ranks
-        oracle = self._stack.enter_context(oracle_crew(job, self.platform, ranks))
+        oracle = self._oracle = self._stack.enter_context(oracle_crew(job, self.platform, ranks))
         candidate = self._stack.enter_context(
             candidate_crew(job, self.platform, ranks, build=self._build, backend=self._backend)
         )

@@ -154,7 +154,7 @@ class Crew:
             "TORCH_EXTENSIONS_DIR": str(self._folder / "extensions"),
             "XDG_CACHE_HOME": str(self._folder / "cache"),
             "CUDA_CACHE_PATH": str(self._folder / "cuda"),
-            "PKB_BUILD_DIR": str(self._folder / "build"),
+            "PKB_BUILD_DIR": str(self.build_folder),
         }
         return clean | own | self.platform.environment(self.spec.world_size) | self.spec.extra_environment
 
@@ -211,6 +211,11 @@ class Crew:
 
     def __exit__(self, *error: object) -> None:
         self.kill()
+
+    @property
+    def build_folder(self) -> Path:
+        """What its ranks have compiled, until it is ended."""
+        return self._folder / "build"
 
     @property
     def warden_pid(self) -> int | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewSpec
 from pkb.judge.crew.limits import UNLIMITED, Limits
+from pkb.judge.stages import artifacts
 from pkb.platforms.base import Platform, PlatformFacts
 from pkb.types.job import Job
 from pkb.types.protocol.settings import CandidateOptions, OracleOptions
@@ -15,11 +16,14 @@ def oracle_crew(job: Job, platform: Platform, ranks: int) -> Crew:
     """The side that knows: a secret of its own, made here and never sent anywhere else."""
     folder = job.problems_folder
     options = OracleOptions(secrets.token_hex(32), str(folder.resolve()) if folder else None)
-    return Crew(CrewSpec(options, ranks), platform, Limits(memory_bytes=UNLIMITED))
+    own = {"PKB_BUILD_CACHE": str(artifacts.own_kernels())}
+    return Crew(CrewSpec(options, ranks, extra_environment=own), platform, Limits(memory_bytes=UNLIMITED))
 
 
 def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, backend: str) -> Crew:
     """The side that is judged: limits, walls, its own file and what was built of it, nothing else."""
+    if platform.device == "cuda":
+        artifacts.give_own_kernels(build)
     limits = Limits(memory_bytes=job.memory_limit_bytes or platform.memory_limit_bytes())
     options = CandidateOptions(
         readable=(str(job.candidate.resolve()), str(build), *map(str, platform.readable())),

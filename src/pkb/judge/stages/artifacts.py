@@ -19,6 +19,8 @@ NAME = re.compile(r"[0-9a-f]{40}\.(so|o|cubin)")
 DEFAULT_GIB = 4.0
 ARTIFACT_BYTES = 128 << 20
 ABANDONED_S = 3600.0
+MOST_OWN_KERNELS = 32
+"""Two for each architecture and version of the judge, some ten kilobytes each."""
 
 
 def cache_folder() -> Path:
@@ -50,6 +52,29 @@ def store(folder: Path, built: list[str], found: list[str]) -> None:
             if data := _checked(folder, name):
                 _write(data, cache / name)
         evict(cache, limit=limit_bytes())
+
+
+def own_kernels() -> Path:
+    """Where the judge's own kernels lie, which every rank on a GPU needs: those of the timing window and of the sentinel."""
+    return cache_folder() / "own"
+
+
+def keep_own_kernels(built: Path) -> None:
+    """Keeps what an oracle's ranks have compiled, which is never a candidate's; the next evaluation starts without NVRTC."""
+    with contextlib.suppress(OSError):
+        for path in built.glob("*.cubin"):
+            if not (own_kernels() / path.name).exists() and (data := _checked(built, path.name)):
+                own_kernels().mkdir(parents=True, exist_ok=True)
+                _write(data, own_kernels() / path.name)
+        for old in sorted(own_kernels().glob("*.cubin"), key=lambda path: path.stat().st_mtime)[:-MOST_OWN_KERNELS]:
+            old.unlink(missing_ok=True)
+
+
+def give_own_kernels(folder: Path) -> None:
+    """Copies of them for a side that may not see the cache."""
+    with contextlib.suppress(OSError):
+        for path in own_kernels().glob("*.cubin"):
+            _write(path.read_bytes(), folder / path.name)
 
 
 def _checked(folder: Path, name: str) -> bytes | None:
