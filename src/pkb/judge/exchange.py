@@ -130,13 +130,20 @@ class Exchange:
         profile: bool = False,
         records: bool = False,
         late: Mapping[int, Schedule] | None = None,
+        told_late_s: Mapping[int, float] | None = None,
         extra_s: float = 0.0,
     ) -> Reports:
-        """One batch on the candidate's ranks; `late` has schedules for some of them that differ in how late they come."""
+        """One batch on the candidate's ranks; `late` has schedules for some of them that differ in how late they come.
+
+        `told_late_s`: ranks that learn of it after the others, with the key of their arguments. No rank can undo it.
+        """
         limit = self.limit_s + extra_s
         common = RunBatch(self._released(schedule, limit + 30), inspect=inspect, profile=profile, records=records)
         own = {rank: replace(common, schedule=self._released(one, limit + 30)) for rank, one in (late or {}).items()}
-        for rank in self.candidate.ranks:
+        told_late_s, waited = told_late_s or {}, 0.0
+        for rank in sorted(self.candidate.ranks, key=lambda rank: told_late_s.get(rank, 0.0)):
+            time.sleep(max(0.0, told_late_s.get(rank, 0.0) - waited))
+            waited = max(waited, told_late_s.get(rank, 0.0))
             self.candidate.tell(rank, own.get(rank, common))
         return self.candidate.hear(common, timeout_s=limit)
 

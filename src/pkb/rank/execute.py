@@ -83,8 +83,9 @@ def run_batch(
     device.make_current()
     device.synchronize()
     device.forget_stamps()
-    on_step("waiting for the other ranks to begin the batch", waiting=True)
-    barrier.wait(timeout_s=schedule.barrier_timeout_s)
+    if schedule.together:
+        on_step("waiting for the other ranks to begin the batch", waiting=True)
+        barrier.wait(timeout_s=schedule.barrier_timeout_s)
     for position, slot in enumerate(schedule.slots):
         values = arguments[slot]
         device.make_current()

@@ -27,6 +27,9 @@ class Scenario:
     words: str
     late_host_us: tuple[float, float] = (0.0, 0.0)
     late_device_us: tuple[float, float] = (0.0, 0.0)
+    told_late_us: tuple[float, float] = (0.0, 0.0)
+    """The judge itself keeps the call from one rank, each in its turn: whoever has replaced what sleeps in a rank is late all
+    the same, since it has no arguments."""
     overwrite: bool = False
     poison: bool = False
     gpu_only: bool = False
@@ -35,6 +38,12 @@ class Scenario:
 SCENARIOS = (
     Scenario("queued", RaceKind.MISSING_SYNCHRONISATION, "calls are queued back to back on changing data"),
     Scenario("late_host", RaceKind.MISSING_START_BARRIER, "one rank comes late", late_host_us=(2_000, 20_000)),
+    Scenario(
+        "told_late",
+        RaceKind.MISSING_START_BARRIER,
+        "one rank is told of each call after the others",
+        told_late_us=(10_000, 30_000),
+    ),
     Scenario(
         "late_device",
         RaceKind.MISSING_START_BARRIER,
@@ -78,14 +87,16 @@ def provoke(
     them too."""
     source = random.SystemRandom()
     chosen = [scenario for scenario in SCENARIOS if on_gpu or not scenario.gpu_only]
-    planned = [(scenario, repeat) for scenario in chosen for repeat in range(repeats)]
+    planned = [
+        (scenario, repeat) for scenario in chosen for repeat in range(1 if scenario.told_late_us[1] else repeats)
+    ]
     overwritten: Decided | None = None
     shared = False
     position = 0
     while position < len(planned):
         scenario, repeat = planned[position]
         copied = ", results copied" if exchange.copies else ""
-        progress(f"races: {scenario.words}{copied} ({repeat + 1} of {repeats})")
+        progress(f"races: {scenario.words}{copied} ({repeat + 1} of {1 if scenario.told_late_us[1] else repeats})")
         outcome, reports = _run(exchange, spec, scenario, calls, repeat, source)
         shared = shared or any(any(report.reused) for report in reports.values())
         if outcome.rejected:
@@ -108,6 +119,8 @@ def _run(
 ) -> _Ran:
     if scenario.poison:
         exchange.candidate.ask(Poison(), timeout_s=120)
+    if scenario.told_late_us[1]:
+        return _run_told_late(exchange, spec, scenario, source)
     slots = exchange.deliver(spec, calls)
     world_size = exchange.candidate.spec.world_size
     common = Schedule(slots, overwrite=scenario.overwrite)
@@ -127,6 +140,19 @@ def _run(
     }
     reports = exchange.run_candidate(common, late=late)
     return _Ran(exchange.check(slots, words=scenario.words), reports)
+
+
+def _run_told_late(exchange: Exchange, spec: DrawSpec, scenario: Scenario, source: random.Random) -> _Ran:
+    """A batch of its own for each call: the late rank has neither key nor arguments that it could use."""
+    ran = _Ran(Outcome(), {})
+    for late in exchange.candidate.ranks:
+        slots = exchange.deliver(spec, 1)
+        told_late_s = {late: 1e-6 * source.uniform(*scenario.told_late_us)}
+        reports = exchange.run_candidate(Schedule(slots, together=False), told_late_s=told_late_s)
+        ran = _Ran(exchange.check(slots, words=scenario.words), ran.reports | reports)
+        if ran.outcome.mismatch or ran.outcome.rejected:
+            break
+    return ran
 
 
 def _race(scenario: Scenario, mismatch: Mismatch) -> Decided:

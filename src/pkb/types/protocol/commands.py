@@ -77,6 +77,8 @@ class Schedule:
 
     slots: Slots
     """The argument sets, in the order they are called."""
+    together: bool = True
+    """No rank begins the batch before all have been told to."""
     aligned: bool = False
     """All ranks start each call together, caches are cold, and the call is stamped."""
     late_host_us: Annotated[tuple[Microseconds, ...], AtMost(MAX_CALLS)] = ()
