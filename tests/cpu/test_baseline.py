@@ -55,6 +55,12 @@ def baseline(x, y):
     dist.all_reduce(total)
     return total.add_(y)
 """
+EXACT = """
+def exact(x, y):
+    total = x.clone()
+    dist.all_reduce(total)
+    return torch.cat([a + b for a, b in zip(total.split(100), y.split(100))]){}
+"""
 FAULTS = {
     "values differ": "def baseline(x, y):\n    return x + y\n",
     "changes an argument": "def baseline(x, y):\n    dist.all_reduce(x)\n    return x + y\n",
@@ -107,6 +113,17 @@ def test_one_function_for_both_is_measured_once(tmp_path: Path) -> None:
     assert "timed against the reference, which is the baseline of this problem" in result.checks
 
 
+def test_a_reference_that_cannot_run_costs_its_reading_and_nothing_else(tmp_path: Path) -> None:
+    """As one whose scores do not fit: an exact truth and a baseline are enough for a verdict."""
+    too_large = "\n\ndef solution(x, y):\n    raise RuntimeError('no room for the scores')\n"
+    result = judged(tmp_path, RIGHT + EXACT.format("") + too_large)
+    assert result.verdict is Verdict.CORRECT, result.detail
+    assert result.timing is not None
+    assert (result.timing.against, result.timing.other) == ("baseline", None)
+    (why,) = [check for check in result.checks if check.startswith("no speedup against the reference")]
+    assert "no room for the scores" in why
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_baseline_is_an_error_of_the_problem(tmp_path: Path, fault: str) -> None:
     result = judged(tmp_path, FAULTS[fault])
@@ -126,14 +143,6 @@ def linted(folder: Path, functions: str, *, dtype: str = "fp32") -> dict[str, Li
     assert {row.size for row in rows} == {"tiny", "paper"}
     assert not [row for row in rows if row.is_bad and not row.must_pass]
     return {f"{row.null_candidate}, {row.size}": row for row in rows if row.must_pass}
-
-
-EXACT = """
-def exact(x, y):
-    total = x.clone()
-    dist.all_reduce(total)
-    return torch.cat([a + b for a, b in zip(total.split(100), y.split(100))]){}
-"""
 
 
 def test_lint_wants_the_baseline_right_in_every_case_and_the_exact_truth_at_tiny(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class ReferenceRow:
     """The same on all ranks together while the truth was computed, in float64 where the problem compares with that."""
     truth_error: str = ""
     compared: float | None = None
-    """Error over tolerance of its outputs, the worst of two calls; None of the reference, and where `compare_error` says why."""
+    """Error over tolerance of its outputs, the worst of two calls; None of the reference, and where `compare_error` says so."""
     compare_error: str = ""
     argument_bytes: int = 0
     """Of one set, on the rank with most of them."""
