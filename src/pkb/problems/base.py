@@ -10,6 +10,7 @@ import torch
 from pkb.problems.compare import NormGate, Rule
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
+from pkb.types.stock import StockFunction
 from pkb.types.taxonomy import Taxonomy
 
 Size = Mapping[str, int]
@@ -46,6 +47,12 @@ class Problem:
     same comparison. None where nothing faster was found. The module lists what was tried, with times."""
     baseline_version: int = 1
     """Rises when the baseline becomes faster; it changes for no other reason."""
+    stock_symmetric: Callable[..., Any] | None = None
+    """The same by torch's own symmetric-memory operators (`torch.ops.symm_mem`), where it ships some: timed for the record by
+    `run_references`, on GPUs only. No candidate is timed against it."""
+    exact: Callable[..., Any] | None = None
+    """The truth in less memory than the reference takes (by blocks, where whole scores do not fit): the reference's signature,
+    structure, shapes and dtypes, and in float64 its values. Never timed. `pkb lint` holds it against the reference."""
     kinds: Mapping[str, float] = field(default_factory=dict)
     """Kinds of calls that are different work, by name, each with its share: causal or not, filtered or not. They are timed
     by themselves, and the shares are their weights. Empty where all calls are alike."""
@@ -72,6 +79,19 @@ class Problem:
     and the reference does it. Replicated state drifts apart otherwise."""
     version: int = 1
     """Rises when inputs or tolerance change, so that old results stay attributable."""
+
+    def __post_init__(self) -> None:
+        if self.exact is not None and self.truth == "native":
+            raise ValueError(f"problem {self.stem} has an `exact` truth in float64 and is compared with a native one")
+
+    def function(self, name: StockFunction) -> Callable[..., Any]:
+        """One of its own by its name. Where no faster one was found, the baseline is the reference."""
+        found = {"reference": self.reference, "baseline": self.baseline or self.reference}.get(
+            name, self.stock_symmetric
+        )
+        if found is None:
+            raise ValueError(f"problem {self.stem} has no {name}")
+        return found
 
     @property
     def stem(self) -> str:
