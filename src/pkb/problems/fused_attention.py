@@ -6,7 +6,6 @@ read views, so that no baseline has to bring what it received into another order
 
 import torch
 import torch.distributed as dist
-from torch.nn.attention.bias import causal_lower_right
 
 
 def attend(
@@ -14,9 +13,30 @@ def attend(
 ) -> torch.Tensor:
     """Queries are the last of the positions that have keys; if causal, none sees a later key."""
     queries, keys = query.shape[2], key.shape[2]
-    # A mask that begins at the last corner: torch's flash kernel has it, while `is_causal` begins at the first.
-    mask = causal_lower_right(queries, keys) if causal and queries > 1 else None
+    if not causal or queries == keys:
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
+    if fused(query):
+        # With fewer queries than keys the kernel's mask begins at the last corner, as `torch.nn.attention.bias` has it (whose
+        # import takes a second). The function above would begin at the first.
+        head_size = query.shape[3]
+        query, key, value = padded(query, key, value)
+        out = torch.ops.aten._scaled_dot_product_flash_attention(
+            query, key, value, 0.0, True, False, scale=head_size**-0.5 if scale is None else scale
+        )[0]
+        return out[..., :head_size]
+    mask = torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries)
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+
+
+def fused(tensor: torch.Tensor) -> bool:
+    """Whether torch's flash attention takes it."""
+    return tensor.device.type == "cuda" and tensor.element_size() == 2
+
+
+def padded(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """With heads of a size that the kernel takes; zeros change no product."""
+    missing = -tensors[0].shape[-1] % 8
+    return [torch.nn.functional.pad(tensor, (0, missing)) for tensor in tensors] if missing else list(tensors)
 
 
 def gather_positions(block: torch.Tensor, group: dist.ProcessGroup) -> tuple[torch.Tensor, dist.Work | None]:
@@ -42,10 +62,9 @@ def attend_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of query, key and value in their dtype. `out` and `lse` (batch, heads, positions) are those of the forward
     pass, which may have seen more keys than these. Queries are the last of the positions that have keys."""
-    if query.device.type == "cuda" and query.element_size() == 2:
+    if fused(query):
         head_size = query.shape[3]
-        padding = (0, -head_size % 8)  # what the kernel asks for; zeros change no product
-        tensors = [torch.nn.functional.pad(t, padding) for t in (grad_out, query, key, value, out)]
+        tensors = padded(grad_out, query, key, value, out)
         unused = torch.empty((), dtype=torch.int64, device=query.device)  # the state of the dropout
         gradients = torch.ops.aten._scaled_dot_product_flash_attention_backward(
             *tensors,
