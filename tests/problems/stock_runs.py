@@ -84,3 +84,15 @@ def fault_of(
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     return copy.copy(tensor).detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def run_with_many_ties(rank: int, world_size: int, number: int) -> float:
+    """The largest difference to the reference where more logits tie with the k-th than any rank sends."""
+    problem = get(number)
+    assert problem.baseline is not None
+    arguments = drawn(problem, rank, world_size, "odd", "bf16", 0, "top_k_only")
+    logits = arguments["vocab_parallel_logits"]
+    arguments["vocab_parallel_logits"] = logits.clamp(max=3.0).mul_(0.5).round_()
+    got, want = (function(*arguments.values()) for function in (problem.baseline, problem.reference))
+    assert torch.equal(got.isfinite(), want.isfinite())
+    return float((got - want).nan_to_num(nan=0.0).abs().max())

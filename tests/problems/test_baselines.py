@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 from on_ranks import Worlds
-from stock_runs import run_baseline
+from stock_runs import run_baseline, run_with_many_ties
 
 from pkb.problems import default_registry
 from pkb.problems.base import Problem
@@ -56,3 +56,8 @@ def test_baseline_is_called_as_the_reference_is(problem: Problem) -> None:
     own, reference = inspect.signature(problem.baseline), inspect.signature(problem.reference)
     assert own.parameters == reference.parameters
     assert inspect.getmodule(problem.baseline) is inspect.getmodule(problem.reference)
+
+
+@pytest.mark.parametrize("number", [82, 83, 84])
+def test_filters_are_right_where_ties_outnumber_what_is_sent(world: Worlds, number: int) -> None:
+    assert max(world(3).call(run_with_many_ties, number)) < 1e-5
