@@ -1,6 +1,5 @@
 """Runs a problem's baseline on real ranks and compares it there with the truth, as a candidate is compared."""
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +82,8 @@ def fault_of(
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    return copy.copy(tensor).detach().contiguous().reshape(-1).view(torch.uint8)
+    tensor = tensor.coalesce().values() if tensor.is_sparse else tensor
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def run_with_many_ties(rank: int, world_size: int, number: int) -> float:

@@ -51,6 +51,15 @@ def solution(hidden_states: torch.Tensor, weight_shard: torch.Tensor, bias_shard
     return gathered.view(world_size, tokens, vocab).transpose(0, 1).reshape(tokens, world_size * vocab)
 
 
+def baseline(hidden_states: torch.Tensor, weight_shard: torch.Tensor, bias_shard: torch.Tensor) -> torch.Tensor:
+    """The bias is added inside the product."""
+    logits = torch.nn.functional.linear(hidden_states, weight_shard, bias_shard)
+    (tokens, vocab), world_size = logits.shape, dist.get_world_size()
+    gathered = logits.new_empty((world_size * tokens, vocab))
+    dist.all_gather_into_tensor(gathered, logits)
+    return gathered.view(world_size, tokens, vocab).transpose(0, 1).reshape(tokens, world_size * vocab)
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     tokens, hidden, vocab, w = size["tokens"], size["hidden"], size["vocab"], world_size
     own = tokens * vocab * element_bytes
@@ -77,6 +86,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
     cost=cost,
     same_bits=True,
 )
