@@ -83,7 +83,7 @@ def main() -> int:
     options.add_argument("rows", type=Path)
     options.add_argument("--out", type=Path, required=True)
     args = options.parse_args()
-    rows = read(args.rows)
+    rows = [row for row in read(args.rows) if not row.get("must_pass")]
     passed = [row for row in rows if row["passed"]]
     rows, all_rows = [row for row in rows if not row.get("tolerated")], rows
     nearest = min(rows, key=lambda row: ratio(row["margin"]))

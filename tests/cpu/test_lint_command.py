@@ -22,7 +22,7 @@ def test_the_first_problems_are_clean(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     rows: list[dict[str, Any]] = json.loads(out.read_text())
     assert {row["problem_id"] for row in rows} == {1, 2, 3, 4, 5, 6, 7, 8, 13}
-    for row in rows:
+    for row in [row for row in rows if not row["must_pass"]]:
         assert not row["passed"]
         assert row["tolerated"] == (row["problem_id"] == 13 and row["null_candidate"] == "int8_communication")
         assert row["tolerated"] or row["margin"] == "inf" or row["margin"] > 1

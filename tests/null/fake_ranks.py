@@ -25,6 +25,8 @@ from pkb.types.protocol.commands import (
     CANDIDATE_COMMANDS,
     COMMAND_BYTES,
     ORACLE_COMMANDS,
+    CheckBaseline,
+    CheckExact,
     Command,
     Compare,
     DrawArguments,
@@ -98,7 +100,7 @@ def honest(command: Command[Reply], *, good: bool = True) -> Reply:
             return ArgumentsReply(command.slot, TREE)
         case FindTruth():
             return TruthSizes(64, 128)
-        case Compare():
+        case Compare() | CheckBaseline() | CheckExact():
             difference = Difference(
                 "the result",
                 "values differ",

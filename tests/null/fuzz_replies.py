@@ -37,6 +37,7 @@ from pkb.judge.timing.statistics import Claim, mean
 from pkb.judge.timing.verify import verify_timed
 from pkb.platforms.cpu import CpuPlatform
 from pkb.types.protocol.commands import (
+    CheckExact,
     DrawSpec,
     Effort,
     Lint,
@@ -104,6 +105,8 @@ def oracle_only(exchange: Exchange) -> None:
     exchange.oracle.ask(MeasureMemory(reset=True), timeout_s=LIMIT_S)
     exchange.oracle.ask(LookForCompany(), timeout_s=LIMIT_S)
     exchange.oracle.ask(Lint(SPEC), timeout_s=LIMIT_S)
+    exchange.oracle.ask(CheckExact(SPEC, 0), timeout_s=LIMIT_S)
+    exchange.check_baseline(SPEC, exchange.new_slots(2))
     exchange.oracle.ask(ProbeOpen(Effort(1, 1.0, 1), 1024, ("fp32",)), timeout_s=LIMIT_S)
     exchange.oracle.ask(ProbeMatrix("fp32", (64,), "alone"), timeout_s=LIMIT_S)
 

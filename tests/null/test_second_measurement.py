@@ -43,7 +43,7 @@ class Sides:
         assert len(kinds) == count
         return tuple(itertools.islice(self.slots, count))
 
-    def run_oracle(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
+    def run_oracle(self, schedule: Schedule, *, function: str, extra_s: float = 0.0) -> Reports:
         return {0: self._run(schedule, 0.0 if schedule.empty else REFERENCE_US, "R")}
 
     @contextlib.contextmanager

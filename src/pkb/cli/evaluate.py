@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.against_option import AgainstOption, known_against
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.types.case import AUTO, Case
@@ -38,8 +39,9 @@ def evaluate(
     ] = None,
     timing: Annotated[
         bool | None,
-        typer.Option("--timing/--no-timing", help="Time it against the reference. Default: yes, on cpu no."),
+        typer.Option("--timing/--no-timing", help="Time it. Default: yes, on cpu no."),
     ] = None,
+    against: AgainstOption = "baseline",
     as_published: Annotated[
         bool,
         typer.Option("--as-published", help="Exit with 0 for reused outputs too, as the published protocol counts them."),
@@ -59,7 +61,7 @@ def evaluate(
         ),
     ] = False,
 ) -> None:  # fmt: skip
-    """Evaluate a candidate: is it right on every rank, free of races, and faster than the reference?"""
+    """Evaluate a candidate: is it right on every rank, free of races, and faster than stock PyTorch?"""
     from pkb.cli.candidate_file import check_readable, infer_problem
     from pkb.cli.output import check_json_target
     from pkb.cli.problems_option import open_registry
@@ -85,8 +87,8 @@ def evaluate(
     if len(set(sizes)) < len(sizes):
         raise UserError(f"--size {size} names a size twice", "name each once")
     job = Job(
-        candidate=file, case=settled[0], timing=timing, problems_folder=folder, call_limit_s=call_limit,
-        build_limit_s=build_limit,
+        candidate=file, case=settled[0], timing=timing, against=known_against(against), problems_folder=folder,
+        call_limit_s=call_limit, build_limit_s=build_limit,
     )  # fmt: skip
     if memory_limit is not None:
         job = replace(job, memory_limit_bytes=int(memory_limit * 2**30))

@@ -1,4 +1,4 @@
-"""`pkb lint`: shows that no null candidate passes, and by how much."""
+"""`pkb lint`: shows that no null candidate passes, and by how much; and that the problem's baseline does."""
 
 import math
 from typing import TYPE_CHECKING, Annotated
@@ -65,7 +65,7 @@ def lint(
             chosen, platform=name, sizes=sizes, world_sizes=world_sizes, dtypes=dtypes, problems_folder=folder,
             progress=progress,
         )  # fmt: skip
-    guilty = [row for row in rows if row.passed]
+    guilty = [row for row in rows if row.is_bad]
     if json_out != "-":
         from pkb.cli.output import PIPED_WIDTH
 
@@ -102,35 +102,43 @@ def ratio_words(ratio: float | None) -> str:
 
 def render_rows(rows: list["LintRow"]) -> "RenderableType":
     """One line a case: the null candidate that came nearest to passing, how much further from the truth it is than the
-    honest computation (gap), and how far int8 communication is where that is only reported. `--json` has every row."""
+    honest computation (gap), how far int8 communication is where that is only reported, and how much of the tolerance the
+    problem's baseline takes. `--json` has every row."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    numbers = ("ranks", "margin", "honest", "gap", "int8")
+    numbers = ("ranks", "margin", "honest", "gap", "int8", "baseline")
     for column in ("problem", "size", "ranks", "dtype", "nearest null candidate", *numbers[1:], ""):
         table.add_column(column, justify="right" if column in numbers else "left")
     cases: dict[tuple[int, str, int, str], list[LintRow]] = {}
     for row in rows:
         cases.setdefault((row.problem_id, row.size, row.ranks, row.dtype), []).append(row)
     for members in cases.values():
-        nearest = min((row for row in members if not row.tolerated), key=lambda row: (not row.passed, row.margin))
+        nulls = [row for row in members if row.is_null]
+        nearest = min(nulls, key=lambda row: (not row.passed, row.margin))
+        own = [row for row in members if row.must_pass]
+        baseline = max((row.margin for row in own), default=None)
         int8 = next((row.margin for row in members if row.tolerated), None)
         honest = max((row.honest_ratio for row in members if row.honest_ratio is not None), default=None)
         verdict = Text("PASSES", style="bold red") if nearest.passed else Text("clean", style="green")
+        if any(row.is_bad for row in own):
+            verdict = Text("BASELINE FAILS", style="bold red")
         if nearest.note:
             verdict.append(f"  {nearest.note}", style="dim")
         table.add_row(
             f"{nearest.problem_id:02d}_{nearest.name}", nearest.size, str(nearest.ranks), nearest.dtype,
-            f"{nearest.null_candidate} (of {len(members)})", ratio_words(nearest.margin), ratio_words(honest),
-            ratio_words(nearest.gap), ratio_words(int8), verdict,
+            f"{nearest.null_candidate} (of {len(nulls)})", ratio_words(nearest.margin), ratio_words(honest),
+            ratio_words(nearest.gap), ratio_words(int8), ratio_words(baseline), verdict,
         )  # fmt: skip
     return table
 
 
 def _guilt(row: "LintRow") -> str:
     case = f"size {row.size}, {row.ranks} ranks, {row.dtype}"
+    if row.must_pass:
+        return f"its own {row.null_candidate} fails with {case}: {row.note}"
     if row.honest_ratio is None:
         return f"{row.null_candidate} fails with {case}: {row.note}"
     return f"{row.null_candidate} passes with {case} (margin {ratio_words(row.margin)})"
@@ -139,14 +147,14 @@ def _guilt(row: "LintRow") -> str:
 def summarize(rows: list["LintRow"]) -> "RenderableType":
     from rich.text import Text
 
-    guilty = [row for row in rows if row.passed]
+    guilty = [row for row in rows if row.is_bad]
     if guilty:
-        lines = [f"{len(guilty)} null candidates pass, or cases could not be linted:"]
+        lines = [f"{len(guilty)} null candidates pass, baselines fail, or cases could not be linted:"]
         lines += [f"  problem {row.problem_id} {row.name}: {_guilt(row)}" for row in guilty]
         return Text("\n".join(lines), style="bold red")
     if not rows:
         return Text("nothing was checked: no problem runs with these sizes, ranks and dtypes", style="bold red")
-    judged = [row for row in rows if not row.tolerated]
+    judged = [row for row in rows if row.is_null]
     words = (
         f"no null candidate passes: {len(judged)} tried, the nearest has "
         f"{ratio_words(min(row.margin for row in judged))} times the tolerated error"

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from pkb.cli.panel import plain
 from pkb.platforms.registry import traits
-from pkb.types.timing import tells_speed
+from pkb.types.timing import OtherReading, tells_speed
 from pkb.types.units import time_words
 from pkb.types.verdict import Decision, Roofline, Timing
 from pkb.types.words import decision_words
@@ -18,7 +18,7 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()
     for name, median, low, high, alg, bus in (
-        ("reference", timing.reference_us, timing.reference_p10_us, timing.reference_p90_us,
+        (timing.against, timing.reference_us, timing.reference_p10_us, timing.reference_p90_us,
          timing.reference_alg_gbps, timing.reference_bus_gbps),
         ("candidate", timing.candidate_us, timing.candidate_p10_us, timing.candidate_p90_us,
          timing.candidate_alg_gbps, timing.candidate_bus_gbps),
@@ -27,8 +27,14 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
         table.add_row(name, f"{time_words(median)} (p10 {time_words(low)}, p90 {time_words(high)}){rates}")
     interval = f"{timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}"
     style = {Decision.FASTER: "green", Decision.SLOWER: "red"}.get(timing.decision, "") if tells_speed(platform) else ""
-    decision = (decision_words(timing.decision, platform), style) if believed else ("not to be believed", "red")
+    decision = (
+        (decision_words(timing.decision, platform, timing.against), style)
+        if believed
+        else ("not to be believed", "red")
+    )
     table.add_row("speedup", Text.assemble(f"{interval}: ", decision))
+    if timing.other is not None and believed:
+        table.add_row("", other_words(timing.other))
     for kind, own in timing.speedup_by_kind.items():
         times = f"{time_words(own.reference_us)} to {time_words(own.candidate_us)}"
         table.add_row(f"  {kind}", f"{own.speedup:.2f}x, {own.speedup_low:.2f} to {own.speedup_high:.2f} ({times})")
@@ -41,7 +47,7 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
             else ""
         )
         table.add_row("floor", f"{time_words(timing.floor_us)}{part}")
-    table.add_row("limit", limit_words(timing.roofline, platform=platform, believed=believed))
+    table.add_row("limit", limit_words(timing.roofline, platform=platform, believed=believed, against=timing.against))
     table.add_row("clocks", plain(timing.clock_agreement))
     if timing.window_speedup_low is not None:
         ratio, most = (
@@ -59,7 +65,13 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
     return Group(*parts)
 
 
-def limit_words(roofline: Roofline | None, *, platform: str, believed: bool = True) -> str:
+def other_words(other: OtherReading) -> str:
+    """`3.10x against the reference, 95 % interval 2.95 to 3.26 (412 us)`."""
+    interval = f"95 % interval {other.speedup_low:.2f} to {other.speedup_high:.2f}"
+    return f"{other.speedup:.2f}x against the {other.against}, {interval} ({time_words(other.us)})"
+
+
+def limit_words(roofline: Roofline | None, *, platform: str, believed: bool = True, against: str = "reference") -> str:
     """`12.3 us (link binds, h200x8 datasheet): reference 8 %, candidate 31 %`."""
     if not believed:
         return "not held against times that are not to be believed"
@@ -68,7 +80,7 @@ def limit_words(roofline: Roofline | None, *, platform: str, believed: bool = Tr
     shares = [
         f"{name} {share * 100:.3g} %"
         for name, share in (
-            ("reference", roofline.reference_utilisation),
+            (against, roofline.reference_utilisation),
             ("candidate", roofline.candidate_utilisation),
         )
         if share is not None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pkb.cli import model_options as options
+from pkb.cli.against_option import AgainstOption, known_against
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.runs_option import StoreFolder
 from pkb.types.case import AUTO, Case
@@ -36,8 +37,9 @@ def run(
     plan: options.PlanName = "standard",
     timing: Annotated[
         bool | None,
-        typer.Option("--timing/--no-timing", help="Time it against the reference. Default: yes, on cpu no."),
+        typer.Option("--timing/--no-timing", help="Time it. Default: yes, on cpu no."),
     ] = None,
+    against: AgainstOption = "baseline",
     hardware: Annotated[str | None, typer.Option(help="For models: the machine that prompts describe.")] = None,
     temperature: Annotated[float | None, typer.Option(help="For models. Default: the model's own.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="For models: the longest answer.")] = None,
@@ -89,7 +91,7 @@ def run(
         asked = Asked(
             candidates=[*(candidates or []), *(more or [])], models=model or [], problems=problems, samples=samples,
             backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), timing=timing,
-            hardware=hardware, temperature=temperature, max_tokens=max_tokens, prices=prices,
+            against=known_against(against), hardware=hardware, temperature=temperature, max_tokens=max_tokens, prices=prices,
             problems_folder=problems_folder, eval_limit_s=eval_limit, name=name,
         )  # fmt: skip
         tally = begin(asked, store=store, work=work)

@@ -14,6 +14,7 @@ import typer
 
 from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
+from pkb.types.stock import Against
 
 if TYPE_CHECKING:
     from pkb.cluster.orders import Hands
@@ -62,6 +63,7 @@ class Asked:
     case: Case
     """Every task's, but for the problem."""
     timing: bool | None
+    against: Against
     hardware: str | None
     temperature: float | None
     max_tokens: int | None
@@ -90,9 +92,9 @@ def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
         for note in (*(f"{file}: refused: {why}" for file, why in plan.refused), *plan.notes):
             print(note, file=sys.stderr)
         settings = SweepSettings(
-            timing=asked.timing, problems_folder=folder_text(asked.problems_folder), temperature=asked.temperature,
-            max_tokens=asked.max_tokens, evaluation_limit_s=asked.eval_limit_s, hardware=hardware,
-            prices=_prices(asked),
+            timing=asked.timing, against=asked.against, problems_folder=folder_text(asked.problems_folder),
+            temperature=asked.temperature, max_tokens=asked.max_tokens, evaluation_limit_s=asked.eval_limit_s,
+            hardware=hardware, prices=_prices(asked),
         )  # fmt: skip
         config = {
             "candidates": [str(path.absolute()) for path in asked.candidates],

@@ -6,12 +6,16 @@ from typing import Any
 
 from pkb.judge.service.messages import EVALUATION_LIMIT_S
 from pkb.types.json_value import Json
+from pkb.types.stock import Against
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepSettings:
     timing: bool | None = None
     """None: where a time says something about speed, which it does not on a CPU."""
+    against: Against = "baseline"
+    """Which of the problem's own functions candidates are timed against. A run that was begun before there was a choice goes
+    on against the reference."""
     problems_folder: str | None = None
     hardware: str = "h100x8"
     """The machine that a prompt speaks of."""
@@ -31,4 +35,6 @@ class SweepSettings:
     def of(config: Mapping[str, Any]) -> "SweepSettings":
         """From a run's configuration; what is not there (a run that was imported) has its default."""
         stored = config.get("settings") or {}
+        if stored and "against" not in stored:
+            stored = {**stored, "against": "reference"}
         return SweepSettings(**{name: stored[name] for name in SweepSettings.__dataclass_fields__ if name in stored})

@@ -22,8 +22,10 @@ from pkb.types.channel import discard
 from pkb.types.difference import Mismatch, Pattern
 from pkb.types.protocol.commands import (
     KEY_BYTES,
+    CheckBaseline,
     Compare,
     DrawArguments,
+    DrawOnly,
     DrawSpec,
     Drop,
     FetchOutput,
@@ -37,6 +39,7 @@ from pkb.types.protocol.commands import (
     Wake,
 )
 from pkb.types.protocol.replies import BadOutput, BatchReport, Comparison, OutputReply
+from pkb.types.stock import StockFunction
 
 TRUTH_SHARE = 0.15
 """Of the platform's memory that the truths of several calls may take together."""
@@ -91,7 +94,7 @@ class Exchange:
     def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False, kinds: Sequence[str] = ()) -> tuple[int, ...]:
         """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too. `kinds`: of the
         calls; by default all that the problem has, round-robin."""
-        slots, key = tuple(itertools.islice(self._slots, count)), secrets.token_hex(KEY_BYTES)
+        slots, key = self.new_slots(count), secrets.token_hex(KEY_BYTES)
         self._keys |= dict.fromkeys(slots, key)
         draws = [
             DrawArguments(replace(spec, kind=kind), slot, keep, key)
@@ -140,9 +143,25 @@ class Exchange:
             self.candidate.tell(rank, own.get(rank, common))
         return self.candidate.hear(common, timeout_s=limit)
 
-    def run_oracle(self, schedule: Schedule, *, records: bool = False, extra_s: float = 0.0) -> Reports:
-        run = RunBatch(self._released(schedule, ORACLE_LIMIT_S), records=records)
+    def run_oracle(
+        self, schedule: Schedule, *, function: StockFunction, records: bool = False, extra_s: float = 0.0
+    ) -> Reports:
+        run = RunBatch(self._released(schedule, ORACLE_LIMIT_S), records=records, function=function)
         return self.oracle.ask(run, timeout_s=ORACLE_LIMIT_S + extra_s)
+
+    def new_slots(self, count: int) -> tuple[int, ...]:
+        """Of calls that the oracle makes by itself."""
+        return tuple(itertools.islice(self._slots, count))
+
+    def draw(self, spec: DrawSpec, slots: Sequence[int], kinds: Sequence[str]) -> None:
+        """Arguments for the oracle alone. Those of a slot are the same each time."""
+        self._keys |= dict.fromkeys(slots, "")
+        for slot, kind in zip(slots, kinds, strict=True):
+            self.oracle.ask(DrawOnly(replace(spec, kind=kind), slot), timeout_s=300)
+
+    def check_baseline(self, spec: DrawSpec, slots: tuple[int, ...]) -> dict[int, Comparison]:
+        """The baseline's outputs of these calls held against the truth, by rank."""
+        return self.oracle.ask(CheckBaseline(spec, slots), timeout_s=ORACLE_LIMIT_S)
 
     def ends_with_the_candidate(self) -> bool:
         """Whether what was seen on the device is gone with the candidate, whose side is ended for that."""
@@ -240,9 +259,13 @@ class Exchange:
         return not wrong
 
     def drop(self, *, keep_memory: bool = False) -> None:
+        self.drop_drawn(keep_memory=keep_memory)
+        self.candidate.ask(Drop(keep_memory), timeout_s=120)
+
+    def drop_drawn(self, *, keep_memory: bool = True) -> None:
+        """What the oracle holds; the candidate's side may be stopped."""
         self._keys.clear()
-        for crew in (self.oracle, self.candidate):
-            crew.ask(Drop(keep_memory), timeout_s=120)
+        self.oracle.ask(Drop(keep_memory), timeout_s=120)
 
 
 def describe_mismatch(wrong: dict[int, Comparison], world_size: int, case: str) -> Mismatch:

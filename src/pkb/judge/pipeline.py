@@ -10,12 +10,15 @@ from dataclasses import dataclass, field, replace
 from pkb.candidates.rules import Inspection
 from pkb.candidates.source import Source
 from pkb.judge.budgets import Pace, TimingPace
+from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.decision import Decided, reused_output
 from pkb.judge.profile.calls import profile_calls
 from pkb.judge.profile.roles import expected_of
+from pkb.judge.stages.baseline import check_baseline
 from pkb.judge.stages.correctness import Checked, check_calls
 from pkb.judge.stages.races import provoke
 from pkb.judge.timing.measure import measure
+from pkb.judge.timing.other import with_other_reading
 from pkb.judge.worlds import World
 from pkb.platforms.base import PlatformFacts
 from pkb.roofline.bandwidth import bandwidths
@@ -24,6 +27,7 @@ from pkb.roofline.hardware import for_device
 from pkb.roofline.utilisation import utilisation
 from pkb.types.job import Job
 from pkb.types.protocol.commands import DrawSpec
+from pkb.types.stock import Against
 from pkb.types.verdict import Communication, Evidence, Stage, Timing
 
 Progress = Callable[[str], None]
@@ -80,6 +84,7 @@ class OneSize:
         self._triton = backend == "triton" and self.on_gpu
         self._lazily_built = lazily_built
         self._same_bits = world.problem.same_bits and not job.plan.upstream_tolerance
+        self.against: Against = job.against if world.problem.baseline is not None else "reference"
 
     def run(self, source: Source, inspection: Inspection) -> None:
         """Raises `Decided` at the first stage that the candidate fails."""
@@ -106,6 +111,7 @@ class OneSize:
         if job.is_timed:
             with notes.within(Stage.TIMING), self.world.blame(Stage.TIMING):
                 timing, seen = self._time(checked.first_call_us, pace.timing())
+                timing = self._other_reading(timing, pace.timing())
                 notes.evidence = replace(notes.evidence, timing=timing)
                 if seen is Communication.LIBRARY:  # whatever it did while it was checked
                     notes.evidence = replace(notes.evidence, communication=seen)
@@ -165,6 +171,7 @@ class OneSize:
             fewer_bits=may_send_fewer_bits(self.problem),
         )
         hardware = for_device(self.facts.hardware, shared_gpu=platform.shares_device)
+        self._check_baseline()
         timing, seen = measure(
             self.exchange,
             self.spec,
@@ -177,7 +184,9 @@ class OneSize:
             first_call_us=first_call_us,
             progress=self.progress,
             shares=self.problem.kinds,
+            against=self.against,
         )
+        self._check_baseline()  # once more: buffers that it keeps from call to call have been used by now
         limit = utilisation(
             self.problem, reference_us=timing.reference_us, candidate_us=timing.candidate_us, hardware=hardware,
             size=job.case.size, ranks=job.case.ranks, dtype=job.case.dtype,
@@ -185,14 +194,43 @@ class OneSize:
         rates = bandwidths(cost, reference_us=timing.reference_us, candidate_us=timing.candidate_us)
         return replace(timing, roofline=limit, **rates), seen
 
+    def _check_baseline(self) -> None:
+        if self.problem.baseline is not None:
+            check_baseline(
+                self.exchange, self.spec, kinds=self.problem.kinds, same_bits=self.problem.same_bits, progress=self.progress
+            )  # fmt: skip
+
+    def _other_reading(self, timing: Timing, pace: TimingPace) -> Timing:
+        """Where the reference does not fit into memory, or fails, the verdict stands without it."""
+        if self.problem.baseline is None:
+            self.notes.checks.append("timed against the reference, which is the baseline of this problem")
+            return timing
+        self.notes.checks.append(f"the baseline's outputs compared; timed against the {self.against}")
+        try:
+            return with_other_reading(
+                self.exchange, self.spec, timing, calls=pace.calls, on_gpu=self.on_gpu, progress=self.progress,
+                shares=self.problem.kinds,
+            )  # fmt: skip
+        except CrewFailure as failure:
+            if failure.role == "candidate":
+                raise
+            self.world.sound = False
+            other = "reference" if self.against == "baseline" else "baseline"
+            self.notes.checks.append(f"no speedup against the {other}, which did not run: {str(failure)[:300]}")
+            return timing
+
     def _profile(self, source: Source, inspection: Inspection) -> None:
         if not self.on_gpu:
             self.notes.checks.append("not profiled: only a GPU leaves records of what ran on it")
             return
+        if not self.world.sound:
+            self.notes.checks.append("not profiled: the oracle's ranks have failed")
+            return
         with self.notes.within(Stage.PROFILE):
             observed = profile_calls(
-                self.exchange, self.spec, expected=expected_of(source, inspection.paths), progress=self.progress
-            )
+                self.exchange, self.spec, expected=expected_of(source, inspection.paths), against=self.against,
+                progress=self.progress,
+            )  # fmt: skip
         self.notes.evidence = replace(self.notes.evidence, profile=observed.profile)
         self.notes.checks.append(observed.check)
         if observed.communication is Communication.LIBRARY:

@@ -1,7 +1,8 @@
 """The shortest form of a user's own problem: a file with `solution` and `inputs`, everything else by default.
 
 Optional in the module: `SIZES` (sizes that are missing take those of `tiny`), `cost`, `COMPARE` (a rule), `WORLD_SIZES`,
-`NATIVE` (the truth is the reference itself), `SOURCE`, `baseline` (what candidates are timed against).
+`NATIVE` (the truth is the reference itself), `SOURCE`, `baseline` (what candidates are timed against), `exact`,
+`stock_symmetric`.
 """
 
 from types import ModuleType
@@ -29,6 +30,8 @@ def problem_from(module: ModuleType, *, number: int, name: str) -> Problem:
         inputs=module.inputs,
         reference=module.solution,
         baseline=getattr(module, "baseline", None),
+        exact=getattr(module, "exact", None),
+        stock_symmetric=getattr(module, "stock_symmetric", None),
         cost=getattr(module, "cost", _unknown),
         compare=getattr(module, "COMPARE", NormGate()),
         world_sizes=tuple(getattr(module, "WORLD_SIZES", (1, 2, 3, 4, 8))),

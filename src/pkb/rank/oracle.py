@@ -18,6 +18,7 @@ from pkb.problems.compare import Context
 from pkb.problems.draw import Arguments as Drawn
 from pkb.problems.draw import Draw, GroupRef, Value
 from pkb.problems.registry import default_registry, load_folder
+from pkb.rank.comparison import stock
 from pkb.rank.comparison.null_candidates import lint_case
 from pkb.rank.comparison.truth import compare_trees, outcome, read_output, widen
 from pkb.rank.execute import Arguments, Batch
@@ -25,6 +26,8 @@ from pkb.rank.server import Rank
 from pkb.rank.trees import copied, describe, pack_tensors, tensors_in
 from pkb.types.protocol.commands import (
     ORACLE_COMMANDS,
+    CheckBaseline,
+    CheckExact,
     Command,
     Compare,
     DrawArguments,
@@ -125,13 +128,13 @@ class OracleRank(Rank):
                 self._send_arguments(command)
                 return None
             case DrawOnly():
-                self.arguments[command.slot] = self.with_groups(self._draw(command.slot, command.spec))
+                self.arguments[command.slot] = self._as_handed_over(self._draw(command.slot, command.spec))
             case FindTruth():
-                return self._find_truths(command.slots)
+                return self.find_truths(command.slots)
             case RunBatch():
                 return self._run(command)
             case Compare():
-                return self._compare(command, fds[0])
+                return self.compare(command, fds[0])
             case Wake():
                 self.wake()
             case Release():
@@ -153,6 +156,10 @@ class OracleRank(Rank):
                 return MemoryPeak(self._peak_bytes(reset=command.reset))
             case Lint():
                 return LintRows(tuple(lint_case(self, command.spec)))
+            case CheckBaseline():
+                return stock.check_baseline(self, command)
+            case CheckExact():
+                return stock.check_exact(self, command)
             case _:
                 from pkb.rank.probe import commands  # an evaluation does without it
 
@@ -165,7 +172,7 @@ class OracleRank(Rank):
         self.mutates, self.returns_input = tuple(problem.mutates), problem.returns_input
         if command.schedule.empty:
             return self._run_empty(command)
-        report = self.run(problem.reference, command)
+        report = self.run(problem.function(command.function), command)
         if command.schedule.aligned or not command.schedule.digests:
             self.batch = (
                 Batch()
@@ -241,6 +248,14 @@ class OracleRank(Rank):
             return type(values)(self.with_groups(value) for value in values)
         return values
 
+    def _as_handed_over(self, drawn: Drawn) -> Arguments:
+        """Contiguous, as whoever is handed arguments gets them: other strides are other work."""
+        if all(tensor.is_contiguous() for tensor in tensors_in(drawn)):
+            handed: Arguments = self.with_groups(drawn)
+        else:
+            handed = copied(drawn, group=self.group)
+        return handed
+
     def _draw(self, slot: int, spec: DrawSpec) -> Drawn:
         self.draws[slot] = spec
         return self.draw_arguments(spec, slot)
@@ -264,7 +279,7 @@ class OracleRank(Rank):
         finally:
             os.close(fd)
 
-    def _find_truths(self, slots: tuple[int, ...]) -> TruthSizes:
+    def find_truths(self, slots: tuple[int, ...]) -> TruthSizes:
         for slot in slots:
             self.truths[slot] = self._truth(slot)
         known = [self.truths[slot] for slot in slots]
@@ -298,7 +313,7 @@ class OracleRank(Rank):
         self._trim()
         return Truth(tree, dtypes, output_bytes)
 
-    def _compare(self, command: Compare, fd: int) -> Comparison:
+    def compare(self, command: Compare, fd: int) -> Comparison:
         slot = command.slot
         spec, truth = self.draws[slot], self.truths[slot]
         output, difference = read_output(command.tree, fd, truth.tree, truth.dtypes, device=self.device.torch_device)

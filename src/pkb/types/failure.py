@@ -41,6 +41,8 @@ class FailureKind(StrEnum):
     TIMED_OUTPUT = "timed_output"
     HIDDEN_WORK = "hidden_work"
     FLOOR = "floor"
+    BASELINE = "baseline"
+    """The problem's own baseline fails the comparison: an error of the problem."""
     HARNESS = "harness"
     """Our own side failed; `name` says how."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from pkb.types.case import Case
 from pkb.types.plan import Plan
 from pkb.types.plan import plan as plan_named
+from pkb.types.stock import Against
 from pkb.types.timing import tells_speed
 
 
@@ -18,6 +19,8 @@ class Job:
     """Resolved: no `auto` in it."""
     timing: bool | None = True
     """None: where a time says something about speed, which it does not on a CPU."""
+    against: Against = "baseline"
+    """Which of the problem's own functions it is timed against; `reference` gives the published reading."""
     problems_folder: Path | None = None
     """A user's own problem modules, beside those that come with the package."""
     call_limit_s: float = 60.0

@@ -1,4 +1,4 @@
-"""What `pkb lint` says about one null candidate in one case."""
+"""What `pkb lint` says about one null candidate, or one of the problem's own functions, in one case."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -17,7 +17,7 @@ class LintRow:
     dtype: str
     null_candidate: str
     passed: bool
-    """True is the bad news: a candidate that does nothing useful, or too little, would be called correct."""
+    """Of a null candidate that is bad news: one that does nothing useful, or too little, would be called correct."""
     margin: float
     """Error over tolerance on the rank where the null candidate is worst: at most 1 would pass; may be infinite."""
     honest_ratio: float | None
@@ -25,6 +25,18 @@ class LintRow:
     note: str = ""
     tolerated: bool = False
     """Passing would be no cheat here: communication with fewer bits, inside the tolerance of a computation. Only reported."""
+
+    must_pass: bool = False
+    """No null candidate but a function of the problem's own: its baseline, its exact truth."""
+
+    @property
+    def is_bad(self) -> bool:
+        return self.passed != self.must_pass
+
+    @property
+    def is_null(self) -> bool:
+        """One that must not pass."""
+        return not self.tolerated and not self.must_pass
 
     @property
     def gap(self) -> float | None:

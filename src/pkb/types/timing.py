@@ -1,7 +1,9 @@
-"""How long a candidate and the reference took, and how near that is to the hardware's limit."""
+"""How long a candidate and what it is timed against took, and how near that is to the hardware's limit."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from pkb.types.stock import Against
 
 
 class Decision(StrEnum):
@@ -55,8 +57,31 @@ class KindSpeedup:
 
 
 @dataclass(frozen=True)
+class OtherReading:
+    """The candidate against the other of the problem's two functions, by way of the one that it was timed against: rounds in
+    which those two alternate (docs/measuring.md)."""
+
+    against: Against
+    us: float
+    """What a call of it takes: the median; with several kinds of calls, the weighted mean of each kind's."""
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    """95 % interval, with that of `Timing.speedup` in it."""
+    calls: int
+    rounds: int
+    samples_us: tuple[tuple[float, ...], ...] = ()
+    paired_samples_us: tuple[tuple[float, ...], ...] = ()
+    """Of the function of `Timing.against`, on the same arguments."""
+    sample_kinds: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
 class Timing:
-    """Times in microseconds; a call's time is the largest over all ranks of a rank's own end minus its own start."""
+    """Times in microseconds; a call's time is the largest over all ranks of a rank's own end minus its own start.
+
+    What is called the reference's is that of the function of `against`.
+    """
 
     reference_us: float
     candidate_us: float
@@ -109,3 +134,15 @@ class Timing:
     clock_drift_ppm: float | None = None
     """By how much the clocks of two ranks' devices run apart, at most; None with one rank or one call a round. Nothing depends
     on it."""
+    against: Against = "reference"
+    """What the candidate was timed against, and what `speedup` and `decision` are about: the problem's baseline or its
+    reference. `reference` where the problem has one function for both."""
+    other: OtherReading | None = None
+    """None where the problem has one function for both, and where the other could not be timed: then `checks` says why."""
+
+    def speedup_against(self, which: Against, *, one_function: bool) -> tuple[float, float, float] | None:
+        """With its interval; None where nothing is known. `one_function`: the problem's baseline is its reference."""
+        if which == self.against or one_function:
+            return self.speedup, self.speedup_low, self.speedup_high
+        other = self.other
+        return (other.speedup, other.speedup_low, other.speedup_high) if other is not None else None

@@ -7,8 +7,8 @@ from pkb.types.timing import Decision, tells_speed
 from pkb.types.verdict import Verdict
 
 DECISIONS: Mapping[Decision, str] = {
-    Decision.FASTER: "faster than the reference",
-    Decision.SLOWER: "slower than the reference",
+    Decision.FASTER: "faster than the {against}",
+    Decision.SLOWER: "slower than the {against}",
     Decision.SAME: "no difference shown: the interval holds 1",
     Decision.UNPROVEN: "unproven: faster by the ranks' clocks, and the judge's own does not confirm it",
 }
@@ -38,10 +38,10 @@ def clean(text: str) -> str:
     return plain if len(plain) <= TEXT_CHARACTERS else plain[:TEXT_CHARACTERS] + " ..."
 
 
-def decision_words(decision: str, platform: str) -> str:
+def decision_words(decision: str, platform: str, against: str = "reference") -> str:
     if not tells_speed(platform):
         return "on a CPU, which says nothing about the speed of a kernel"
-    return DECISIONS[Decision(decision)] if decision in set(Decision) else decision
+    return DECISIONS[Decision(decision)].format(against=against) if decision in set(Decision) else decision
 
 
 def number_words(ranks: Sequence[int]) -> str:

@@ -1,14 +1,17 @@
-"""Shows that no null candidate passes a problem: one world of oracle ranks for all problems, sizes and dtypes."""
+"""Shows that no null candidate passes a problem, and that its baseline does: one world of oracle ranks for all problems, sizes
+and dtypes."""
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.oracle_only.world import OracleWorld, failure_words, running
+from pkb.judge.stages.baseline import what_is_wrong
 from pkb.problems.base import Problem
 from pkb.types.lint import LintRow
-from pkb.types.protocol.commands import DrawSpec, Lint
+from pkb.types.protocol.commands import CheckBaseline, CheckExact, DrawSpec, Lint
 from pkb.types.protocol.replies import LintRows, NullScore
 
 CASE_LIMIT_S = 300.0
@@ -61,7 +64,32 @@ def _lint_case(world: OracleWorld, problem: Problem, size: str, dtype: str) -> l
                 null_candidate=BROKEN, passed=True, margin=0.0, honest_ratio=None, note=failure_words(failure),
             )
         ]  # fmt: skip
-    return _rows(problem, size, world.world_size, dtype, answers)
+    return [*_rows(problem, size, world.world_size, dtype, answers), *_own_functions(world, problem, size, dtype)]
+
+
+def _own_functions(world: OracleWorld, problem: Problem, size: str, dtype: str) -> Iterator[LintRow]:
+    """What must pass: the baseline, in every case, by the comparison that candidates are judged by; the exact truth at `tiny`,
+    where the reference's own always fits."""
+    asked: list[tuple[str, CheckBaseline | CheckExact]] = []
+    for kind in problem.kinds or ("",):
+        spec = DrawSpec(problem.stem, size, dtype, kind=kind)
+        if problem.baseline is not None:
+            asked.append(("baseline", CheckBaseline(spec, (0, 1))))
+        if problem.exact is not None and size == "tiny":
+            asked.append(("exact", CheckExact(spec, 0)))
+    for name, command in asked:
+        row = LintRow(
+            problem_id=problem.id, name=problem.name, size=size, ranks=world.world_size, dtype=dtype, null_candidate=name,
+            passed=False, margin=math.inf, honest_ratio=None, must_pass=True,
+        )  # fmt: skip
+        try:
+            results = world.ask(problem.layout, command, timeout_s=CASE_LIMIT_S)
+        except CrewFailure as failure:
+            yield replace(row, note=failure_words(failure))
+            continue
+        why = what_is_wrong(results, same_bits=problem.same_bits and name == "baseline")
+        margin = max(math.inf if result.ratio is None else result.ratio for result in results.values())
+        yield replace(row, passed=not why, margin=margin, note=why)
 
 
 def _rows(problem: Problem, size: str, world_size: int, dtype: str, answers: dict[int, LintRows]) -> list[LintRow]:

@@ -1,34 +1,50 @@
-"""Runs the references by themselves: how long one call takes, and how much memory it needs. No candidate is involved."""
+"""Runs a problem's own functions by themselves: how long one call takes, and how much memory it needs. No candidate is
+involved."""
 
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.oracle_only.world import OracleWorld, failure_words
+from pkb.judge.stages.baseline import what_is_wrong
 from pkb.judge.timing.rounds import call_times, cover_for
 from pkb.platforms.base import Platform
 from pkb.problems.base import Problem
 from pkb.types.json_value import Json
-from pkb.types.protocol.commands import Command, DrawOnly, DrawSpec, Drop, FindTruth, MeasureMemory, RunBatch, Schedule
+from pkb.types.protocol.commands import (
+    CheckBaseline,
+    Command,
+    DrawOnly,
+    DrawSpec,
+    Drop,
+    FindTruth,
+    MeasureMemory,
+    RunBatch,
+    Schedule,
+)
 from pkb.types.protocol.replies import BatchReport, Reply
+from pkb.types.stock import StockFunction
 
 R = TypeVar("R", bound=Reply)
-CASE_LIMIT_S = 120.0
+CASE_LIMIT_S = 300.0
 MEMORY_SHARE = 0.2
 """Of the platform's memory that the argument sets of one case may take."""
 
 
 @dataclass(frozen=True)
 class ReferenceRow:
-    """One reference in one case; without a time where it failed, and then with the reason."""
+    """One function in one case; without a time where it failed or is unsupported, and then with the reason."""
 
     id: int
     name: str
     size: str
     ranks: int
     dtype: str
+    function: StockFunction = "reference"
+    """Which of the problem's own."""
     time_us: float | None = None
     """Median over calls, each that of the rank that takes longest."""
     spread_us: tuple[float, float] | None = None
@@ -41,6 +57,9 @@ class ReferenceRow:
     truth_peak_bytes: int | None = None
     """The same on all ranks together while the truth was computed, in float64 where the problem compares with that."""
     truth_error: str = ""
+    compared: float | None = None
+    """Error over tolerance of its outputs, the worst of two calls; None of the reference, and where `compare_error` says so."""
+    compare_error: str = ""
     argument_bytes: int = 0
     """Of one set, on the rank with most of them."""
     sets: int = 0
@@ -57,52 +76,74 @@ def run_references(
     size: str,
     world_size: int,
     calls: int = 8,
+    function: StockFunction = "reference",
     truth: bool = False,
+    problems_folder: Path | None = None,
     progress: Callable[[str], None] = lambda text: None,
     on_row: Callable[[ReferenceRow], None] = lambda row: None,
 ) -> list[ReferenceRow]:
-    """Each in its default dtype, on a platform that has been started; a reference that fails costs no other its row."""
+    """Each in its default dtype, on a platform that has been started; one that fails costs no other its row. Problems that have
+    no such function of their own (`baseline`, `stock_symmetric`) are left out."""
     rows = []
-    with OracleWorld(platform, world_size) as world:
+    with OracleWorld(platform, world_size, problems_folder=problems_folder) as world:
         for problem in problems:
-            if problem.why_not(size, world_size, problem.default_dtype) is not None:
+            if (
+                getattr(problem, function) is None
+                or problem.why_not(size, world_size, problem.default_dtype) is not None
+            ):
                 continue
-            progress(f"{problem.stem}, {size}, {world_size} ranks")
-            rows.append(_run_case(world, platform, problem, size, calls, truth))
+            progress(f"{problem.stem}, {size}, {world_size} ranks, {function}")
+            rows.append(_run_case(world, platform, problem, size, calls, function, truth))
             on_row(rows[-1])
     return rows
 
 
 def _run_case(
-    world: OracleWorld, platform: Platform, problem: Problem, size: str, calls: int, truth: bool
+    world: OracleWorld,
+    platform: Platform,
+    problem: Problem,
+    size: str,
+    calls: int,
+    function: StockFunction,
+    truth: bool,
 ) -> ReferenceRow:
     dtype = problem.default_dtype
     row = ReferenceRow(
-        id=problem.id, name=problem.name, size=size, ranks=world.world_size, dtype=dtype,
+        id=problem.id, name=problem.name, size=size, ranks=world.world_size, dtype=dtype, function=function,
         argument_bytes=problem.argument_bytes(size, world.world_size, dtype),
     )  # fmt: skip
+    if function == "stock_symmetric" and platform.device != "cuda":
+        return replace(row, error="unsupported: torch's symmetric-memory operators need GPUs")
     spec = DrawSpec(problem.stem, size, dtype)
 
     def ask(command: Command[R]) -> dict[int, R]:
         return world.ask(problem.layout, command, timeout_s=CASE_LIMIT_S)
 
     def run(slots: tuple[int, ...], *, cover_us: float = 0.0) -> dict[int, BatchReport]:
-        return ask(RunBatch(Schedule(slots, aligned=True, cover_us=cover_us)))
+        # Drawn anew each time: whoever changes its arguments in place must not find them changed.
+        for slot in sorted(set(slots)):
+            ask(DrawOnly(spec, slot))
+        return ask(RunBatch(Schedule(slots, aligned=True, cover_us=cover_us), function=function))
 
     def peaks() -> list[int]:
         return [answer.peak_bytes for answer in ask(MeasureMemory(reset=False)).values()]
 
+    if function != "reference":
+        try:
+            results = ask(CheckBaseline(spec, (0, 1), function))
+            if why := what_is_wrong(results, same_bits=problem.same_bits):
+                return replace(row, error=f"wrong: {why}")  # nobody needs the time of a wrong result
+            row = replace(row, compared=max(result.ratio or 0.0 for result in results.values()))
+        except CrewFailure as failure:
+            row = replace(row, compare_error=failure_words(failure))
     try:
         ask(Drop())
         ask(MeasureMemory(reset=True))
-        ask(DrawOnly(spec, 0))
         run((0,))
         first = peaks()
         # Arguments and outputs of all sets are held until the end, as the judge holds them.
         room = int(MEMORY_SHARE * platform.facts().memory_for(len(first)) / max(1, sum(first)))
         row = replace(row, sets=(sets := max(1, min(calls, room))))
-        for slot in range(1, sets):
-            ask(DrawOnly(spec, slot))
         slots = tuple(call % sets for call in range(calls))
         warm = run(slots)
         cover_us = cover_for(max(max(report.host_us) for report in warm.values()))

@@ -17,6 +17,7 @@ from pkb.types.profile import Profile, SideProfile
 from pkb.types.protocol.commands import DrawSpec, Schedule
 from pkb.types.protocol.limits import is_library
 from pkb.types.protocol.replies import Activity
+from pkb.types.stock import Against
 from pkb.types.verdict import Communication, Stage
 
 CALLS = 3
@@ -39,13 +40,18 @@ class ProfiledCalls(NamedTuple):
 
 
 def profile_calls(
-    exchange: Exchange, spec: DrawSpec, *, expected: Expected, progress: Callable[[str], None]
+    exchange: Exchange,
+    spec: DrawSpec,
+    *,
+    expected: Expected,
+    progress: Callable[[str], None],
+    against: Against = "reference",
 ) -> ProfiledCalls:
     """Fresh data, as in every stage. The outputs are dropped unread: nothing here could make them right or wrong."""
     progress("profile")
     try:
         schedule = Schedule(exchange.deliver(spec, CALLS, keep=True), aligned=True, cover_us=COVER_US)
-        reference = exchange.run_oracle(schedule, records=True)
+        reference = exchange.run_oracle(schedule, function=against, records=True)
         candidate = exchange.run_candidate(schedule, extra_s=30, records=True)
         exchange.drop(keep_memory=True)
     except CrewFailure as failure:

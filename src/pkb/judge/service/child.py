@@ -77,8 +77,8 @@ def job_for(order: JudgeOrder, candidate: Path) -> Job:
     # Whoever planned it has looked at the memory; what others use at this moment is no reason to give a task up.
     case = settle(order.case, registry, memory=False).case
     return Job(
-        candidate, case, timing=order.timing, problems_folder=folder, call_limit_s=order.call_limit_s,
-        build_limit_s=order.build_limit_s,
+        candidate, case, timing=order.timing, against=order.against, problems_folder=folder,
+        call_limit_s=order.call_limit_s, build_limit_s=order.build_limit_s,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from pkb.types.case import Case
 from pkb.types.document import VerdictDocument
+from pkb.types.stock import Against
 
 EVALUATION_LIMIT_S = 3600.0
 """What one evaluation may take from when it has its device; the judge bounds every stage itself, so only one that hangs comes
@@ -36,6 +37,7 @@ class JudgeOrder:
     case: Case
     timing: bool | None = None
     """None: where a time says something about speed."""
+    against: Against = "baseline"
     problems_folder: str | None = None
     call_limit_s: float = 60.0
     build_limit_s: float = 600.0

@@ -36,9 +36,9 @@ class WallTimes:
             return on_wall_clock(partial(run, schedule, extra_s=work.extra_s))
 
         def reference() -> tuple[Reports, float]:
-            measured = batch(exchange.oracle, exchange.run_oracle, queued)
+            measured = batch(exchange.oracle, work.run_reference, queued)
             # Right behind it: the same arguments, outputs of the same sizes, and the same state of the machine.
-            empty_us.append(batch(exchange.oracle, exchange.run_oracle, replace(queued, empty=True))[1])
+            empty_us.append(batch(exchange.oracle, work.run_reference, replace(queued, empty=True))[1])
             return measured
 
         empty_us: list[float] = []

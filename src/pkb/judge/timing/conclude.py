@@ -9,6 +9,7 @@ from pkb.judge.timing.clock import WallTimes
 from pkb.judge.timing.rounds import CallTimes, Round
 from pkb.judge.timing.sides import Sides
 from pkb.judge.timing.statistics import Claim, ClockCheck, Estimate, Paired, check_clock, mean, quantile
+from pkb.types.stock import Against
 from pkb.types.timing import KindSpeedup
 from pkb.types.verdict import Decision, Evidence, Failure, FailureKind, Stage, Timing, Verdict
 
@@ -17,6 +18,7 @@ class Measured(NamedTuple):
     rounds: Sequence[Round]
     walls: WallTimes
     shares: Mapping[str, float]
+    against: Against = "reference"
 
 
 def paired(rounds: Sequence[Round], shares: Mapping[str, float]) -> Paired:
@@ -24,16 +26,15 @@ def paired(rounds: Sequence[Round], shares: Mapping[str, float]) -> Paired:
     return Paired(reference, candidate, [one.kinds for one in rounds], shares or {"": 1.0})
 
 
-def hold_against_wall_clock(
-    rounds: Sequence[Round], walls: WallTimes, shares: Mapping[str, float], *, on_gpu: bool, error: float
-) -> ClockCheck:
+def hold_against_wall_clock(measured: Measured, *, on_gpu: bool, error: float) -> ClockCheck:
+    rounds, walls, shares, against = measured
     reference, candidate = (
         Claim(mean([times.calls_us for times in side]), mean([times.host_us for times in side]), wall_us, quoted_us)
         for side, wall_us, quoted_us in zip(
             _by_side(rounds), (walls.reference_us, walls.candidate_us), paired(rounds, shares).typical_us(), strict=True
         )
     )
-    return check_clock(reference, candidate, walls.empty_us, one_clock=not on_gpu, error=error)
+    return check_clock(reference, candidate, walls.empty_us, one_clock=not on_gpu, error=error, against=against)
 
 
 def conclude(
@@ -45,7 +46,7 @@ def conclude(
     note: str,
     first_call_us: float | None,
 ) -> Timing:
-    rounds, walls, shares = measured
+    rounds, walls, shares, against = measured
     by_reference, by_candidate = _by_side(rounds)
     samples = paired(rounds, shares)
     reference_us, candidate_us = samples.reference_us, samples.candidate_us
@@ -82,6 +83,7 @@ def conclude(
         window_speedup_low=_finite(clock.window.low),
         window_speedup_high=_finite(clock.window.high),
         clock_drift_ppm=_drift_ppm(rounds),
+        against=against,
     )
     if clock.contradicts:
         why = f"the reported times do not account for the time that passed: {clock.words}"

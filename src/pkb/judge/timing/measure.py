@@ -1,4 +1,4 @@
-"""Stage 5: reference and candidate in alternating rounds, every call on data it has not seen.
+"""Stage 5: the problem's baseline, or its reference, and the candidate in alternating rounds, every call on fresh data.
 
 The ranks report times; the judge holds its own clock against them, verifies a share of the timed outputs chosen after the
 fact, and rejects what physics does not allow. Rounds are made until the samples settle the question, or time is up.
@@ -18,6 +18,7 @@ from pkb.judge.timing.sides import Workload
 from pkb.judge.timing.statistics import ClockCheck, Estimate, Look, estimate, looks, settled
 from pkb.types.plan import Plan
 from pkb.types.protocol.commands import DrawSpec
+from pkb.types.stock import Against
 from pkb.types.verdict import Communication, Timing
 
 MORE_S = 60.0
@@ -37,15 +38,16 @@ def measure(
     first_call_us: float | None,
     progress: Callable[[str], None],
     shares: Mapping[str, float] | None = None,
+    against: Against = "reference",
 ) -> tuple[Timing, Communication]:
     """The times, and what moved the data while they were taken. `shares`: of the problem's kinds of calls."""
-    work = Workload(exchange, spec, calls, plan.verify_share, shares=shares or {})
+    work = Workload(exchange, spec, calls, plan.verify_share, shares=shares or {}, against=against)
     progress(f"timing: {plan.warmup_calls} warm-up calls")
     hiding_us = warm_up(work, plan.warmup_calls)
     stage = _Rounds(work, rounds, hiding_us if on_gpu else 0.0, on_gpu, progress)  # a CPU has no queue to fill
     found, clock = stage.until_settled()
     timing = conclude(
-        Measured(stage.taken, stage.walls, work.shares), found, clock, floor_us=floor_us, note=note,
+        stage.measured, found, clock, floor_us=floor_us, note=note,
         first_call_us=first_call_us,
     )  # fmt: skip
     library = any(one.communication is Communication.LIBRARY for one in stage.taken)
@@ -63,6 +65,10 @@ class _Rounds:
     walls: WallTimes = field(default_factory=WallTimes)
     again: bool = False
     """The candidate was suspected, and its queued calls measured again."""
+
+    @property
+    def measured(self) -> Measured:
+        return Measured(self.taken, self.walls, self.work.shares, self.work.against)
 
     def until_settled(self) -> tuple[Estimate, ClockCheck]:
         """What the last look shows; each has its share of the error that all of them together may make."""
@@ -84,9 +90,7 @@ class _Rounds:
 
     def _held_against_the_clock(self, look: Look) -> ClockCheck:
         """Measured once more before anybody is accused: the machine may have been busy for some rounds."""
-        held = partial(
-            hold_against_wall_clock, self.taken, self.walls, self.work.shares, on_gpu=self.on_gpu, error=look.error
-        )
+        held = partial(hold_against_wall_clock, self.measured, on_gpu=self.on_gpu, error=look.error)
         clock = held()
         if clock.too_long and not self.again:
             self.again = True

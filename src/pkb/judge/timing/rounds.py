@@ -53,7 +53,7 @@ def _take_round(work: Workload, cover_us: float) -> Round:
     kinds = work.delivered
     schedule = Schedule(slots, aligned=True, digests=True, cover_us=cover_us)
     timed = work.one_after_the_other(
-        partial(timed_batch, partial(work.exchange.run_oracle, schedule, extra_s=30), judged=False),
+        partial(timed_batch, partial(work.run_reference, schedule, extra_s=30), judged=False),
         partial(timed_batch, partial(work.exchange.run_candidate, schedule, extra_s=work.extra_s), judged=True),
     )
     (reference, reference_times), (candidate, candidate_times) = timed
@@ -121,12 +121,12 @@ def warm_up(work: Workload, warmup_calls: int) -> float:
     with the memory that a round needs. Returns for how long the device must be kept busy to hide the latency of a launch."""
     exchange, slots = work.exchange, work.deliver()
     started = time.monotonic()
-    _repeat(exchange.run_oracle, slots, warmup_calls)
+    _repeat(work.run_reference, slots, warmup_calls)
     work.extra_s = 30.0 + time.monotonic() - started  # no less than what a batch of as many calls takes it
     _repeat(partial(exchange.run_candidate, extra_s=30.0 + work.extra_s), slots, warmup_calls)
     work.drop()
     timed = Schedule(work.deliver(), aligned=True, digests=True)
-    reference, theirs_us = on_wall_clock(partial(exchange.run_oracle, timed))
+    reference, theirs_us = on_wall_clock(partial(work.run_reference, timed))
     work.extra_s = 30.0 + theirs_us / 1e6
     both = Sides(reference, exchange.run_candidate(timed, extra_s=30.0 + work.extra_s))
     host_us = [statistics.median(report.host_us) for reports in both for report in reports.values()]

@@ -7,9 +7,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pkb.judge.crew.company import Disturbed
 from pkb.judge.decision import Decided
-from pkb.judge.exchange import Exchange
+from pkb.judge.exchange import Exchange, Reports
 from pkb.judge.kinds import KindPlan
-from pkb.types.protocol.commands import DrawSpec
+from pkb.types.protocol.commands import DrawSpec, Schedule
+from pkb.types.stock import Against
 from pkb.types.verdict import Evidence, Failure, FailureKind, Stage, Verdict
 
 T = TypeVar("T")
@@ -38,7 +39,9 @@ class Workload:
     extra_s: float = 30.0
     """How much longer than the limit of a batch one of the candidate's may take: what the reference needs for it is on top."""
     delivered: list[str] = field(default_factory=list)
-    """The kinds of the batch that was delivered last."""
+    """The kinds of the batch that was delivered or drawn last."""
+    against: Against = "reference"
+    """Which of the problem's own functions is the side that is called the reference here."""
 
     def __post_init__(self) -> None:
         self._plan = KindPlan(self.shares)
@@ -46,8 +49,14 @@ class Workload:
 
     def deliver(self) -> tuple[int, ...]:
         """Every batch of a round has the same kinds, in an order of its own: what they take together can be compared."""
+        return self.exchange.deliver(self.spec, self.calls, keep=True, kinds=self.next_kinds())
+
+    def next_kinds(self) -> list[str]:
         self.delivered = self.source.sample(self._of_round, self.calls)
-        return self.exchange.deliver(self.spec, self.calls, keep=True, kinds=self.delivered)
+        return self.delivered
+
+    def run_reference(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
+        return self.exchange.run_oracle(schedule, function=self.against, extra_s=extra_s)
 
     def drop(self) -> None:
         self.exchange.drop(keep_memory=True)  # at production sizes there is no room for two batches

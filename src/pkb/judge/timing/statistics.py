@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from pkb.types.stock import Against
 from pkb.types.timing import Decision
 
 RESAMPLES = 1000
@@ -291,6 +292,7 @@ def check_clock(
     *,
     one_clock: bool = False,
     error: float = ERROR,
+    against: Against = "reference",
 ) -> ClockCheck:
     """Hold the reported times against the host wall clock.
 
@@ -307,7 +309,7 @@ def check_clock(
     window = window_ratio(reference.wall_us, candidate.wall_us, empty_us, error)
     accounted = ours <= 2 * max(candidate.quoted, candidate.host_us) + allowance
     confirms = accounted and window.supports(reference.quoted / candidate.quoted)
-    words = f"queued calls on the host wall clock: {theirs:.0f} us for the reference, {ours:.0f} us for the candidate"
+    words = f"queued calls on the host wall clock: {theirs:.0f} us for the {against}, {ours:.0f} us for the candidate"
     split = one_clock and candidate.device_us < 0.5 * candidate.host_us
     if split:
         words += f"; {candidate.host_us:.0f} us inside a call that is said to take {candidate.device_us:.0f} us"

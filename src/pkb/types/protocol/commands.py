@@ -28,6 +28,7 @@ from pkb.types.protocol.replies import (
     TruthSizes,
 )
 from pkb.types.protocol.trees import Name, Node
+from pkb.types.stock import StockFunction
 
 R = TypeVar("R", bound=Reply, covariant=True)
 COMMAND_BYTES = 4 * MIB
@@ -149,6 +150,8 @@ class RunBatch(Command[BatchReport]):
     """Look for a library's kernels among what ran on the device."""
     records: bool = False
     """Report everything that ran on the device."""
+    function: StockFunction = "reference"
+    """Which of the problem's own is run. The oracle's only: a candidate has one function."""
 
     def reply_bytes(self, kind: type[Reply]) -> int:
         if kind is not BatchReport:
@@ -259,6 +262,23 @@ class Compare(Command[Comparison]):
 
 
 @dataclass(frozen=True)
+class CheckBaseline(Command[Comparison]):
+    """Run the problem's baseline on these calls, in a row, and compare as a candidate is compared. The worst of them."""
+
+    spec: DrawSpec
+    slots: Slots
+    function: StockFunction = "baseline"
+
+
+@dataclass(frozen=True)
+class CheckExact(Command[Comparison]):
+    """Compare the problem's `exact` truth of one call with the reference's."""
+
+    spec: DrawSpec
+    slot: Slot
+
+
+@dataclass(frozen=True)
 class Release(Command[Done]):
     """Let go of arguments that have been run."""
 
@@ -342,5 +362,5 @@ CANDIDATE_COMMANDS: tuple[type[Command[Reply]], ...] = (
 )  # fmt: skip
 ORACLE_COMMANDS: tuple[type[Command[Reply]], ...] = (
     Open, DrawArguments, DrawOnly, FindTruth, RunBatch, Compare, Release, Forget, Wake, Drop, LookForCompany,
-    MeasureMemory, Lint,    ProbeOpen, ProbeMatrix, ProbeMemory, ProbeLink, ProbeLatency,
+    MeasureMemory, Lint, CheckBaseline, CheckExact, ProbeOpen, ProbeMatrix, ProbeMemory, ProbeLink, ProbeLatency,
 )  # fmt: skip

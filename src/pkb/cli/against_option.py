@@ -1,0 +1,20 @@
+"""`--against`: which of a problem's own functions candidates are timed against."""
+
+from typing import Annotated
+
+import typer
+
+from pkb.types.errors import UserError
+from pkb.types.stock import AGAINST, Against
+
+AgainstOption = Annotated[
+    str,
+    typer.Option(help="What `faster` is about: the problem's baseline, or its reference, as in published results."),
+]
+
+
+def known_against(word: str) -> Against:
+    for known in AGAINST:
+        if word == known:
+            return known
+    raise UserError(f"--against {word!r} is not known", f"one of {', '.join(AGAINST)}")

@@ -1,0 +1,68 @@
+"""Is the problem's own baseline right? Asked before its times are taken, and again when they have been."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.decision import Decided
+from pkb.judge.exchange import Exchange
+from pkb.judge.stages.correctness import bits_mismatch
+from pkb.judge.worlds import out_of_memory
+from pkb.types.failure import Cause
+from pkb.types.protocol.commands import DrawSpec
+from pkb.types.protocol.replies import Comparison
+from pkb.types.verdict import Evidence, Failure, FailureKind, Stage, Verdict
+
+CALLS = 2
+"""In a row: the second shows what it does to the first one's result."""
+
+
+def check_baseline(
+    exchange: Exchange,
+    spec: DrawSpec,
+    *,
+    kinds: Mapping[str, float],
+    same_bits: bool,
+    progress: Callable[[str], None],
+) -> None:
+    """Each kind of calls by itself, by the problem's own tolerance whatever the plan's. A baseline that fails decides that the
+    judge cannot say: it is nobody's candidate."""
+    progress("the problem's baseline is compared")
+    for kind in kinds or ("",):
+        own = replace(spec, kind=kind, upstream=False)
+        try:
+            results = exchange.check_baseline(own, exchange.new_slots(CALLS))
+        except CrewFailure as failure:
+            if not _its_own(failure):
+                raise
+            raise _faulty(spec, failure.detail, trace=failure.trace) from failure
+        if why := what_is_wrong(results, same_bits=same_bits):
+            raise _faulty(spec, f"{why} ({kind})" if kind else why)
+    exchange.drop_drawn()
+
+
+def what_is_wrong(results: Mapping[int, Comparison], *, same_bits: bool) -> str:
+    """In words; empty if nothing is."""
+    for rank, result in results.items():
+        if result.difference is not None:
+            ratio = f", error {result.ratio:.2g} of the tolerance" if result.ratio is not None else ""
+            return f"rank {rank}: {result.difference.output}: {result.difference.what}{ratio}"
+    digests = {(0, rank): result.digest for rank, result in results.items()}
+    if same_bits and (mismatch := bits_mismatch(digests, words="")):
+        return f"rank {mismatch.rank}: {mismatch.output}: {mismatch.what}"
+    return ""
+
+
+def _its_own(failure: CrewFailure) -> bool:
+    """An exception of the baseline's. A device that faults, or has no memory left, may be the candidate's doing."""
+    said = failure.error
+    return said is not None and said.cause is Cause.CANDIDATE and not out_of_memory(failure)
+
+
+def _faulty(spec: DrawSpec, why: str, *, trace: str = "") -> Decided:
+    return Decided(
+        Verdict.HARNESS_ERROR,
+        Stage.TIMING,
+        f"the baseline of problem {spec.problem} is at fault, not the candidate: {why}",
+        Evidence(failure=Failure(FailureKind.BASELINE, why, trace=trace)),
+    )

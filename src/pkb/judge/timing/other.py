@@ -1,0 +1,103 @@
+"""The second reading: the candidate against the other of the problem's own functions.
+
+The candidate is timed against one of them, in rounds and on the host wall clock, and that decides. How far apart the two
+functions are is nothing that a candidate has a part in. So a few rounds of those two alone, paired as ever, and the ratio of
+ratios: reference/candidate = reference/baseline x baseline/candidate.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from pkb.judge.exchange import Exchange
+from pkb.judge.timing.rounds import cover_for, timed_batch
+from pkb.judge.timing.sides import Workload
+from pkb.judge.timing.statistics import Paired, Ratio, estimate
+from pkb.types.protocol.commands import DrawSpec, Schedule
+from pkb.types.stock import Against
+from pkb.types.timing import OtherReading, Timing
+
+ROUNDS, MOST_CALLS = 4, 10
+"""Rounds, and calls in each: the two differ by a lot, or their difference does not matter."""
+LEAST_ROUNDS = 2
+MOST_S = 20.0
+"""What more rounds than the least may take: some references are forty times slower than their baselines."""
+
+
+def with_other_reading(
+    exchange: Exchange,
+    spec: DrawSpec,
+    timing: Timing,
+    *,
+    calls: int,
+    on_gpu: bool,
+    progress: Callable[[str], None],
+    shares: Mapping[str, float] | None = None,
+) -> Timing:
+    other: Against = "reference" if timing.against == "baseline" else "baseline"
+    work = Workload(exchange, spec, min(calls, MOST_CALLS), 0.0, shares=shares or {}, against=timing.against)
+    progress(f"timing: the {other}, warm-up calls")
+    cover_us = _warm_up(work, other)
+    started = time.monotonic()
+    others: list[list[float]] = []
+    timed: list[list[float]] = []
+    kinds: list[list[str]] = []
+    while len(others) < ROUNDS and (len(others) < LEAST_ROUNDS or time.monotonic() < started + MOST_S):
+        progress(f"timing: the {other}, round {len(others) + 1} of {ROUNDS}")
+        times = work.undisturbed(
+            partial(_round, work, other, cover_us if on_gpu else 0.0)
+        )  # a CPU has no queue to fill
+        others.append(times[other])
+        timed.append(times[timing.against])
+        kinds.append(work.delivered)
+        work.swap()
+    samples = Paired(others, timed, kinds, work.shares or {"": 1.0})
+    speedup = product(estimate(samples).ratio, Ratio(timing.speedup, timing.speedup_low, timing.speedup_high))
+    reading = OtherReading(
+        against=other,
+        us=samples.typical_us()[0],
+        speedup=speedup.value,
+        speedup_low=speedup.low,
+        speedup_high=speedup.high,
+        calls=sum(map(len, others)),
+        rounds=len(others),
+        samples_us=tuple(map(tuple, others)),
+        paired_samples_us=tuple(map(tuple, timed)),
+        sample_kinds=tuple(map(tuple, kinds)) if work.shares else (),
+    )
+    return replace(timing, other=reading)
+
+
+def product(one: Ratio, other: Ratio) -> Ratio:
+    """Of two that know nothing of each other: in the logarithm their half-widths add up as squares do."""
+    value = one.value * other.value
+    half = math.hypot(*(math.log(ratio.high / ratio.value) for ratio in (one, other)))
+    return Ratio(value, value * math.exp(-half), value * math.exp(half))
+
+
+def _round(work: Workload, other: Against, cover_us: float) -> dict[Against, list[float]]:
+    """A batch of each on the same arguments, drawn anew for the second: the first may have changed them. Nothing of the
+    candidate's runs meanwhile: it could make the one look slow that it is to be compared with."""
+    slots, kinds = work.exchange.new_slots(work.calls), work.next_kinds()
+    times: dict[Against, list[float]] = {}
+    order: tuple[Against, ...] = (work.against, other)
+    with work.exchange.alone():
+        for function in reversed(order) if work.candidate_first else order:
+            work.exchange.draw(work.spec, slots, kinds)
+            schedule = Schedule(slots, aligned=True, cover_us=cover_us)
+            run = partial(work.exchange.run_oracle, schedule, function=function, extra_s=30.0)
+            times[function] = timed_batch(run, judged=False)[1].calls_us
+            work.exchange.drop_drawn()
+    return times
+
+
+def _warm_up(work: Workload, other: Against) -> float:
+    """An untimed batch: the other has not run before. For how long the device must be kept busy to hide its launches."""
+    slots = work.exchange.new_slots(work.calls)
+    work.exchange.draw(work.spec, slots, work.next_kinds())
+    reports = work.exchange.run_oracle(Schedule(slots, aligned=True), function=other, extra_s=30.0)
+    work.exchange.drop_drawn()
+    return cover_for(max(statistics.median(report.host_us) for report in reports.values()))
