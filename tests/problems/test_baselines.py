@@ -13,8 +13,8 @@ PROBLEMS = list(default_registry().all())
 WITH_BASELINE = [problem for problem in PROBLEMS if problem.baseline is not None]
 HONEST = 0.8
 """How much of the tolerance a baseline may use, as the references of harness.py."""
-PAPER_FLOPS = 2e9
-"""What a rank may compute at `paper` for the case to be run on a CPU."""
+LARGEST_FLOPS, LARGEST_BYTES = 2e9, 2e7
+"""What a rank may compute, and be given, at `paper` and `decode` for the case to be run on a CPU."""
 
 
 def cases() -> list[tuple[int, int, str, str]]:
@@ -31,7 +31,10 @@ def cases() -> list[tuple[int, int, str, str]]:
 
 
 def affordable(problem: Problem, size: str, world_size: int) -> bool:
-    return size in ("tiny", "odd") or problem.cost(problem.sizes[size], world_size, 2).flops <= PAPER_FLOPS
+    if size in ("tiny", "odd"):
+        return True
+    flops = problem.cost(problem.sizes[size], world_size, 2).flops
+    return flops <= LARGEST_FLOPS and problem.argument_bytes(size, world_size, problem.default_dtype) <= LARGEST_BYTES
 
 
 @pytest.mark.parametrize(("number", "world_size", "size", "dtype"), cases())

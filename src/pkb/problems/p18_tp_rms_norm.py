@@ -27,6 +27,7 @@ SIZES = {
     "paper": {"m": 1024, "n": 1024},
     "real": {"m": 32768, "n": 768},  # MiniMax-M2, norm of 48 query heads of 128 over TP 8, 32 768 tokens
     "odd": {"m": 83, "n": 37},
+    "decode": {"m": 64, "n": 768},  # 64 sequences
 }
 EPSILONS = (1e-6, 1e-4)
 

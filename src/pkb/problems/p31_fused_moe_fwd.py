@@ -32,6 +32,14 @@ SIZES = {  # tokens of rank 0; each next rank has `fewer` less. With `batch`, hi
     # Mixtral-8x7B, EP 8. 4096 tokens a rank, not 8192: the float64 truth of eight ranks must fit one GPU.
     "real": {"tokens": 4096, "hidden": 4096, "ffn": 14336, "experts": 8, "top_k": 2},
     "odd": {"tokens": 43, "hidden": 67, "ffn": 29, "experts": 24, "top_k": 3, "fewer": 7},
+    "decode": {
+        "tokens": 64,
+        "hidden": 4096,
+        "ffn": 14336,
+        "experts": 8,
+        "top_k": 2,
+        "fewer": 5,
+    },  # 64 sequences and fewer
 }
 
 

@@ -26,6 +26,7 @@ SIZES = {  # tokens: of all ranks; a rank ends up with tokens // W, or a quarter
     "paper": {"tokens": 1024, "hidden": 128},
     "real": {"tokens": 8192, "hidden": 8192},  # Llama-3-70B, TP 8
     "odd": {"tokens": 101, "hidden": 37},
+    "decode": {"tokens": 64, "hidden": 8192},  # 64 sequences
 }
 
 

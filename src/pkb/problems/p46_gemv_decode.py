@@ -24,6 +24,7 @@ SIZES = {  # vocab: of one rank
     "paper": {"tokens": 1, "hidden": 1024, "vocab": 1024},
     "real": {"tokens": 64, "hidden": 8192, "vocab": 16032},  # Llama-3-70B, TP 8, 64 sequences
     "odd": {"tokens": 5, "hidden": 67, "vocab": 53},
+    "decode": {"tokens": 8, "hidden": 8192, "vocab": 16032},  # 8 sequences
 }
 
 

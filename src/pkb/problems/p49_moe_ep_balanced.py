@@ -30,6 +30,7 @@ SIZES = {  # tokens of rank 0; each next rank has `fewer` less. With `batch`, hi
     # Mixtral-8x7B, EP 8
     "real": {"tokens": 4096, "hidden": 4096, "ffn": 14336},
     "odd": {"tokens": 43, "hidden": 67, "ffn": 29, "fewer": 5},
+    "decode": {"tokens": 64, "hidden": 4096, "ffn": 14336, "fewer": 5},  # 64 sequences and fewer
 }
 TOP_K = 2
 
