@@ -120,6 +120,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline_reason="one gather before the exchange and one concatenation after it",
     cost=cost,
     compare=Exact(),
     truth="native",
