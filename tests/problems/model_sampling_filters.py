@@ -7,7 +7,7 @@ from on_ranks import SECRET, Arguments, joined
 
 from pkb.problems.base import DTYPES
 from pkb.problems.draw import Draw
-from pkb.problems.filtered_logits import CLEARANCE, draw_rows
+from pkb.problems.filtered_logits import CLEARANCE, draw_rows, is_clear, plan_rows
 
 
 def kept_entries(row: list[float], top_k: int, top_p: float) -> list[int]:
@@ -59,3 +59,11 @@ def check_no_doubt(dtype: str, top_k: int, percent: int) -> None:
     hit = sum(target in own for target, own in zip(targets, kept, strict=True)) / len(kept)
     assert 0.3 < hit < 0.9
     assert len({len(own) for own in kept}) > 2
+
+
+def count_unclear_rows(top_k: int, top_p: float, tokens: int) -> int:
+    draw = Draw(
+        secret=SECRET, call=0, rank=0, world_size=1, size={}, dtype=torch.bfloat16, device=torch.device("cpu")
+    )  # fmt: skip
+    rows = plan_rows(draw, tokens=tokens, vocab=400, top_k=top_k, top_p=top_p)
+    return int((~is_clear(rows.values, rows.values[:, top_k - 1, None], 1 - top_p)).sum())

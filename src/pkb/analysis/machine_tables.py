@@ -14,7 +14,7 @@ from pkb.types.verdict import Evaluation, Verdict
 
 BEGIN = "<!-- machines: made by `pkb records` -->"
 END = "<!-- end of machines -->"
-SIZES = ("tiny", "odd", "paper", "real")
+SIZES = ("tiny", "odd", "paper", "real", "decode")
 SETS = (("kernels.jsonl", ""), ("kernels-nvls-off.jsonl", ", NVLS off"))
 Case = tuple[int, int, int, str]
 """Problem, ranks, and size, by its place and by its name: in the order of rows."""

@@ -27,7 +27,7 @@ def evaluate(
     ranks: Annotated[int, typer.Option(help="How many ranks.")] = 4,
     size: Annotated[
         str | None,
-        typer.Option(help="tiny, paper, real or odd, or several of them (tiny,paper). Default: paper, on cpu tiny."),
+        typer.Option(help="tiny, paper, real, odd or decode, or several of them (tiny,paper). Default: paper, on cpu tiny."),
     ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="bf16, fp16, fp32 or fp64. Default: bf16 where the problem has it.")

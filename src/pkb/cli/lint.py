@@ -40,13 +40,13 @@ def lint(
     from pkb.cli.output import check_json_target, show_progress, stdout_console, write_json
     from pkb.cli.problems_option import open_registry
     from pkb.platforms.registry import create, pick, traits
-    from pkb.problems.base import DTYPES, SIZE_NAMES
+    from pkb.problems.base import DTYPES, KNOWN_SIZES
 
     check_json_target(json_out)
     facts = pick(platform)
     name = facts.name
     sizes = _words(
-        size or ",".join(dict.fromkeys(("tiny", create(name).default_size))), option="--size", known=SIZE_NAMES
+        size or ",".join(dict.fromkeys(("tiny", create(name).default_size))), option="--size", known=KNOWN_SIZES
     )
     dtypes = _words(dtype, option="--dtype", known=tuple(DTYPES))
     counts = _words(ranks or ("2,4" if traits(name).device == "cpu" else "2,4,8"), option="--ranks", known=None)

@@ -17,7 +17,7 @@ def prompt(
     backend: options.Backend = "cuda",
     hardware: options.HardwareName = "h100x8",
     ranks: Annotated[int | None, typer.Option(help="Default: 8, or as many as problem and machine take.")] = None,
-    size: Annotated[str, typer.Option(help="The size that is timed: tiny, paper, real or odd.")] = "paper",
+    size: Annotated[str, typer.Option(help="The size that is timed: tiny, paper, real, odd or decode.")] = "paper",
     dtype: options.Dtype = None,
     shots: options.Shots = None,
     parts: options.PartsFolder = None,

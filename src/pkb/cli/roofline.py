@@ -33,7 +33,7 @@ def roofline(
             help="A machine (h100x8, l40sx8, rtx4090x8, ...: docs/roofline.md) or a .toml file. Default: h100x8."
         ),
     ] = None,
-    size: Annotated[str, typer.Option(help="tiny, paper, real or odd.")] = "paper",
+    size: Annotated[str, typer.Option(help="tiny, paper, real, odd or decode.")] = "paper",
     ranks: Annotated[int, typer.Option(help="Ranks, a GPU each.")] = 4,
     dtype: Annotated[str | None, typer.Option(help="Default: bf16 where a problem has it.")] = None,
     ceilings: Annotated[
@@ -104,11 +104,11 @@ def _keys(words: list[str]) -> str:
 def _bounds(
     registry: "Registry", keys: str, *, machine: "Hardware", size: str, ranks: int, dtype: str | None, **more: Any
 ) -> "list[BoundsRow]":
-    from pkb.problems.base import DTYPES, SIZE_NAMES
+    from pkb.problems.base import DTYPES, KNOWN_SIZES
     from pkb.roofline.rows import bounds_row
 
-    if size not in SIZE_NAMES:
-        raise UserError(f"no size is called {size!r}", f"sizes are {', '.join(SIZE_NAMES)}")
+    if size not in KNOWN_SIZES:
+        raise UserError(f"no size is called {size!r}", f"sizes are {', '.join(KNOWN_SIZES)}")
     if dtype is not None and dtype not in DTYPES:
         raise UserError(f"no dtype is called {dtype!r}", f"dtypes are {', '.join(DTYPES)}")
     if ranks > machine.domain:

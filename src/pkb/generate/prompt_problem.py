@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pkb.problems.base import DTYPES, SIZE_NAMES, Problem
+from pkb.problems.base import DTYPES, KNOWN_SIZES, Problem
 from pkb.problems.compare import rule_words
 from pkb.problems.draw import Draw, GroupRef
 from pkb.problems.layouts import groups
@@ -104,7 +104,7 @@ def _cases(problem: Problem, *, ranks: int, timed: str, dtype: str) -> list[dict
     runs = [name for name in (timed, "odd") if problem.why_not(name, ranks, dtype) is None]
     drawn = {name: _draw(problem, name, ranks=ranks, dtype=dtype) for name in runs}
     cases = []
-    for name in (name for name in SIZE_NAMES if name in problem.sizes):
+    for name in (name for name in KNOWN_SIZES if name in problem.sizes):
         why_not = problem.why_not(name, ranks, dtype)
         arguments: list[dict[str, str]] = []
         if why_not is None:

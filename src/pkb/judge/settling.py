@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from pkb.platforms.base import PlatformFacts
 from pkb.platforms.registry import check_name, create, resolve
-from pkb.problems.base import DTYPES, SIZE_NAMES, Problem
+from pkb.problems.base import DTYPES, KNOWN_SIZES, Problem
 from pkb.problems.registry import Registry
 from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
@@ -27,8 +27,8 @@ def check_words(case: Case) -> None:
     check_name(case.platform)
     if case.ranks < 1:
         raise UserError(f"--ranks {case.ranks} makes no group", "give 1 or more")
-    if case.size not in (AUTO, *SIZE_NAMES):
-        raise UserError(f"no size is called {case.size!r}", f"sizes are {', '.join(SIZE_NAMES)}")
+    if case.size not in (AUTO, *KNOWN_SIZES):
+        raise UserError(f"no size is called {case.size!r}", f"sizes are {', '.join(KNOWN_SIZES)}")
     if case.dtype not in (AUTO, *DTYPES):
         raise UserError(f"no dtype is called {case.dtype!r}", f"dtypes are {', '.join(DTYPES)}")
 

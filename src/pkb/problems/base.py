@@ -21,10 +21,23 @@ DTYPES: Mapping[str, torch.dtype] = {
     "fp64": torch.float64,
 }
 SIZE_NAMES = ("tiny", "paper", "real", "odd")
+"""What every problem has."""
+OPTIONAL_SIZES = ("decode",)
+"""What some have: `decode` is a step of inference, 1 to 256 tokens."""
+KNOWN_SIZES = (*SIZE_NAMES, *OPTIONAL_SIZES)
 
 
 def _anything_goes(size: Size, world_size: int) -> str | None:
     return None
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another way to write a baseline that was looked at and not taken."""
+
+    what: str
+    us: float | None = None
+    """Of a call at `real`, by the ranks and on the machine of docs/references.md; None where nobody has measured it."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,8 @@ class Problem:
     """Where it is from: project and function."""
     taxonomy: Taxonomy
     sizes: Mapping[str, Size]
-    """`tiny`, `paper` (upstream's default shape), `real` (production) and `odd` (nothing divides anything it need not)."""
+    """`tiny`, `paper` (upstream's default shape), `real` (production) and `odd` (nothing divides anything it need not); where
+    the problem is a step of inference, also `decode`."""
     inputs: Callable[[Draw], Arguments]
     """This rank's arguments, in the order of the signature."""
     reference: Callable[..., Any]
@@ -47,6 +61,9 @@ class Problem:
     same comparison. None where nothing faster was found. The module lists what was tried, with times."""
     baseline_version: int = 1
     """Rises when the baseline becomes faster; it changes for no other reason."""
+    baseline_reason: str = ""
+    """Where there is no baseline: why the reference is one already."""
+    tried: tuple[Alternative, ...] = ()
     stock_symmetric: Callable[..., Any] | None = None
     """The same by torch's own symmetric-memory operators (`torch.ops.symm_mem`), where it ships some: timed for the record by
     `run_references`, on GPUs only. No candidate is timed against it."""

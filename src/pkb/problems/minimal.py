@@ -7,7 +7,7 @@ Optional in the module: `SIZES` (sizes that are missing take those of `tiny`), `
 
 from types import ModuleType
 
-from pkb.problems.base import SIZE_NAMES, Problem, Size
+from pkb.problems.base import OPTIONAL_SIZES, SIZE_NAMES, Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -26,7 +26,8 @@ def problem_from(module: ModuleType, *, number: int, name: str) -> Problem:
         name=name,
         source=str(getattr(module, "SOURCE", "a problem of your own")),
         taxonomy=Taxonomy(("other",), "other", ("inference",), ("other",)),
-        sizes={size: given.get(size, smallest) for size in SIZE_NAMES},
+        sizes={size: given.get(size, smallest) for size in SIZE_NAMES}
+        | {size: given[size] for size in OPTIONAL_SIZES if size in given},
         inputs=module.inputs,
         reference=module.solution,
         baseline=getattr(module, "baseline", None),

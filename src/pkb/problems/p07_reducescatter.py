@@ -23,6 +23,7 @@ SIZES = {  # m: rows of one block
     "paper": {"m": 1024, "n": 1024},
     "real": {"m": 1024, "n": 8192},  # Llama-3-70B with sequence parallelism, 8192 tokens on 8 ranks
     "odd": {"m": 43, "n": 61},
+    "decode": {"m": 4, "n": 8192},  # the same, 32 sequences on 8 ranks
 }
 
 
@@ -66,6 +67,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline_reason="the reference is one NCCL collective",
     cost=cost,
     compare=SumGate(),
     version=2,  # columns of unlike size

@@ -24,6 +24,7 @@ SIZES = {  # m, n: one slice
     "paper": {"m": 1024, "n": 1024},
     "real": {"m": 8192, "n": 512},  # Ulysses on Llama-3-8B, 65 536 tokens on 8 ranks
     "odd": {"m": 43, "n": 29},
+    "decode": {"m": 16, "n": 7168},  # DeepSeek-V3, 16 tokens for each destination
 }
 
 
@@ -63,6 +64,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline_reason="the reference is one NCCL collective",
     cost=cost,
     compare=Exact(),
     truth="native",

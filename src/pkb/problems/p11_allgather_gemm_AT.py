@@ -51,6 +51,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=draw_operands,
     reference=solution,
+    baseline_reason="one local transposition, one all-gather, one GEMM that reads what came as it lies",
     cost=gather_and_multiply_cost,
     requires=why_too_short,
 )

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.allgather_gemm import draw_operands, gather_and_multiply_cost, why_too_short
-from pkb.problems.base import Problem
+from pkb.problems.base import Alternative, Problem
 from pkb.types.taxonomy import Taxonomy
 
 SIZES = {  # k: the whole contraction, of which each rank has k // W
@@ -36,6 +36,15 @@ def solution(A_local: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     return torch.matmul(A, B)
 
 
+def baseline(A_local: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    """Shards travel transposed, so that they join without a copy, and the product reads them as they lie."""
+    world_size = dist.get_world_size()
+    m, k_local = A_local.shape
+    transposed = A_local.new_empty((world_size * k_local, m))
+    dist.all_gather_into_tensor(transposed, A_local.t().contiguous())
+    return torch.matmul(transposed.t(), B)
+
+
 PROBLEM = Problem(
     id=12,
     name="allgather_gemm",
@@ -51,6 +60,8 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=draw_operands,
     reference=solution,
+    baseline=baseline,
+    tried=(Alternative("a product for each shard, added up: a rounding for each in 16 bits"),),
     cost=gather_and_multiply_cost,
     requires=why_too_short,
 )

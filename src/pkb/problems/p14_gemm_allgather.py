@@ -83,6 +83,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline_reason="one GEMM, one all-gather and the copy that the result's layout asks for",
     cost=cost,
     requires=requires,
     same_bits=True,

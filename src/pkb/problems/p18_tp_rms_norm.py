@@ -27,6 +27,7 @@ SIZES = {
     "paper": {"m": 1024, "n": 1024},
     "real": {"m": 32768, "n": 768},  # MiniMax-M2, norm of 48 query heads of 128 over TP 8, 32 768 tokens
     "odd": {"m": 83, "n": 37},
+    "decode": {"m": 64, "n": 768},  # 64 sequences
 }
 EPSILONS = (1e-6, 1e-4)
 
@@ -56,6 +57,16 @@ def solution(local_hidden_states: torch.Tensor, local_weight: torch.Tensor, vari
     variance = square_sum / (width * dist.get_world_size())
     scaled = x * torch.rsqrt(variance + variance_epsilon)
     return local_weight * scaled.to(local_hidden_states.dtype)
+
+
+def baseline(local_hidden_states: torch.Tensor, local_weight: torch.Tensor, variance_epsilon: float) -> torch.Tensor:
+    """Sums of squares without a wide copy, and each product written in the dtype at once."""
+    x = local_hidden_states
+    wide = torch.promote_types(x.dtype, torch.float32)
+    square_sum = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=wide).square_()
+    dist.all_reduce(square_sum, op=dist.ReduceOp.SUM)
+    factor = square_sum.div_(x.shape[-1] * dist.get_world_size()).add_(variance_epsilon).rsqrt_()
+    return torch.mul(x, factor, out=torch.empty_like(x)).mul_(local_weight)
 
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
@@ -91,6 +102,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
     cost=cost,
     compare=NORMALISED,
     version=2,  # epsilon varies

@@ -16,9 +16,10 @@ import math
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.gradient_norms import summed_apart
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -93,6 +94,27 @@ def solution(
     return total_norm
 
 
+def baseline(
+    grad_tensors: list[torch.Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    fsdp_group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    """All norms by one call, and clipping by another."""
+    p = float(norm_type)
+    gradients = [g for g in grad_tensors if g is not None]
+    if not gradients:
+        return solution(grad_tensors, max_norm, norm_type, fsdp_group)
+    wide = torch.promote_types(gradients[0].dtype, torch.float32)
+    power_sum = torch.stack(torch._foreach_norm(summed_apart(gradients), p, dtype=wide)).pow_(p).sum()
+    if fsdp_group is not None:
+        dist.all_reduce(power_sum, op=dist.ReduceOp.SUM, group=fsdp_group)
+    total_norm = power_sum.pow(1.0 / p)
+    if total_norm > max_norm:
+        torch._foreach_mul_(gradients, max_norm / float(total_norm))
+    return total_norm
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     elements = sum(map(math.prod, local_shapes(size, w, 0)))  # the first rank has the largest chunks
@@ -131,6 +153,8 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
+    tried=(Alternative("multiplying in every call by a factor that may be 1, without waiting for the norm"),),
     cost=cost,
     compare=Close(rtol={torch.float32: 1e-5}),
     mutates={"grad_tensors": CLIPPED},

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.gradient_norms import summed_apart
 from pkb.problems.layouts import coordinate
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
@@ -130,6 +131,46 @@ def solution(
     return total_norm
 
 
+def baseline(
+    non_ep_grad_tensors: list[torch.Tensor],
+    ep_grad_tensors: list[torch.Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    ep_size: int = 1,
+    fsdp_group: dist.ProcessGroup | None = None,
+    ep_fsdp_group: dist.ProcessGroup | None = None,
+    ep_group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    """All norms by one call for each kind of gradients, and clipping by another."""
+    p = float(norm_type)
+    shared = [g for g in non_ep_grad_tensors if g is not None]
+    expert = [g for g in ep_grad_tensors if g is not None]
+    if not shared and not expert:
+        return solution(
+            non_ep_grad_tensors, ep_grad_tensors, max_norm, norm_type, ep_size, fsdp_group, ep_fsdp_group, ep_group
+        )
+    first = (shared or expert)[0]
+    wide = torch.promote_types(first.dtype, torch.float32)
+    if ep_size > 1 and expert:
+        torch._foreach_mul_(expert, 1.0 / ep_size)
+    shared_sum, expert_sum = (
+        torch.stack(torch._foreach_norm(summed_apart(gradients), p, dtype=wide)).pow_(p).sum()
+        if gradients
+        else torch.zeros((), dtype=wide, device=first.device)
+        for gradients in (shared, expert)
+    )
+    if fsdp_group is not None:
+        dist.all_reduce(shared_sum, op=dist.ReduceOp.SUM, group=fsdp_group)
+    if ep_fsdp_group is not None:
+        dist.all_reduce(expert_sum, op=dist.ReduceOp.SUM, group=ep_fsdp_group)
+    if ep_group is not None:
+        dist.all_reduce(expert_sum, op=dist.ReduceOp.SUM, group=ep_group)
+    total_norm = (shared_sum + expert_sum).pow(1.0 / p)
+    if total_norm > max_norm:
+        torch._foreach_mul_([*shared, *expert], max_norm / float(total_norm))
+    return total_norm
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     by_rank = [sum(math.prod(s) for shapes in local_shapes(size, w, rank) for s in shapes) for rank in range(w)]
@@ -173,6 +214,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
     cost=cost,
     compare=Close(rtol={torch.float32: 1e-5}),
     mutates={"non_ep_grad_tensors": CLIPPED, "ep_grad_tensors": CLIPPED},

@@ -116,6 +116,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline_reason="a handful of operations on single numbers around one all-reduce",
     cost=cost,
     compare=(SumOverRanks(), SumOverRanks(), GRADIENT),
     dtypes=("bf16", "fp32", "fp64"),  # a sum of losses over tokens does not fit fp16

@@ -30,6 +30,7 @@ SIZES = {  # with `batch`, hidden states are (batch, T / batch, H)
     "paper": {"tokens": 1024, "hidden": 1024, "experts": 8, "top_k": 2},
     "real": {"tokens": 4096, "hidden": 7168, "experts": 256, "top_k": 8},  # DeepSeek-V3, EP 8
     "odd": {"tokens": 53, "hidden": 37, "experts": 24, "top_k": 3},
+    "decode": {"tokens": 128, "hidden": 7168, "experts": 256, "top_k": 8},  # 128 sequences a rank
 }
 
 
@@ -119,6 +120,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline_reason="one gather before the exchange and one concatenation after it",
     cost=cost,
     compare=Exact(),
     truth="native",

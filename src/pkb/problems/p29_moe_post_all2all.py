@@ -18,7 +18,7 @@ travel. Sums in float32 are welcome.
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.moe_routing import chosen_experts, destinations_per_token
 from pkb.problems.sharding import why_not_equal
@@ -30,6 +30,7 @@ SIZES = {  # with `batch`, the result is (batch, T / batch, H)
     "paper": {"tokens": 1024, "hidden": 1024, "experts": 8, "top_k": 2},
     "real": {"tokens": 4096, "hidden": 7168, "experts": 256, "top_k": 8},  # DeepSeek-V3, EP 8
     "odd": {"tokens": 53, "hidden": 37, "experts": 24, "top_k": 3},
+    "decode": {"tokens": 128, "hidden": 7168, "experts": 256, "top_k": 8},  # 128 sequences a rank
 }
 
 
@@ -102,6 +103,38 @@ def solution(
     return out.view(org_hidden_states_shape)
 
 
+def baseline(
+    expert_outputs: torch.Tensor,
+    routing_weights: torch.Tensor,
+    selected_experts: torch.Tensor,
+    num_experts: int,
+    input_splits: list[int] | torch.Tensor,
+    output_splits: list[int] | torch.Tensor,
+    num_global_tokens_per_local_expert: torch.Tensor,
+    routing_map: torch.Tensor,
+    local_input_permutation_mapping: torch.Tensor,
+    org_hidden_states_shape: torch.Size,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    """Rows are gathered in the order of tokens and added up by a product: no pass for the weights and none for the sum."""
+    world_size, (tokens, top_k) = dist.get_world_size(group), selected_experts.shape
+    if local_input_permutation_mapping.numel() != tokens * top_k:
+        return solution(
+            expert_outputs, routing_weights, selected_experts, num_experts, input_splits, output_splits,
+            num_global_tokens_per_local_expert, routing_map, local_input_permutation_mapping, org_hidden_states_shape, group,
+        )  # fmt: skip
+    local_experts, hidden = num_experts // world_size, expert_outputs.shape[1]
+    send, receive = [int(rows) for rows in output_splits], [int(rows) for rows in input_splits]
+    pieces = expert_outputs.split(num_global_tokens_per_local_expert.t().reshape(-1).tolist())
+    order = [expert * world_size + source for source in range(world_size) for expert in range(local_experts)]
+    returned = expert_outputs.new_empty((sum(receive), hidden))
+    dist.all_to_all_single(returned, torch.cat([pieces[index] for index in order]), receive, send, group=group)
+    # A token's rows stand in the order of experts: its weights are brought into the same.
+    rows = local_input_permutation_mapping.argsort(stable=True).view(tokens, top_k)
+    weights = routing_weights.gather(1, selected_experts.argsort(dim=1))
+    return torch.bmm(weights[:, None], returned[rows]).view(org_hidden_states_shape)
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, tokens, experts, top_k = world_size, size["tokens"], size["experts"], size["top_k"]
     row = size["hidden"] * element_bytes
@@ -134,6 +167,8 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
+    tried=(Alternative("an elementwise product and a sum over the rows of a token"),),
     cost=cost,
     requires=requires,
 )

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.expert_exchange import gated, moe_layer
 from pkb.problems.moe_routing import destinations_per_token, draw_moe_layer, mean_tokens, ranks_per_token
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
@@ -117,6 +118,37 @@ def solution(
     return out.index_add_(0, token_of_row, returned * row_weights[:, None])
 
 
+def baseline(
+    hidden_states: torch.Tensor,
+    gate_weight: torch.Tensor,
+    gate_bias: torch.Tensor | None,
+    gate_proj: torch.nn.Linear,
+    up_proj: torch.nn.Linear,
+    down_proj: torch.nn.Linear,
+    lora_gate_A: torch.Tensor,
+    lora_gate_B: torch.Tensor,
+    lora_up_A: torch.Tensor,
+    lora_up_B: torch.Tensor,
+    lora_down_A: torch.Tensor,
+    lora_down_B: torch.Tensor,
+    num_experts: int,
+    top_k: int,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    """Tokens travel once to each rank that has experts of theirs, and side paths are added to the layers' results in place."""
+    linear = torch.nn.functional.linear
+
+    def adapted(x: torch.Tensor, layer: torch.nn.Linear, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return linear(x, layer.weight, layer.bias).addmm_(linear(x, a), b.t())
+
+    def mlp(x: torch.Tensor) -> torch.Tensor:
+        gate = adapted(x, gate_proj, lora_gate_A, lora_gate_B)
+        up = adapted(x, up_proj, lora_up_A, lora_up_B)
+        return adapted(gated(gate, up), down_proj, lora_down_A, lora_down_B)
+
+    return moe_layer(hidden_states, (gate_weight, gate_bias), mlp, num_experts, top_k, group)
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, hidden, ffn, experts, top_k = world_size, size["hidden"], size["ffn"], size["experts"], size["top_k"]
     adapters = 3 * size["lora"] * (hidden + ffn)
@@ -152,6 +184,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
     cost=cost,
     compare=NormGate(tau={torch.bfloat16: 2.4e-2, torch.float16: 3e-3}),  # ten roundings one after another
     version=2,  # tolerance

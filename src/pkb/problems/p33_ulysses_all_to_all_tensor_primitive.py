@@ -86,6 +86,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline_reason="one copy before the exchange and one after it, which the layouts ask for",
     cost=cost,
     compare=Exact(),
     truth="native",

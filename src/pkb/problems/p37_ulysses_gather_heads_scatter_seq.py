@@ -104,6 +104,7 @@ PROBLEM = Problem(
     inputs=inputs,
     kinds=KINDS,
     reference=solution,
+    baseline_reason="one copy before the exchange and one after it, which the layouts ask for",
     cost=cost,
     compare=Exact(),
     truth="native",

@@ -14,9 +14,10 @@ to attend before the last tile has come, and returns finished rows of the attent
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.fused_attention import attend
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -95,6 +96,31 @@ def solution(
     return torch.matmul(own, w_o.t())
 
 
+def baseline(
+    hidden_states: torch.Tensor,
+    w_qkv: torch.Tensor,
+    w_o: torch.Tensor,
+    group: dist.ProcessGroup | None = None,
+    num_heads: int = 8,
+    causal: bool = False,
+) -> torch.Tensor:
+    """One fused attention over the whole sequence. Positions travel before the batch, so that it reads what came as it lies."""
+    world_size = dist.get_world_size(group)
+    batch, positions, _ = hidden_states.shape
+    head_size, heads = w_qkv.shape[0] // (3 * num_heads), num_heads // world_size
+    qkv = torch.matmul(hidden_states, w_qkv.t()).view(batch, positions, 3, world_size, heads, head_size)
+    send = qkv.permute(3, 1, 0, 2, 4, 5).contiguous()  # (destination, S, B, 3, heads, head size)
+    received = torch.empty_like(send)
+    dist.all_to_all_single(received, send, group=group)
+    query, key, value = received.flatten(0, 1).permute(2, 1, 3, 0, 4)
+    context = attend(query, key, value, causal=causal, scale=None)
+    send = context.permute(2, 0, 1, 3).contiguous()  # (W * S, B, heads, head size): no copy for a batch of one
+    received = torch.empty_like(send)
+    dist.all_to_all_single(received, send, group=group)
+    own = received.view(world_size, positions, batch, -1).permute(2, 1, 0, 3).reshape(batch, positions, -1)
+    return torch.matmul(own, w_o.t())
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, batch, hidden = world_size, size["batch"], size["hidden"]
     positions, width = size["tokens"] // w, size["heads"] * size["head_size"]
@@ -135,6 +161,8 @@ PROBLEM = Problem(
     inputs=inputs,
     kinds=KINDS,
     reference=solution,
+    baseline=baseline,
+    tried=(Alternative("cuDNN's attention instead of flash attention"),),
     cost=cost,
     # Reductions over hidden, head size, positions and width, with four roundings between them.
     compare=NormGate(tau={torch.bfloat16: 2e-2, torch.float16: 3e-3}, by_row=True),

@@ -26,6 +26,7 @@ SIZES = {  # tokens: of all ranks; a rank ends up with tokens // W, or a quarter
     "paper": {"tokens": 1024, "hidden": 128},
     "real": {"tokens": 8192, "hidden": 8192},  # Llama-3-70B, TP 8
     "odd": {"tokens": 101, "hidden": 37},
+    "decode": {"tokens": 64, "hidden": 8192},  # 64 sequences
 }
 
 
@@ -58,6 +59,14 @@ def solution(rs_input_1d: torch.Tensor, gamma: torch.Tensor, eps: float) -> torc
     return y.to(rs_input_1d.dtype)
 
 
+def baseline(rs_input_1d: torch.Tensor, gamma: torch.Tensor, eps: float) -> torch.Tensor:
+    """torch's fused norm; the division by W is a factor of W squared in eps."""
+    world_size, hidden = dist.get_world_size(), gamma.numel()
+    total = rs_input_1d.new_empty((rs_input_1d.numel() // (world_size * hidden), hidden))
+    dist.reduce_scatter_tensor(total.view(-1), rs_input_1d.reshape(-1), op=dist.ReduceOp.SUM)
+    return torch.nn.functional.rms_norm(total, (hidden,), gamma.reshape(-1).to(total.dtype), eps * world_size**2)
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, elements = world_size, rows_of_a_rank(size, world_size) * size["hidden"]
     block = elements * element_bytes
@@ -84,6 +93,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
     cost=cost,
     # A ring rounds the sum at every rank on the way: sqrt(W) * 2^-9 of a row's size in bf16.
     compare=NormGate(tau={torch.bfloat16: 1.7e-2, torch.float16: 2.2e-3}),

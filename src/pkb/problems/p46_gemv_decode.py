@@ -24,6 +24,7 @@ SIZES = {  # vocab: of one rank
     "paper": {"tokens": 1, "hidden": 1024, "vocab": 1024},
     "real": {"tokens": 64, "hidden": 8192, "vocab": 16032},  # Llama-3-70B, TP 8, 64 sequences
     "odd": {"tokens": 5, "hidden": 67, "vocab": 53},
+    "decode": {"tokens": 8, "hidden": 8192, "vocab": 16032},  # 8 sequences
 }
 
 
@@ -48,6 +49,15 @@ def solution(hidden_states: torch.Tensor, weight_shard: torch.Tensor, bias_shard
     world_size = dist.get_world_size()
     gathered = torch.empty((world_size * tokens, vocab), dtype=logits.dtype, device=logits.device)
     dist.all_gather_into_tensor(gathered, logits.contiguous())
+    return gathered.view(world_size, tokens, vocab).transpose(0, 1).reshape(tokens, world_size * vocab)
+
+
+def baseline(hidden_states: torch.Tensor, weight_shard: torch.Tensor, bias_shard: torch.Tensor) -> torch.Tensor:
+    """The bias is added inside the product."""
+    logits = torch.nn.functional.linear(hidden_states, weight_shard, bias_shard)
+    (tokens, vocab), world_size = logits.shape, dist.get_world_size()
+    gathered = logits.new_empty((world_size * tokens, vocab))
+    dist.all_gather_into_tensor(gathered, logits)
     return gathered.view(world_size, tokens, vocab).transpose(0, 1).reshape(tokens, world_size * vocab)
 
 
@@ -77,6 +87,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
     cost=cost,
     same_bits=True,
 )

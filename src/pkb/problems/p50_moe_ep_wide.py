@@ -19,6 +19,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.expert_exchange import gated, moe_layer
 from pkb.problems.moe_routing import destinations_per_token, draw_moe_layer, mean_tokens, ranks_per_token
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -94,6 +95,27 @@ def solution(
     return out.index_add_(0, token_of_row, returned * row_weights[:, None])
 
 
+def baseline(
+    hidden_states: torch.Tensor,
+    gate_weight: torch.Tensor,
+    gate_bias: torch.Tensor | None,
+    gate_proj: torch.nn.Linear,
+    up_proj: torch.nn.Linear,
+    down_proj: torch.nn.Linear,
+    num_experts: int,
+    top_k: int,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    """Tokens travel once to each rank that has experts of theirs."""
+    linear = torch.nn.functional.linear
+
+    def mlp(x: torch.Tensor) -> torch.Tensor:
+        inner = gated(linear(x, gate_proj.weight, gate_proj.bias), linear(x, up_proj.weight, up_proj.bias))
+        return linear(inner, down_proj.weight, down_proj.bias)
+
+    return moe_layer(hidden_states, (gate_weight, gate_bias), mlp, num_experts, top_k, group)
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, hidden, ffn, experts = world_size, size["hidden"], size["ffn"], experts_of(world_size)
     tokens = mean_tokens(size, w)
@@ -124,6 +146,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
     cost=cost,
     compare=NormGate(tau={torch.bfloat16: 2e-2, torch.float16: 2.5e-3}),  # seven roundings one after another
     version=2,  # tolerance

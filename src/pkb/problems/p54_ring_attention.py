@@ -14,9 +14,10 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.attention_inputs import draw_scale, sharp_queries
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.fused_attention import attend, gather_positions
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -107,6 +108,25 @@ def solution(
     return out.transpose(1, 2).to(q.dtype).contiguous()
 
 
+def baseline(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    """Keys and values are gathered, as Llama 3's context parallelism does, and one fused attention reads them as they lie."""
+    group = dist.group.WORLD if group is None else group
+    assert group is not None
+    (key, key_work), (value, value_work) = gather_positions(k, group), gather_positions(v, group)
+    for work in (key_work, value_work):
+        work.wait()
+    seen = (dist.get_rank(group) + 1) * q.shape[1] if causal else key.shape[2]
+    out = attend(q.transpose(1, 2), key[:, :, :seen], value[:, :, :seen], causal=causal, scale=softmax_scale)
+    return out.transpose(1, 2).contiguous()
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, positions = world_size, size["tokens"] // world_size
     tensor = size["batch"] * positions * size["heads"] * size["head_size"]
@@ -145,6 +165,11 @@ PROBLEM = Problem(
     inputs=inputs,
     kinds=KINDS,
     reference=solution,
+    baseline=baseline,
+    tried=(
+        Alternative("a ring of flash attention blocks, merged by their log-sum-exp"),
+        Alternative("cuDNN's attention instead of flash attention"),
+    ),
     cost=cost,
     compare=NormGate(by_row=True),
     requires=requires,

@@ -16,9 +16,10 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.attention_inputs import draw_scale
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.fused_attention import attend, gather_positions
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -123,6 +124,38 @@ def solution(
     return out
 
 
+def baseline(
+    hidden_states: torch.Tensor,
+    w_qkv: torch.Tensor,
+    w_o: torch.Tensor,
+    num_heads: int,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    tp_group: dist.ProcessGroup | None = None,
+    cp_group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    """Keys and values are gathered, as Llama 3's context parallelism does, and one fused attention reads them as they lie."""
+    tp_group = tp_group or dist.group.WORLD
+    cp_group = cp_group or dist.group.WORLD
+    assert cp_group is not None
+    tp = dist.get_world_size(tp_group)
+    # Keys first: they travel while the queries are computed. A batch of one needs no copies before or after.
+    batch, positions, _ = hidden_states.shape
+    w_q, w_k, w_v = w_qkv.chunk(3)
+    per_head = (batch, positions, num_heads // tp, -1)
+    key, key_work = gather_positions(torch.matmul(hidden_states, w_k.t()).view(per_head), cp_group)
+    value, value_work = gather_positions(torch.matmul(hidden_states, w_v.t()).view(per_head), cp_group)
+    query = torch.matmul(hidden_states, w_q.t()).view(per_head).transpose(1, 2)
+    for work in (key_work, value_work):
+        work.wait()
+    seen = (dist.get_rank(cp_group) + 1) * positions if causal else key.shape[2]
+    context = attend(query, key[:, :, :seen], value[:, :, :seen], causal=causal, scale=softmax_scale)
+    out = torch.matmul(context.transpose(1, 2).reshape(batch, positions, -1), w_o.t())
+    if tp > 1:
+        dist.all_reduce(out, op=dist.ReduceOp.SUM, group=tp_group)
+    return out
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     tp = min(2, world_size)
     cp = world_size // tp
@@ -172,6 +205,11 @@ PROBLEM = Problem(
     inputs=inputs,
     kinds=KINDS,
     reference=solution,
+    baseline=baseline,
+    tried=(
+        Alternative("a ring of flash attention blocks, merged by their log-sum-exp"),
+        Alternative("cuDNN's attention instead of flash attention"),
+    ),
     cost=cost,
     compare=NormGate(by_row=True),
     world_sizes=(1, 2, 4, 8),

@@ -17,9 +17,10 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.attention_inputs import draw_scale
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.fused_attention import attend, gather_positions
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -136,6 +137,41 @@ def solution(
     return out
 
 
+def baseline(
+    hidden_states: torch.Tensor,
+    w_qkv: torch.Tensor,
+    w_o: torch.Tensor,
+    num_heads: int,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    cp_group: dist.ProcessGroup | None = None,
+    pp_group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    """Keys and values are gathered, as Llama 3's context parallelism does, and one fused attention reads them as they lie."""
+    cp_group = dist.group.WORLD if cp_group is None else cp_group
+    assert cp_group is not None
+    stages, stage = (1, 0) if pp_group is None else (dist.get_world_size(pp_group), dist.get_rank(pp_group))
+    x = hidden_states
+    if pp_group is not None and stage > 0:
+        x = torch.empty_like(hidden_states, memory_format=torch.contiguous_format)
+        dist.recv(x, src=dist.get_global_rank(pp_group, stage - 1), group=pp_group)
+    # Keys first: they travel while the queries are computed. A batch of one needs no copies before or after.
+    batch, positions, _ = x.shape
+    w_q, w_k, w_v = w_qkv.chunk(3)
+    per_head = (batch, positions, num_heads, -1)
+    key, key_work = gather_positions(torch.matmul(x, w_k.t()).view(per_head), cp_group)
+    value, value_work = gather_positions(torch.matmul(x, w_v.t()).view(per_head), cp_group)
+    query = torch.matmul(x, w_q.t()).view(per_head).transpose(1, 2)
+    for work in (key_work, value_work):
+        work.wait()
+    seen = (dist.get_rank(cp_group) + 1) * positions if causal else key.shape[2]
+    context = attend(query, key[:, :, :seen], value[:, :, :seen], causal=causal, scale=softmax_scale)
+    out = torch.matmul(context.transpose(1, 2).reshape(batch, positions, -1), w_o.t())
+    if pp_group is not None and stage + 1 < stages:
+        dist.send(out, dst=dist.get_global_rank(pp_group, stage + 1), group=pp_group)
+    return out
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     pp = min(2, world_size)
     cp = world_size // pp
@@ -185,6 +221,11 @@ PROBLEM = Problem(
     inputs=inputs,
     kinds=KINDS,
     reference=solution,
+    baseline=baseline,
+    tried=(
+        Alternative("a ring of flash attention blocks, merged by their log-sum-exp"),
+        Alternative("cuDNN's attention instead of flash attention"),
+    ),
     cost=cost,
     compare=NormGate(by_row=True),
     world_sizes=(1, 2, 4, 8),

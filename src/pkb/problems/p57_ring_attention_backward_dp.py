@@ -17,9 +17,10 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.attention_inputs import draw_scale, sharp_queries
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.fused_attention import attend_backward, gather_positions
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -162,6 +163,47 @@ def solution(
     return gradients
 
 
+def baseline(
+    dout: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    softmax_lse: torch.Tensor,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    cp_group: dist.ProcessGroup | None = None,
+    dp_group: dist.ProcessGroup | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Keys and values are gathered, one fused kernel gives all gradients, and those of keys and values are scattered back,
+    rounded to the dtype before they are summed over the ring."""
+    cp_group = dist.group.WORLD if cp_group is None else cp_group
+    assert cp_group is not None
+    positions, head_size = q.shape[1], q.shape[3]
+    (key, key_work), (value, value_work) = gather_positions(k, cp_group), gather_positions(v, cp_group)
+    for work in (key_work, value_work):
+        work.wait()
+    seen = (dist.get_rank(cp_group) + 1) * positions if causal else key.shape[2]
+    d_out, query, output = (t.transpose(1, 2) for t in (dout, q, out))
+    dq, *of_keys = attend_backward(
+        d_out, query, key[:, :, :seen], value[:, :, :seen], output, softmax_lse,
+        causal=causal, scale=head_size**-0.5 if softmax_scale is None else softmax_scale,
+    )  # fmt: skip
+    gradients = q.new_empty((3, *q.shape))
+    gradients[0] = dq.transpose(1, 2)
+    for own, gradient in zip(gradients[1:], of_keys, strict=True):
+        unseen = key.shape[2] - seen
+        send = torch.nn.functional.pad(gradient.permute(2, 0, 1, 3), (0, 0, 0, 0, 0, 0, 0, unseen)).contiguous()
+        summed = send.new_empty((positions, *send.shape[1:]))
+        dist.reduce_scatter_tensor(summed, send, op=dist.ReduceOp.SUM, group=cp_group)
+        own.copy_(summed.transpose(0, 1))
+    if dp_group is not None and dist.get_world_size(dp_group) > 1:
+        dist.all_reduce(gradients, op=dist.ReduceOp.SUM, group=dp_group)  # all three in one call
+        gradients.div_(dist.get_world_size(dp_group))
+    dq, dk, dv = gradients.unbind()
+    return dq, dk, dv
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     dp = min(2, world_size)
     cp = world_size // dp
@@ -212,6 +254,12 @@ PROBLEM = Problem(
     inputs=inputs,
     kinds=KINDS,
     reference=solution,
+    baseline=baseline,
+    tried=(
+        Alternative(
+            "a ring of flash attention's backward blocks, float32 sums of keys' gradients travelling with them"
+        ),
+    ),
     cost=cost,
     compare=NormGate(by_row=True),
     world_sizes=(1, 2, 4, 8),

@@ -110,6 +110,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline_reason="two local FFTs and one exchange; Hermitian halves would need a second exchange",
     cost=cost,
     # An FFT in float32 lands at 1.6e-7; sums of products in float32 instead of butterflies need a little more.
     compare=ComplexGate(NormGate(tau={torch.float32: 2e-6})),

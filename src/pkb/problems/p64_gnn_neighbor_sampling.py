@@ -214,6 +214,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline_reason="each hop needs its counts on the host, once for the questions and once for the answers",
     cost=cost,
     compare=Exact(),
     truth="native",

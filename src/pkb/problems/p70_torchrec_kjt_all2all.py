@@ -188,6 +188,7 @@ PROBLEM = Problem(
     inputs=inputs,
     kinds=KINDS,
     reference=solution,
+    baseline_reason="every exchange is one all-to-all; sizes must be on the host before the others",
     cost=cost,
     compare=Exact(),
     truth="native",

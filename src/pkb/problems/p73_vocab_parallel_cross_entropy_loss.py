@@ -155,6 +155,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline_reason="each of the passes that the definition asks for is one operator, and a number a row travels",
     cost=cost,
     compare=LossAndBias(),
     mutates={"vocab_parallel_logits": Exact()},  # one exact subtraction, rounded once

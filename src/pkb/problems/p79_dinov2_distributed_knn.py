@@ -182,6 +182,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline_reason="one GEMM, torch's top-k, and candidates in one exchange",
     cost=cost,
     compare=(SIMILARITIES, SameNeighbours()),
     truth="native",  # similarities are rounded to the features' dtype before the choice
