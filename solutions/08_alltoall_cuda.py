@@ -10,7 +10,8 @@ Synchronisation: pkb::pipeline. A block announces each turn to the blocks of the
 scope), and fetches a turn when all have announced it (an acquire). Slots go round, and no barrier is needed at the end:
 why is said there.
 
-No NVLS: every byte has one receiver.
+Links, busiest direction of a GPU: (W-1) S, which no algorithm can go below; peers in turn, from the neighbour on. Steps:
+one a turn, hidden behind other blocks. No NVLS: every byte has one receiver.
 """
 
 import torch
@@ -24,21 +25,22 @@ SOURCE = r"""
 using namespace pkb;
 
 extern "C" __global__ void __launch_bounds__(256, 4)
-    all_to_all(char* const* slots, u32* const* counts, int rank, int world, const char* in, char* out, u64 piece,
-               u32 chunk, u32 slot_bytes, u32 turns, u32 base) {
-  const Turns t = turns_of(slots, counts, rank, world, slot_bytes, turns, base);
+    all_to_all(const __grid_constant__ Pipe pipe, const char* in, char* out, u64 piece, u32 chunk) {
+  const Turns t = turns_of(pipe);
   const u64 misfit = (u64)in | (u64)out | piece;
   auto produce = [&](u32 turn) {
     const Part part = t.part(piece, chunk, turn);
-    const u64 to = t.at(turn) + (u64)rank * chunk;
-    stage_rows((world - 1) * part.bytes, part.bytes, misfit, [&](u32 k) { return in + t.peer(k) * piece + part.begin; },
+    const u64 to = t.at(turn) + (u64)t.rank * chunk;
+    stage_rows((t.world - 1) * part.bytes, part.bytes, misfit,
+               [&](u32 k) { return in + t.peer(k) * piece + part.begin; },
                [&](u32 k) { return t.slots[t.peer(k)] + to; });
   };
   auto consume = [&](u32 turn) {
     const Part part = t.part(piece, chunk, turn);
-    const char* mine = t.slots[rank] + t.at(turn);
-    const char* own = in + rank * piece + part.begin;
-    deliver_rows(world * part.bytes, part.bytes, misfit, [&](u32 k) { return k == rank ? own : mine + k * chunk; },
+    const char* mine = t.slots[t.rank] + t.at(turn);
+    const char* own = in + t.rank * piece + part.begin;
+    deliver_rows(t.world * part.bytes, part.bytes, misfit,
+                 [&](u32 k) { return k == t.rank ? own : mine + k * chunk; },
                  [&](u32 k) { return out + k * piece + part.begin; });
   };
   t.run(produce, consume);
@@ -46,11 +48,10 @@ extern "C" __global__ void __launch_bounds__(256, 4)
 """
 AHEAD = 0  # turns that blocks produce ahead
 THREADS = 256
-MAX_BLOCKS = 256
+MAX_BLOCKS = 264  # two on each of 132 SMs
 TURN_BYTES = 32 * 1024  # of a block, for all ranks together; times blocks, slots and ranks it should fit into L2
 LEAST_BYTES = 512  # of one row: a smaller tensor takes fewer blocks
-SLOTS = 2 * AHEAD + 2
-KERNEL = kit.compile(SOURCE, name="alltoall", options=[f"-DPKB_AHEAD={AHEAD}"]).kernel("all_to_all")
+KERNEL = kit.compile(SOURCE, name="alltoall").kernel("all_to_all")
 
 
 def solution(tensor: torch.Tensor) -> torch.Tensor:
@@ -59,10 +60,8 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"a tensor {tuple(tensor.shape)} cannot be cut into {world} equal slices along axis 0")
     out = torch.empty_like(tensor)
     piece, most = tensor.numel() // world * tensor.element_size(), TURN_BYTES // (16 * world) * 16
-    slot_bytes = MAX_BLOCKS * SLOTS * TURN_BYTES
-    pipe = kit.pipeline("alltoall", blocks=MAX_BLOCKS, slot_bytes=slot_bytes, device=tensor.device)
-    resident = min(MAX_BLOCKS, KERNEL.resident_blocks(THREADS, shared=8 * world))  # blocks wait: all must run at once
+    pipe = kit.pipeline("alltoall", blocks=MAX_BLOCKS, slot_bytes=TURN_BYTES, ahead=AHEAD, device=tensor.device)
+    resident = pipe.resident_blocks(KERNEL, THREADS, shared=8 * world)  # blocks wait: all must run at once
     blocks, turns, chunk = kit.turns(piece, blocks=resident, least=LEAST_BYTES, most=most)
-    sizes = piece, kit.u32(chunk), kit.u32(TURN_BYTES), kit.u32(turns), pipe.base(turns)
-    KERNEL[blocks, THREADS, 8 * world](*pipe.tables, tensor, out, *sizes)
+    KERNEL[blocks, THREADS, 8 * world](pipe(turns), tensor, out, piece, kit.u32(chunk))
     return out

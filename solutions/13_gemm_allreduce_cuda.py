@@ -1,13 +1,14 @@
 """Row-parallel linear layer: ranks share out the sum; its owner adds W products in float32, the others copy that.
 
-Products are added in rank order, and all hold the same bits. 2 (W-1)/W C sent and received, in two phases.
+Products are added in rank order, and all hold the same bits. Links, for a result of C bytes: 2 (W-1)/W C in each
+direction of a GPU, in two dependent steps; of the pushed half only the last owner's rows are not hidden by the product.
 
 Small products (bf16, fp16, N and K multiples of 8): one launch. A tile of 128 x 128 holds 128 / W rows of EVERY owner.
 A block multiplies it on the tensor cores, pushes to each owner its rows, and tells the blocks of the same number; adds
 the W slots of its own rows and tells them again; and pulls the other owners' rows of that tile. All blocks have the
 same work in every part, and wait only for their namesakes, which made the same tile.
 
-Others: the library multiplies into stages, and one warp waits until all products are there (`meet`). Then one launch:
+Others: the library multiplies into stages, and one warp waits until all products are there (`all_multiplied`). Then one launch:
 blocks add a chunk of their rank's share, announce it, and pull the same chunk of the others, one chunk behind: what is
 pulled was just written and lies in L2. Medium products are multiplied at once, into this rank's stage, and fetched to
 be added. Large ones (where a share is a multiple of 16 bytes) are pushed: one owner's rows at a time, neighbours first,
@@ -36,8 +37,9 @@ constexpr u32 ROWS = Tile::rows, COLUMNS = Tile::columns;
 
 // ---- one launch ----
 template <class T>
-__device__ void fused(char* const* stages, u32* const* counts, u32 rank, u32 world, const char* A, const char* B,
-                      char* out, u32 m, u32 n, u32 k, u32 turns, u32 base) {
+__device__ void fused(const Pipe& pipe, char* const* stages, const char* A, const char* B, char* out, u32 m, u32 n,
+                      u32 k) {
+  const u32 rank = pipe.rank, world = pipe.world, turns = pipe.turns / 2, epoch = pipe.epoch();  // two for each piece
   extern __shared__ uint4 memory[];
   char* tile = reinterpret_cast<char*>(memory);
   constexpr u32 chunks = Tile::chunks;
@@ -70,11 +72,11 @@ __device__ void fused(char* const* stages, u32* const* counts, u32 rank, u32 wor
         st_weak(slot(c / strip, piece, rank) + c % strip * 16, Tile::get(tile, c / chunks, c % chunks));
       }
     }
-    announce(counts, rank, world, blockIdx.x, base + turn + 1);
+    pipe.announce(epoch + turn + 1);
   }
   for (u32 turn = 0; turn < turns; ++turn) {
     const u32 piece = turn * gridDim.x + blockIdx.x;
-    await_all(counts, rank, world, blockIdx.x, base + turn + 1);
+    pipe.await_all(epoch + turn + 1);
     if (piece < pieces)
 #pragma unroll 1
       for (u32 c = threadIdx.x; c < strip; c += blockDim.x) {
@@ -85,11 +87,11 @@ __device__ void fused(char* const* stages, u32* const* counts, u32 rank, u32 wor
         st_weak(slot(rank, piece, world) + c * 16, v);
         keep(piece, rank, c, v);
       }
-    announce(counts, rank, world, blockIdx.x, base + turns + turn + 1);
+    pipe.announce(epoch + turns + turn + 1);
   }
   for (u32 turn = 0; turn < turns; ++turn) {
     const u32 piece = turn * gridDim.x + blockIdx.x;
-    await_all(counts, rank, world, blockIdx.x, base + turns + turn + 1);
+    pipe.await_all(epoch + turns + turn + 1);
     if (piece < pieces)
 #pragma unroll 1
       for (u32 c = threadIdx.x; c < strip; c += blockDim.x) {
@@ -98,13 +100,15 @@ __device__ void fused(char* const* stages, u32* const* counts, u32 rank, u32 wor
                   [&](u32 step, uint4 v) { keep(piece, owner_of(step), c, v); });
       }
   }
+  pipe.advance(epoch + 2 * turns);
 }
 
 // ---- after products of the library: `share` bytes a rank, the last may have less; sums lie behind the products;
 // `pushed`: at their owners, else where they were made ----
 template <class T>
-__device__ void add_and_gather(char* const* stages, u32* const* counts, u32 rank, u32 world, char* out, u64 bytes,
-                               u64 share, u64 chunk, bool pushed, u32 turns, u32 base) {
+__device__ void add_and_gather(const Pipe& pipe, char* const* stages, char* out, u64 bytes, u64 share, u64 chunk,
+                               bool pushed) {
+  const u32 rank = pipe.rank, world = pipe.world;
   // i counts 16 bytes of a share.
   auto total = [&](u32 owner, u64 i) { return stages[owner] + world * share + 16 * i; };
   auto keep = [&](u32 owner, u64 i, uint4 v) {  // shares of the last ranks may reach beyond the result
@@ -133,7 +137,7 @@ __device__ void add_and_gather(char* const* stages, u32* const* counts, u32 rank
                 [&](u32 step, uint4 v) { keep(owner_of(step), i, v); });
     });
   };
-  pipeline<1>(counts, rank, world, base, turns, add, pull);
+  pipeline(pipe, pipe.epoch(), add, pull);
   const u64 rest = bytes / 16 * 16, last = rest % share / 16;  // what is less than 16 bytes
   if (last / chunk % gridDim.x == blockIdx.x && rest + threadIdx.x < bytes)
     out[rest + threadIdx.x] = total((u32)(rest / share), last)[threadIdx.x];
@@ -141,20 +145,18 @@ __device__ void add_and_gather(char* const* stages, u32* const* counts, u32 rank
 
 #define FUSED(T)                                                                                                       \
   extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                                            \
-      fused_##T(char* const* stages, u32* const* counts, int rank, int world, const char* A, const char* B, char* out, \
-                u32 m, u32 n, u32 k, u32 turns, u32 base) {                                                            \
-    fused<T>(stages, counts, rank, world, A, B, out, m, n, k, turns, base);                                            \
+      fused_##T(const __grid_constant__ Pipe pipe, char* const* stages, const char* A, const char* B, char* out,       \
+                u32 m, u32 n, u32 k) {                                                                                 \
+    fused<T>(pipe, stages, A, B, out, m, n, k);                                                                        \
   }
 #define GATHER(T)                                                                                                      \
   extern "C" __global__ void __launch_bounds__(256, 4)                                                                 \
-      gather_##T(char* const* stages, u32* const* counts, int rank, int world, char* out, u64 bytes, u64 share,        \
-                 u64 chunk, int pushed, u32 turns, u32 base) {                                                         \
-    add_and_gather<T>(stages, counts, rank, world, out, bytes, share, chunk, pushed, turns, base);                     \
+      gather_##T(const __grid_constant__ Pipe pipe, char* const* stages, char* out, u64 bytes, u64 share, u64 chunk,   \
+                 int pushed) {                                                                                         \
+    add_and_gather<T>(pipe, stages, out, bytes, share, chunk, pushed);                                                 \
   }
-extern "C" __global__ void meet(char* const*, u32* const* counts, int rank, int world, u32 base) {
-  announce(counts, rank, world, 0, base + 1);  // all my products are there: they come before in the stream
-  await_all(counts, rank, world, 0, base + 1);
-}
+// All my products are there: they come before in the stream.
+extern "C" __global__ void all_multiplied(const __grid_constant__ Pipe pipe) { meet(pipe); }
 FUSED(bf16)
 FUSED(f16)
 GATHER(f32)
@@ -166,6 +168,7 @@ ROWS = 128  # of a tile
 COLUMNS = 128
 STAGES = 4  # of its operands in shared memory
 BLOCKS = 2  # an SM
+MAX_BLOCKS = 528  # four on each of 132 SMs
 FUSED_FLOPS = 2**29  # of one rank; above it the library's products win
 PUSH_FLOPS = 2**34  # above it W products have enough work each
 CHUNK_BYTES = 16 * 1024
@@ -186,16 +189,15 @@ class Fused:
         kernel = MODULE.kernel(f"fused_{kit.lanes(dtype)}")
         part = ROWS // world
         pieces = -(-rows // world // part) * -(-columns // COLUMNS)
-        resident = kernel.resident_blocks(THREADS, shared=SHARED)  # blocks wait for peers: all must run at once
+        self.pipe = kit.pipeline("gemm_ar", blocks=MAX_BLOCKS, device=device)
+        resident = self.pipe.resident_blocks(kernel, THREADS, shared=SHARED)  # blocks wait: all must run at once
         self.turns = -(-pieces // resident)
-        blocks = -(-pieces // self.turns)
-        name, slots = f"gemm_ar {rows} {columns} {inner} {dtype}", pieces * (world + 1) * part * COLUMNS * 2
-        self.pipe = kit.pipeline(name, blocks=blocks, slot_bytes=slots, device=device)
-        self.launch = kernel[blocks, THREADS, SHARED]
-        self.sizes = [kit.u32(n) for n in (rows, columns, inner, self.turns)]
+        stage = kit.staging(pieces * (world + 1) * part * COLUMNS * 2, device, name="gemm_ar")
+        self.launch = kernel[-(-pieces // self.turns), THREADS, SHARED]
+        self.stages, self.sizes = kit.buffers(stage.handle), [kit.u32(n) for n in (rows, columns, inner)]
 
     def __call__(self, A, B, out):
-        self.launch(*self.pipe.tables, A, B, out, *self.sizes, self.pipe.base(2 * self.turns))
+        self.launch(self.pipe(2 * self.turns), self.stages, A, B, out, *self.sizes)
 
 
 class Library:
@@ -207,15 +209,15 @@ class Library:
         pushed = own * columns * size % 16 == 0 and 2 * rows * columns * inner > PUSH_FLOPS
         share = own * columns * size if pushed else -(-rows * columns * size // (16 * world)) * 16
         kernel = MODULE.kernel(f"gather_{kit.lanes(dtype)}")
-        resident, units = kernel.resident_blocks(THREADS), share // 16  # blocks wait for peers: all must run at once
+        self.pipe = kit.pipeline("gemm_ar library", blocks=MAX_BLOCKS, ahead=1, device=device)
+        resident, units = self.pipe.resident_blocks(kernel, THREADS), share // 16  # blocks wait: all must run at once
         chunk = min(CHUNK_BYTES // 16, -(-units // (resident * THREADS)) * THREADS)
         blocks = min(resident, -(-units // chunk))
         self.turns = -(-units // (chunk * blocks))
-        name = f"gemm_ar library {rows} {columns} {inner} {dtype}"
-        self.pipe = kit.pipeline(name, blocks=blocks, slot_bytes=(world + 1) * share, device=device)
-        self.meet, self.launch = MODULE.kernel("meet")[1, 32], kernel[blocks, THREADS]
-        self.sizes = rows * columns * size, share, chunk, kit.i32(pushed), kit.u32(self.turns)
-        stage = self.pipe.stage.handle
+        self.meet, self.launch = MODULE.kernel("all_multiplied")[1, 32], kernel[blocks, THREADS]
+        self.sizes = rows * columns * size, share, chunk, kit.i32(pushed)
+        stage = kit.staging((world + 1) * share, device, name="gemm_ar library").handle
+        self.stages = kit.buffers(stage)
         self.products = [(0, stage.get_buffer(rank, (rows, columns), dtype, 0))]  # first row, where it and the next go
         if pushed:
             owners = [(rank + 1 + step) % world for step in range(world)]
@@ -226,19 +228,22 @@ class Library:
     def __call__(self, A, B, out):
         for first, place in self.products:
             torch.matmul(A[first : first + place.shape[0]], B, out=place)
-        self.meet(*self.pipe.tables, self.pipe.base(1))
-        self.launch(*self.pipe.tables, out, *self.sizes, self.pipe.base(self.turns))
+        self.meet(self.pipe(1))
+        self.launch(self.pipe(self.turns), self.stages, out, *self.sizes)
 
 
 def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
     if A_local.shape[1] != B_local.shape[0]:
         raise ValueError(f"inner sizes differ: A_local {tuple(A_local.shape)}, B_local {tuple(B_local.shape)}")
     (rows, inner), columns = A_local.shape, B_local.shape[1]
-    key = (rows, columns, inner, A_local.dtype)
+    if dist.get_world_size() > ROWS:
+        raise ValueError(f"at most {ROWS} ranks: a tile has rows of each")
+    shape = (rows, columns, inner, A_local.dtype)
+    key = dist.group.WORLD, shape
     if key not in STATES:
         small = 2 * rows * columns * inner <= FUSED_FLOPS and A_local.dtype.itemsize == 2
         small = small and columns % 8 == 0 and inner % 8 == 0  # rows of A and B are read in 16 bytes
-        STATES[key] = (Fused if small else Library)(*key, A_local.device)
+        STATES[key] = (Fused if small else Library)(*shape, A_local.device)
     out = torch.empty((rows, columns), dtype=A_local.dtype, device=A_local.device)
     STATES[key](kit.aligned(A_local), kit.aligned(B_local), out)
     return out

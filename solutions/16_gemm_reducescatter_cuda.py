@@ -1,6 +1,7 @@
 """Row-parallel linear layer with sequence parallelism: who owns rows adds the W products in float32, in rank order.
 
-(W-1)/W C sent and received, in one phase.
+Links, for a whole product of C bytes: (W-1)/W C in each direction of a GPU, in one dependent step; pushed, all but the
+last owner's rows are hidden by the product.
 
 Small products (bf16, fp16, N and K multiples of 8): one launch. A tile of 128 x 128 holds 128 / W rows of EVERY owner.
 A block multiplies it on the tensor cores and pushes to each owner its rows, into a slot for the source; the blocks of
@@ -8,12 +9,12 @@ the same number meet, and each adds the W slots of its own rows, 16 bytes a thre
 both parts and wait only for their namesakes, which made the same tile: a pipeline of kit.pipeline, whose slots are free
 again without a signal.
 
-Others: the library multiplies into stages, one warp waits until all products are there (`meet`), and a grid that need
-not wait adds them, 16 bytes of each rank at a time. Medium products are multiplied at once, into this rank's stage, and
-fetched to be added. Large ones, and those with a share that is no multiple of 16 bytes, are pushed: one owner's rows at
-a time, neighbours first, with a slot at the owner as the library's output, so on links the transfer hides under the
-product. Stages have two halves that calls use in turn. Who writes a half in call n+2 has met all peers in call n+1, so
-their call n is over. No other barrier.
+Others: the library multiplies into stages, one warp waits until all products are there (`all_multiplied`), and a grid
+adds them, 16 bytes of each rank at a time. Its last block waits until all ranks have added: so the next call may write
+the stages, also where a CUDA graph replays this one. Medium products are multiplied at once, into this rank's stage,
+and fetched to be added. Large ones, and those with a share that is no multiple of 16 bytes, are pushed: one owner's
+rows at a time, neighbours first, with a slot at the owner as the library's output, so on links the transfer hides under
+the product.
 
 Why one warp: the library launches clusters of up to eight blocks, which need as many free multiprocessors side by side.
 Where ranks share a GPU, grids that wait for a peer's product can leave none, and all stand still.
@@ -34,17 +35,15 @@ constexpr u32 ROWS = Tile::rows, COLUMNS = Tile::columns;
 
 // ---- one launch ----
 template <class T>
-__device__ void fused(char* const* stages, u32* const* counts, u32 rank, u32 world, const char* A, const char* B,
-                      char* out, u32 m, u32 n, u32 k, u32 turns, u32 base) {
+__device__ void fused(const Pipe& pipe, const char* A, const char* B, char* out, u32 m, u32 n, u32 k) {
+  const u32 rank = pipe.rank, world = pipe.world, epoch = pipe.epoch();
   extern __shared__ uint4 memory[];
   char* tile = reinterpret_cast<char*>(memory);
-  constexpr u32 chunks = Tile::chunks, slots = pipeline_slots<1>();
+  constexpr u32 chunks = Tile::chunks;
   const u32 own = m / world, part = ROWS / world, strip = part * chunks;  // rows: a rank's, of these in a tile
   // Piece p: rows [p / across * part, .. + part) of every owner, a tile's columns. An owner has [source][row][column].
   const u32 across = (n + COLUMNS - 1) / COLUMNS, pieces = (own + part - 1) / part * across;
-  auto slot = [&](u32 owner, u32 turn) {
-    return stages[owner] + (u64)((base + turn) % slots * gridDim.x + blockIdx.x) * (ROWS * COLUMNS * 2);
-  };
+  auto slot = [&](u32 owner, u32 turn) { return pipe.slots[owner] + pipe.at(epoch, turn); };
   auto produce = [&](u32 turn) {
     const u32 piece = turn * gridDim.x + blockIdx.x, row0 = piece / across * part, column0 = piece % across * COLUMNS;
     if (piece >= pieces) return;
@@ -72,19 +71,19 @@ __device__ void fused(char* const* stages, u32* const* counts, u32 rank, u32 wor
       st_weak(out + ((u64)row * n + column) * 2, Lanes<T>::pack(sum));
     }
   };
-  pipeline<1>(counts, rank, world, base, turns, produce, consume);
+  pipeline(pipe, epoch, produce, consume);
 }
 
-// ---- after products of the library: a share of `bytes` a rank, `stride` apart; stages begin at `half`;
-// `pushed`: at their owners, else where they were made ----
+// ---- after products of the library: a share of `bytes` a rank, `stride` apart; `pushed`: at their owners, else where
+// they were made. Ends when all ranks have added ----
 template <class T>
-__device__ void sum_products(char* const* stages, u32 rank, u32 world, char* out, u64 half, u64 bytes, u64 stride,
-                             bool pushed) {
+__device__ void sum_products(const Peers& p, char* out, u64 bytes, u64 stride, bool pushed) {
+  const u32 rank = p.rank, world = p.world;
 #pragma unroll 1
   for (u64 at = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 16; at < bytes; at += (u64)gridDim.x * blockDim.x * 16) {
     wide_t<T> sum[Lanes<T>::count] = {};
     auto product = [&](u32 source) {
-      return ld_stream((pushed ? stages[rank] + source * stride : stages[source] + rank * stride) + half + at);
+      return ld_stream((pushed ? p.stages[rank] + source * stride : p.stages[source] + rank * stride) + p.head + at);
     };
     in_flight<8>(0, world, product, [&](u32, uint4 v) { Lanes<T>::accumulate(sum, v); });
     if (at + 16 <= bytes) {
@@ -95,24 +94,21 @@ __device__ void sum_products(char* const* stages, u32 rank, u32 world, char* out
         if (at + lane * Lanes<T>::size < bytes) Lanes<T>::put(out + at + lane * Lanes<T>::size, sum[lane]);
     }
   }
+  finish_grid(p, 1);
 }
 
 #define FUSED(T)                                                                                                       \
   extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                                            \
-      fused_##T(char* const* stages, u32* const* counts, int rank, int world, const char* A, const char* B, char* out, \
-                u32 m, u32 n, u32 k, u32 turns, u32 base) {                                                            \
-    fused<T>(stages, counts, rank, world, A, B, out, m, n, k, turns, base);                                            \
+      fused_##T(const __grid_constant__ Pipe pipe, const char* A, const char* B, char* out, u32 m, u32 n, u32 k) {     \
+    fused<T>(pipe, A, B, out, m, n, k);                                                                                \
   }
 #define SUM(T)                                                                                                         \
   extern "C" __global__ void __launch_bounds__(256, 4)                                                                 \
-      sum_##T(char* const* stages, u32* const*, int rank, int world, char* out, u64 half, u64 bytes, u64 stride,       \
-              int pushed) {                                                                                            \
-    sum_products<T>(stages, rank, world, out, half, bytes, stride, pushed);                                            \
+      sum_##T(const __grid_constant__ Peers p, char* out, u64 bytes, u64 stride, int pushed) {                         \
+    sum_products<T>(p, out, bytes, stride, pushed);                                                                    \
   }
-extern "C" __global__ void meet(char* const*, u32* const* counts, int rank, int world, u32 base) {
-  announce(counts, rank, world, 0, base + 1);  // all my products are there: they come before in the stream
-  await_all(counts, rank, world, 0, base + 1);
-}
+// All my products are there: they come before in the stream.
+extern "C" __global__ void all_multiplied(const __grid_constant__ Peers p) { finish_grid(p, 0); }
 FUSED(bf16)
 FUSED(f16)
 SUM(f32)
@@ -124,6 +120,8 @@ ROWS = 128  # of a tile
 COLUMNS = 128
 STAGES = 4  # of its operands in shared memory
 BLOCKS = 2  # an SM
+MAX_BLOCKS = 264  # two on each of 132 SMs
+AHEAD = 1  # tiles that blocks multiply ahead
 FUSED_FLOPS = 2**31  # of one rank; above it the library's products win
 PUSH_FLOPS = 2**34  # above it W products have enough work each
 THREADS, SHARED = 256, STAGES * (ROWS + COLUMNS) * 64
@@ -142,16 +140,16 @@ class Fused:
         world = dist.get_world_size()
         kernel = MODULE.kernel(f"fused_{kit.lanes(dtype)}")
         pieces = -(-rows // world // (ROWS // world)) * -(-columns // COLUMNS)
-        resident = kernel.resident_blocks(THREADS, shared=SHARED)  # blocks wait for peers: all must run at once
+        self.pipe = kit.pipeline(
+            "gemm_rs", blocks=MAX_BLOCKS, slot_bytes=ROWS * COLUMNS * 2, ahead=AHEAD, device=device
+        )
+        resident = self.pipe.resident_blocks(kernel, THREADS, shared=SHARED)  # blocks wait: all must run at once
         self.turns = -(-pieces // resident)
-        blocks = -(-pieces // self.turns)
-        name = f"gemm_rs {rows} {columns} {inner} {dtype}"
-        self.pipe = kit.pipeline(name, blocks=blocks, slot_bytes=4 * blocks * ROWS * COLUMNS * 2, device=device)
-        self.launch = kernel[blocks, THREADS, SHARED]
-        self.sizes = [kit.u32(n) for n in (rows, columns, inner, self.turns)]
+        self.launch = kernel[-(-pieces // self.turns), THREADS, SHARED]
+        self.sizes = [kit.u32(n) for n in (rows, columns, inner)]
 
     def __call__(self, A, B, out):
-        self.launch(*self.pipe.tables, A, B, out, *self.sizes, self.pipe.base(self.turns))
+        self.launch(self.pipe(self.turns), A, B, out, *self.sizes)
 
 
 class Library:
@@ -162,31 +160,25 @@ class Library:
         share = rows // world
         self.bytes = share * columns * size
         self.stride = -(-self.bytes // 16) * 16
-        self.half = world * self.stride
         self.pushed = self.bytes % 16 != 0 or 2 * rows * columns * inner > PUSH_FLOPS
         kernel = MODULE.kernel(f"sum_{kit.lanes(dtype)}")
         blocks = min(kernel.resident_blocks(THREADS), -(-self.stride // (16 * THREADS)))
-        name = f"gemm_rs library {rows} {columns} {inner} {dtype}"
-        self.pipe = kit.pipeline(name, blocks=1, slot_bytes=2 * self.half, device=device)  # of those that meet
-        self.meet, self.launch = MODULE.kernel("meet")[1, 32], kernel[blocks, THREADS]
+        self.now = kit.exchange("gemm_rs", region_bytes=world * self.stride, regions=1, device=device)
+        self.meet, self.launch = MODULE.kernel("all_multiplied")[1, 32], kernel[blocks, THREADS]
 
-        def place(half, owner, shape, at):
-            return self.pipe.stage.handle.get_buffer(owner, shape, dtype, (half * self.half + at) // size)
+        def place(owner, shape, at):
+            return self.now.handle.get_buffer(owner, shape, dtype, (self.now.region + at) // size)
 
-        self.products = []  # of either half: the first row, where it and the next go
-        for half in range(2):
-            owners = [(rank + 1 + step) % world for step in range(world)]
-            slots = [(o * share, place(half, o, (share, columns), rank * self.stride)) for o in owners]
-            self.products.append(slots if self.pushed else [(0, place(half, rank, (rows, columns), 0))])
-        self.calls = 0
+        owners = [(rank + 1 + step) % world for step in range(world)]
+        slots = [(o * share, place(o, (share, columns), rank * self.stride)) for o in owners]
+        # The first row of a product, and where it and the next go.
+        self.products = slots if self.pushed else [(0, place(rank, (rows, columns), 0))]
 
     def __call__(self, A, B, out):
-        self.calls += 1
-        half = self.calls % 2
-        for first, place in self.products[half]:
+        for first, place in self.products:
             torch.matmul(A[first : first + place.shape[0]], B, out=place)
-        self.meet(*self.pipe.tables, self.pipe.base(1))
-        self.launch(*self.pipe.tables, out, half * self.half, self.bytes, self.stride, kit.i32(self.pushed))
+        self.meet(self.now.peers)
+        self.launch(self.now.peers, out, self.bytes, self.stride, kit.i32(self.pushed))
 
 
 def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
@@ -195,11 +187,14 @@ def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
     (rows, inner), columns, world = A_local.shape, B_local.shape[1], dist.get_world_size()
     if rows % world:
         raise ValueError(f"{rows} rows are not divisible by {world}")
-    key = (rows, columns, inner, A_local.dtype)
+    if world > ROWS:
+        raise ValueError(f"at most {ROWS} ranks: a tile has rows of each")
+    shape = (rows, columns, inner, A_local.dtype)
+    key = dist.group.WORLD, shape
     if key not in STATES:
         small = 2 * rows * columns * inner <= FUSED_FLOPS and A_local.dtype.itemsize == 2
         small = small and columns % 8 == 0 and inner % 8 == 0  # rows of A and B are read in 16 bytes
-        STATES[key] = (Fused if small else Library)(*key, A_local.device)
+        STATES[key] = (Fused if small else Library)(*shape, A_local.device)
     out = torch.empty((rows // world, columns), dtype=A_local.dtype, device=A_local.device)
     STATES[key](kit.aligned(A_local), kit.aligned(B_local), out)
     return out

@@ -2,14 +2,17 @@
 
 One launch. A block rotates a chunk of head rows in registers and stores it twice, in a slot of symmetric memory and in
 its own result; then it fetches the same chunk of all peers straight into the gathered layout. With a shard of S bytes
-a rank reads S and the tables, reads (W-1) S from peers and writes W S. The slots are few and used again, so what is
-pulled was written microseconds ago and lies in the owner's L2: it never costs a trip to memory.
+a rank reads S and the tables and writes W S. The slots are few and used again, so what is pulled was written
+microseconds ago and lies in the owner's L2: it never costs a trip to memory.
+
+Links: (W-1) S in each direction of a GPU, which no algorithm can go below, peers in turn from the neighbour on. Steps:
+one a turn, hidden behind other blocks.
 
 Synchronisation: `pkb::pipeline`. Block b only reads what the blocks b of its peers have announced, and produces AHEAD
 chunks ahead of what it pulls. The same counts say that a slot may be written again: no barrier, neither in a call nor
 between calls.
 
-No NVLS: multicast stores would save egress, but a rank receives (W-1) S either way and would copy it once more.
+No NVLS: a multicast store comes back to its sender too, so W S would enter every GPU.
 """
 
 from functools import cache
@@ -117,13 +120,11 @@ __device__ __forceinline__ void pull(const Tensor& t, char* const* slots, u64 sl
 }
 
 template <class T, int V>
-__device__ __forceinline__ void gather(char* const* slots, u32* const* counts, u32 rank, u32 world, const Tensor& q,
-                                       const Tensor& k, const char* cos, const char* sin, u32 units, u32 chunk,
-                                       u32 turns, u32 base) {
-  extern __shared__ char* mine[];  // the slots of the blocks of this number, at all ranks
-  constexpr u32 ring = pipeline_slots<TURNS_AHEAD>();
-  const u64 cell = (Unit<T, V>::bytes * units * chunk + 15) / 16 * 16;
-  for (u32 peer = threadIdx.x; peer < world; peer += blockDim.x) mine[peer] = slots[peer] + cell * ring * blockIdx.x;
+__device__ __forceinline__ void gather(const Pipe& pipe, const Tensor& q, const Tensor& k, const char* cos,
+                                       const char* sin, u32 units, u32 chunk) {
+  extern __shared__ char* slots[];  // of all ranks
+  const u32 rank = pipe.rank, world = pipe.world, epoch = pipe.epoch();
+  for (u32 peer = threadIdx.x; peer < world; peer += blockDim.x) slots[peer] = pipe.slots[peer];
   __syncthreads();
 
   const u32 q_chunks = (q.rows + chunk - 1) / chunk, chunks = q_chunks + (k.rows + chunk - 1) / chunk;
@@ -132,30 +133,28 @@ __device__ __forceinline__ void gather(char* const* slots, u32* const* counts, u
     if (number >= chunks) return;
     const Tensor t = number < q_chunks ? q : k;
     const u32 row0 = (number < q_chunks ? number : number - q_chunks) * chunk;
-    work(t, cell * ((base + turn) % ring), row0, row0 + chunk < t.rows ? row0 + chunk : t.rows);
+    work(t, pipe.at(epoch, turn), row0, row0 + chunk < t.rows ? row0 + chunk : t.rows);
   };
   auto produce = [&](u32 turn) {
     each(turn, [&](const Tensor& t, u64 slot, u32 row0, u32 row1) {
-      rotate<T, V>(t, mine[rank] + slot, cos, sin, row0, row1, units, world, rank);
+      rotate<T, V>(t, slots[rank] + slot, cos, sin, row0, row1, units, world, rank);
     });
   };
   auto consume = [&](u32 turn) {
     each(turn, [&](const Tensor& t, u64 slot, u32 row0, u32 row1) {
-      pull<T, V>(t, mine, slot, row0 * units, (row1 - row0) * units, world, rank);
+      pull<T, V>(t, slots, slot, row0 * units, (row1 - row0) * units, world, rank);
     });
   };
-  pipeline<TURNS_AHEAD>(counts, rank, world, base, turns, produce, consume);
+  pipeline(pipe, epoch, produce, consume);
 }
 
 #define KERNEL(T, V, NAME)                                                                                             \
   extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                        \
-      NAME(char* const* slots, u32* const* counts, int rank, int world, const char* q, const char* k, const char* cos, \
-           const char* sin, char* q_out, char* k_out, u32 positions, u32 batch, u32 heads, u32 kv_heads, u32 width,    \
-           u32 chunk, u32 turns, u32 base) {                                                                           \
+      NAME(const __grid_constant__ Pipe pipe, const char* q, const char* k, const char* cos, const char* sin,          \
+           char* q_out, char* k_out, u32 positions, u32 batch, u32 heads, u32 kv_heads, u32 width, u32 chunk) {        \
     const u32 units = width / V, rows = batch * positions;                                                             \
-    gather<T, V>(slots, counts, rank, world, Tensor{q, q_out, heads, rows * heads, positions * heads * units},         \
-                 Tensor{k, k_out, kv_heads, rows * kv_heads, positions * kv_heads * units}, cos, sin, units, chunk,    \
-                 turns, base);                                                                                         \
+    gather<T, V>(pipe, Tensor{q, q_out, heads, rows * heads, positions * heads * units},                               \
+                 Tensor{k, k_out, kv_heads, rows * kv_heads, positions * kv_heads * units}, cos, sin, units, chunk);   \
   }
 KERNEL(f32, 4, vectors_f32)
 KERNEL(bf16, 8, vectors_bf16)
@@ -172,14 +171,13 @@ AHEAD = 0
 UNITS = 2  # that a thread fetches at once,
 PEERS = 4  # from so many peers
 CHUNK_BYTES = 8 * 1024
-SLOT_BYTES = 4 * 2**20  # of a rank: those of 8 ranks that share a GPU fit into its L2
+MAX_BLOCKS = 396  # three on each of 132 SMs
 MODULE = kit.compile(
     SOURCE,
     name="rope_allgather",
     options=[
         f"-DTHREADS={THREADS}",
         f"-DBLOCKS={BLOCKS}",
-        f"-DTURNS_AHEAD={AHEAD}",
         f"-DUNITS={UNITS}",
         f"-DPEERS={PEERS}",
     ],
@@ -187,19 +185,18 @@ MODULE = kit.compile(
 
 
 @cache
-def plan(q_shape, k_shape, dtype, device):
+def plan(group, q_shape, k_shape, dtype, device):
     """What calls of these shapes share: the launch, the pipeline, rows of a chunk and turns of a block."""
-    world, width = dist.get_world_size(), q_shape[-1]
+    world, width = dist.get_world_size(group), q_shape[-1]
     vectors = width // 2 * dtype.itemsize % 16 == 0  # by the shape alone, so that all ranks decide alike
     kernel = MODULE.kernel(f"{'vectors' if vectors else 'elements'}_{kit.lanes(dtype)}")
     row_bytes, rows = width * dtype.itemsize, [shape.numel() // width for shape in (q_shape, k_shape)]
-    resident = kernel.resident_blocks(THREADS, shared=8 * world)  # blocks wait for peers: all must run at once
+    slot_bytes = -(-max(CHUNK_BYTES, row_bytes) // 16) * 16
+    pipe = kit.pipeline("rope", blocks=MAX_BLOCKS, slot_bytes=slot_bytes, ahead=AHEAD, device=device)
+    resident = pipe.resident_blocks(kernel, THREADS, shared=8 * world)  # blocks wait for peers: all must run at once
     chunk = max(1, min(CHUNK_BYTES // row_bytes, -(-sum(rows) // resident)))
     chunks = sum(-(-n // chunk) for n in rows)
-    ring_bytes = (2 * AHEAD + 2) * (-(-chunk * row_bytes // 16) * 16)
-    blocks = max(1, min(resident, chunks, SLOT_BYTES // ring_bytes))
-    name = f"rope {tuple(q_shape)} {tuple(k_shape)} {dtype}"
-    pipe = kit.pipeline(name, blocks=blocks, slot_bytes=blocks * ring_bytes, device=device)
+    blocks = min(resident, chunks)
     return kernel[blocks, THREADS, 8 * world], pipe, chunk, -(-chunks // blocks)
 
 
@@ -209,9 +206,9 @@ def solution(
     if q_local.shape[-1] % 2 or k_local.shape[-1] % 2:
         raise ValueError(f"head sizes {q_local.shape[-1]} and {k_local.shape[-1]} must be even")
     q, k, cos, sin = (kit.aligned(t) for t in (q_local, k_local, cos_local, sin_local))
-    launch, pipe, chunk, turns = plan(q.shape, k.shape, q.dtype, q.device)
+    launch, pipe, chunk, turns = plan(dist.group.WORLD, q.shape, k.shape, q.dtype, q.device)
     batch, positions, heads, width = q.shape
     q_out, k_out = (t.new_empty((batch, pipe.world * positions, *t.shape[2:])) for t in (q, k))
-    sizes = [kit.u32(n) for n in (positions, batch, heads, k.shape[2], width, chunk, turns)]
-    launch(*pipe.tables, q, k, cos, sin, q_out, k_out, *sizes, pipe.base(turns))
+    sizes = [kit.u32(n) for n in (positions, batch, heads, k.shape[2], width, chunk)]
+    launch(pipe(turns), q, k, cos, sin, q_out, k_out, *sizes)
     return q_out, k_out

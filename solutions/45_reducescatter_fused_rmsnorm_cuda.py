@@ -10,8 +10,8 @@ marked to leave it first.
 Synchronisation: `pkb::pipeline`. Block b only meets the blocks b of its peers, by counts that say that a piece has
 arrived. The same counts say that a slot may be written again: no barrier, neither in a call nor between calls.
 
-With NVLS multicast (never run: no such machine was at hand) ranks publish their contributions and the switch adds them
-on a load: a rank receives S instead of (W-1) S.
+Links, busiest direction of a GPU: (W-1) S, peers in turn from the neighbour on. Steps: one a piece, hidden behind other
+blocks. No NVLS: where the switch adds, it reads the owner's part over its link too, so W S would leave every GPU.
 """
 
 from functools import cache
@@ -36,7 +36,6 @@ __device__ __forceinline__ void prefetch(const void* p, u32 bytes) {
 struct Plan {        // in units: 16 bytes where rows are multiples of that, else one element
   u32 rows, hidden;  // of a rank's block of rows; elements of a row
   u32 tile_rows, pieces, piece;  // rows of a tile, pieces a tile is cut into, units of a piece
-  u32 turns;                     // pieces a block makes, the same for all blocks: counts stay in step
 };
 
 // Rows of a tile, whose means lie in shared memory: a warp a row, or the block if the tile is one row.
@@ -85,13 +84,13 @@ __device__ __forceinline__ void normalise(char* means, wide_t<T>* partial, const
 }
 
 template <class T, int V>
-__device__ __forceinline__ void push_and_norm(char* const* slots, u32* const* counts, u32 rank, u32 world,
-                                              const char* in, const char* gamma, char* out, double eps, const Plan plan,
-                                              u32 base) {
+__device__ __forceinline__ void push_and_norm(const Pipe& pipe, const char* in, const char* gamma, char* out,
+                                              double eps, const Plan plan) {
   using wide = wide_t<T>;
-  constexpr u32 ring = pipeline_slots<TURNS_AHEAD>(), unit_bytes = V * Lanes<T>::size;
+  constexpr u32 unit_bytes = V * Lanes<T>::size;
+  const u32 rank = pipe.rank, world = pipe.world, epoch = pipe.epoch();
   const u32 units = plan.hidden / V, tiles = (plan.rows + plan.tile_rows - 1) / plan.tile_rows;
-  const u64 cell = ((u64)plan.piece * unit_bytes + 15) / 16 * 16, block_of_rows = (u64)plan.rows * units * unit_bytes;
+  const u64 cell = pipe.slot_bytes / world, block_of_rows = (u64)plan.rows * units * unit_bytes;  // a slot has W cells
   const wide share = (wide)1 / (wide)world;
 
   extern __shared__ uint4 memory[];
@@ -102,9 +101,9 @@ __device__ __forceinline__ void push_and_norm(char* const* slots, u32* const* co
   for (u32 k = threadIdx.x; k < world; k += blockDim.x) {
     const u32 peer = (rank + k) % world;
     from[k] = in + peer * block_of_rows;
-    to[k] = slots[peer] + ((u64)blockIdx.x * ring * world + rank) * cell;
+    to[k] = pipe.slots[peer] + rank * cell;
   }
-  const char* arrived = slots[rank] + (u64)blockIdx.x * ring * world * cell;
+  const char* arrived = pipe.slots[rank];
   __syncthreads();
 
   auto tile_of = [&](u32 turn) { return blockIdx.x + turn / plan.pieces * gridDim.x; };
@@ -115,12 +114,11 @@ __device__ __forceinline__ void push_and_norm(char* const* slots, u32* const* co
     const u32 last = (tile + 1) * plan.tile_rows, end = (last < plan.rows ? last : plan.rows) * units;
     return end - begin < plan.piece ? end - begin : plan.piece;
   };
-  auto slot_of_turn = [&](u32 turn) { return (base + turn) % ring * world * cell; };
 
   auto produce = [&](u32 turn) {
     const u32 count = count_of(turn);
-    const u64 begin = (u64)begin_of(turn) * unit_bytes, slot = slot_of_turn(turn);
-    if (V > 1 && PREFETCH && threadIdx.x < world && turn + PREFETCH < plan.turns && count_of(turn + PREFETCH))
+    const u64 begin = (u64)begin_of(turn) * unit_bytes, slot = pipe.at(epoch, turn);
+    if (V > 1 && PREFETCH && threadIdx.x < world && turn + PREFETCH < pipe.turns && count_of(turn + PREFETCH))
       prefetch(from[threadIdx.x] + (u64)begin_of(turn + PREFETCH) * unit_bytes, count_of(turn + PREFETCH) * unit_bytes);
     for (u32 i = threadIdx.x; i < count; i += blockDim.x)
       for (u32 k = 1; k < world; k += FLIGHT) {
@@ -141,7 +139,7 @@ __device__ __forceinline__ void push_and_norm(char* const* slots, u32* const* co
   auto consume = [&](u32 turn) {
     const u32 count = count_of(turn);
     const char* own = from[0] + (u64)begin_of(turn) * unit_bytes;
-    const char* pushed = arrived + slot_of_turn(turn);
+    const char* pushed = arrived + pipe.at(epoch, turn);
     char* mean = means + turn % plan.pieces * plan.piece * unit_bytes;
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
       wide sum[V] = {};
@@ -168,56 +166,14 @@ __device__ __forceinline__ void push_and_norm(char* const* slots, u32* const* co
     if (turn % plan.pieces == plan.pieces - 1 && tile_of(turn) < tiles)
       normalise<T, V>(means, partial, plan, tile_of(turn), gamma, out, eps);
   };
-  pipeline<TURNS_AHEAD>(counts, rank, world, base, plan.turns, produce, consume);
-}
-
-// Never run: every rank publishes its whole contribution, then the switch adds a rank's rows on the way to it.
-template <class T>
-__device__ void switch_and_norm(char* const* stages, u32* const* pads, u32 rank, u32 world, const char* multicast,
-                                const char* in, const char* gamma, char* out, double eps, const Plan plan) {
-  constexpr int V = Lanes<T>::count;
-  extern __shared__ uint4 memory[];
-  float* partial = reinterpret_cast<float*>(memory + world);
-  char* means = reinterpret_cast<char*>(memory + world + 16);
-  const u32 units = plan.hidden / V, tiles = (plan.rows + plan.tile_rows - 1) / plan.tile_rows;
-  auto each = [&](u32 owner, auto&& work) {  // this block's tiles of an owner's rows: first unit, number of units
-    for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      const u32 row0 = tile * plan.tile_rows, rows = min(plan.tile_rows, plan.rows - row0);
-      work(tile, ((u64)owner * plan.rows + row0) * units, rows * units);
-    }
-  };
-  for (u32 owner = 0; owner < world; ++owner)
-    each(owner, [&](u32, u64 first, u32 count) {
-      copy_block(stages[rank] + 16 * first, in + 16 * first, 16ull * count);
-    });
-  barrier_block(pads, rank, world, blockIdx.x);  // all have published
-  each(rank, [&](u32 tile, u64 first, u32 count) {
-    __syncthreads();  // the rows before these are normalised
-    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
-      float sum[V] = {};
-      Lanes<T>::accumulate(sum, Multimem<T>::ld_reduce(multicast + 16 * (first + i)));
-#pragma unroll
-      for (int e = 0; e < V; ++e) sum[e] /= (float)world;
-      st_weak(means + 16 * i, Lanes<T>::pack(sum));
-    }
-    normalise<T, V>(means, partial, plan, tile, gamma, out, eps);
-  });
-  barrier_block(pads, rank, world, blockIdx.x);  // all have read
+  pipeline(pipe, epoch, produce, consume);
 }
 
 #define KERNEL(T, V, NAME)                                                                                            \
   extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                       \
-      NAME(char* const* slots, u32* const* counts, int rank, int world, const char* in, const char* gamma, char* out, \
-           double eps, u32 rows, u32 hidden, u32 tile_rows, u32 pieces, u32 piece, u32 turns, u32 base) {             \
-    push_and_norm<T, V>(slots, counts, rank, world, in, gamma, out, eps,                                              \
-                        Plan{rows, hidden, tile_rows, pieces, piece, turns}, base);                                   \
-  }
-#define NVLS(T)                                                                                                       \
-  extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                       \
-      nvls_##T(char* const* stages, u32* const* pads, int rank, int world, u64 multicast, const char* in,             \
-               const char* gamma, char* out, double eps, u32 rows, u32 hidden, u32 tile_rows) {                       \
-    switch_and_norm<T>(stages, pads, rank, world, reinterpret_cast<const char*>(multicast), in, gamma, out, eps,      \
-                       Plan{rows, hidden, tile_rows, 1, 0, 0});                                                       \
+      NAME(const __grid_constant__ Pipe pipe, const char* in, const char* gamma, char* out, double eps, u32 rows,     \
+           u32 hidden, u32 tile_rows, u32 pieces, u32 piece) {                                                        \
+    push_and_norm<T, V>(pipe, in, gamma, out, eps, Plan{rows, hidden, tile_rows, pieces, piece});                     \
   }
 KERNEL(f32, 4, vectors_f32)
 KERNEL(bf16, 8, vectors_bf16)
@@ -227,9 +183,6 @@ KERNEL(f32, 1, elements_f32)
 KERNEL(bf16, 1, elements_bf16)
 KERNEL(f16, 1, elements_f16)
 KERNEL(f64, 1, elements_f64)
-NVLS(f32)
-NVLS(bf16)
-NVLS(f16)
 """
 THREADS = 512
 BLOCKS = 2  # on an SM: bounds registers
@@ -237,14 +190,13 @@ AHEAD = 0
 PREFETCH = 1  # turns ahead that arguments are asked for; 0: not
 FLIGHT = 8  # loads of a thread at once
 PIECE_BYTES = 8192
-SLOT_BYTES = 4 * 2**20  # of a rank: those of 8 ranks that share a GPU fit into its L2
+MAX_BLOCKS = 264  # two on each of 132 SMs
 MODULE = kit.compile(
     SOURCE,
     name="reducescatter_rmsnorm",
     options=[
         f"-DTHREADS={THREADS}",
         f"-DBLOCKS={BLOCKS}",
-        f"-DTURNS_AHEAD={AHEAD}",
         f"-DPREFETCH={PREFETCH}",
         f"-DFLIGHT={FLIGHT}",
     ],
@@ -252,9 +204,9 @@ MODULE = kit.compile(
 
 
 @cache
-def plan(rows, hidden, dtype, device):
+def plan(group, rows, hidden, dtype, device):
     """What calls of one shape share: the launch, what it works with, and how rows are cut."""
-    world, row_bytes = dist.get_world_size(), hidden * dtype.itemsize
+    world, row_bytes = dist.get_world_size(group), hidden * dtype.itemsize
     vectors = row_bytes % 16 == 0
     unit_bytes = 16 if vectors else dtype.itemsize
     kernel = MODULE.kernel(f"{'vectors' if vectors else 'elements'}_{kit.lanes(dtype)}")
@@ -262,26 +214,18 @@ def plan(rows, hidden, dtype, device):
     def shared(tile_rows):
         return 16 * (world + 16) + tile_rows * row_bytes
 
-    resident = kernel.resident_blocks(THREADS, shared=shared(1))
+    slot_bytes = world * (-(-PIECE_BYTES // 16) * 16)
+    pipe = kit.pipeline("rmsnorm", blocks=MAX_BLOCKS, slot_bytes=slot_bytes, ahead=AHEAD, device=device)
+    resident = pipe.resident_blocks(kernel, THREADS, shared=shared(1))
     tile_rows = max(1, min(PIECE_BYTES // row_bytes, -(-rows // resident)))
     units = tile_rows * row_bytes // unit_bytes
     piece = -(-units // -(-tile_rows * row_bytes // PIECE_BYTES))  # pieces of a tile are alike in size
     pieces, tiles = -(-units // piece), -(-rows // tile_rows)
-    ring_bytes = (2 * AHEAD + 2) * world * (-(-piece * unit_bytes // 16) * 16)
-    resident = kernel.resident_blocks(THREADS, shared=shared(tile_rows))  # blocks wait for peers: all must run at once
-    blocks = max(1, min(resident, tiles, SLOT_BYTES // ring_bytes))
+    resident = pipe.resident_blocks(kernel, THREADS, shared=shared(tile_rows))  # blocks wait: all must run at once
+    blocks = min(resident, tiles)
     turns = -(-tiles // blocks) * pieces
-    sizes = [kit.u32(n) for n in (rows, hidden, tile_rows, pieces, piece, turns)]
-    name = f"rmsnorm {rows} {hidden} {dtype}"
-    pipe = kit.pipeline(name, blocks=blocks, slot_bytes=blocks * ring_bytes, device=device)
-    nvls = None
-    if vectors and dtype != torch.float64 and int(pipe.stage.handle.multicast_ptr):  # never run
-        whole = kit.staging(world * rows * row_bytes, device, name=name + " nvls").handle
-        adder = MODULE.kernel(f"nvls_{kit.lanes(dtype)}")
-        grid = min(blocks, adder.resident_blocks(THREADS, shared=shared(tile_rows)), kit.channels(whole))
-        tables = kit.buffers(whole), *kit.barrier_pads(whole), kit.multicast(whole)
-        nvls = adder[grid, THREADS, shared(tile_rows)], tables
-    return kernel[blocks, THREADS, shared(tile_rows)], pipe, turns, sizes, nvls
+    sizes = [kit.u32(n) for n in (rows, hidden, tile_rows, pieces, piece)]
+    return kernel[blocks, THREADS, shared(tile_rows)], pipe, turns, sizes
 
 
 def solution(rs_input_1d: torch.Tensor, gamma: torch.Tensor, eps: float) -> torch.Tensor:
@@ -290,11 +234,7 @@ def solution(rs_input_1d: torch.Tensor, gamma: torch.Tensor, eps: float) -> torc
         raise ValueError(f"{rs_input_1d.numel()} elements are not rows of {hidden} for {world} ranks")
     rows = rs_input_1d.numel() // (world * hidden)
     x, gain = kit.aligned(rs_input_1d), kit.aligned(gamma.to(rs_input_1d.dtype))
-    launch, pipe, turns, sizes, nvls = plan(rows, hidden, x.dtype, x.device)
+    launch, pipe, turns, sizes = plan(dist.group.WORLD, rows, hidden, x.dtype, x.device)
     out = x.new_empty((rows, hidden))
-    if nvls:
-        launch, tables = nvls
-        launch(*tables, x, gain, out, float(eps), *sizes[:3])
-    else:
-        launch(*pipe.tables, x, gain, out, float(eps), *sizes, pipe.base(turns))
+    launch(pipe(turns), x, gain, out, float(eps), *sizes)
     return out

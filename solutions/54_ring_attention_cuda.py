@@ -10,7 +10,10 @@ the mean. Therefore ranks c and W-1-c share their queries: one takes the lower h
 the upper half, and gives the partner's part back: every rank attends over W blocks of half the heads. A rank receives
 at most KV / 2 for each of W - 1 blocks and Q / 2, and sends O / 2 back; the ring receives (W-1) KV in as many hops.
 
-Large calls wait in launches of one warp that do nothing else (`meet`): after publishing, after pulling (so the stage
+Links, for K and V of one rank together KV bytes: small calls read what they need of (W-1) KV, in one step a turn; large
+ones see above, at most (W-1)/2 KV + (Q + O) / 2 in each direction of a GPU, in three steps.
+
+Large calls wait in launches of one warp that do nothing else (`all_met`): after publishing, after pulling (so the stage
 may be written again) and after giving back. Peers may be late by a whole attention, and ranks that share a GPU may be
 given the same multiprocessors: a grid that waits must not stand in the way of what it waits for.
 """
@@ -49,9 +52,9 @@ __device__ __forceinline__ wide_t<T> dot(const char* a, const char* b, u32 width
 
 // group: pairs of (batch, head) that a block handles in a turn; room: queries whose scores fit shared memory.
 template <class T, int V>
-__device__ void attend(char* const* stages, u32* const* counts, u32 rank, u32 world, const char* q, const char* k,
-                       const char* v, char* out, double scale, bool causal, u32 batch, u32 positions, u32 heads,
-                       u32 width, u32 group, u32 room, u32 turns, u32 base) {
+__device__ void attend(const Pipe& pipe, const char* q, const char* k, const char* v, char* out, double scale,
+                       bool causal, u32 batch, u32 positions, u32 heads, u32 width, u32 group, u32 room) {
+  const u32 rank = pipe.rank, world = pipe.world, epoch = pipe.epoch();
   extern __shared__ uint4 memory[];
   auto* scores = reinterpret_cast<wide_t<T>*>(memory);
   constexpr u32 size = Lanes<T>::size;
@@ -61,14 +64,14 @@ __device__ void attend(char* const* stages, u32* const* counts, u32 rank, u32 wo
   u64 slot;          // and where they lie in a stage: [pair][K, V][S][D]
   auto begin_turn = [&](u32 turn) {
     first = min((turn * gridDim.x + blockIdx.x) * group, pairs), count = min(group, pairs - first);
-    slot = (u64)((base + turn) % pipeline_slots<0>() * gridDim.x + blockIdx.x) * group * 2 * per_pair;
+    slot = pipe.at(epoch, turn);
   };
   auto at = [&](u32 pair, u32 s) {  // of an argument (B, S, heads, D)
     pair += first;
     return ((u64)(pair / heads * positions + s) * heads + pair % heads) * width * size;
   };
   auto published = [&](u32 owner, u32 pair, u32 value, u32 s) {
-    return stages[owner] + (slot + (pair * 2 + value) * per_pair + s * width) * size;
+    return pipe.slots[owner] + slot + (u64)((pair * 2 + value) * per_pair + s * width) * size;
   };
   auto publish = [&](u32 turn) {
     begin_turn(turn);
@@ -116,15 +119,13 @@ __device__ void attend(char* const* stages, u32* const* counts, u32 rank, u32 wo
       __syncthreads();  // before the scores are overwritten
     }
   };
-  pipeline<0>(counts, rank, world, base, turns, publish, consume);
+  pipeline(pipe, epoch, publish, consume);
 }
 #define ATTEND(T, V, NAME)                                                                                            \
   extern "C" __global__ void __launch_bounds__(256, 2)                                                                \
-      NAME(char* const* stages, u32* const* counts, int rank, int world, const char* q, const char* k, const char* v, \
-           char* out, double scale, bool causal, u32 batch, u32 positions, u32 heads, u32 width, u32 group, u32 room, \
-           u32 turns, u32 base) {                                                                                     \
-    attend<T, V>(stages, counts, rank, world, q, k, v, out, scale, causal, batch, positions, heads, width, group,     \
-                 room, turns, base);                                                                                  \
+      NAME(const __grid_constant__ Pipe pipe, const char* q, const char* k, const char* v, char* out, double scale,   \
+           bool causal, u32 batch, u32 positions, u32 heads, u32 width, u32 group, u32 room) {                        \
+    attend<T, V>(pipe, q, k, v, out, scale, causal, batch, positions, heads, width, group, room);                     \
   }
 ATTEND(f32, 4, vectors_f32) ATTEND(f32, 1, elements_f32)
 ATTEND(bf16, 8, vectors_bf16) ATTEND(bf16, 1, elements_bf16)
@@ -148,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(256)
         if (r + n < rows) st_stream(to + 16 * (place(r + n, to_batch, to_row) + i), v[n]);
     }
 }
-extern "C" __global__ void meet(u32* const* pads, int rank, int world) { barrier_block(pads, rank, world, 0); }
+extern "C" __global__ void all_met(const __grid_constant__ Peers p) { finish_grid(p, 0); }
 """
 MODULE = kit.compile(SOURCE, name="context_attention")
 SMALL_WORK = 2**27  # multiplications of one rank; above it tensor cores win
@@ -166,21 +167,24 @@ class Small:
         vectors = width * size % 16 == 0
         kernel = MODULE.kernel(f"{'vectors' if vectors else 'elements'}_{kit.lanes(k.dtype)}")
         keys, pairs = dist.get_world_size(group) * positions, batch * heads
+        sms = kit.staging(16, k.device, name="attention", group=group).sms  # of the rank that has fewest
         room = max(1, SCORES // keys)  # queries at a time
         shared = 8 * room * (keys + 1)
-        resident = kernel.resident_blocks(THREADS, shared=shared)  # blocks wait for peers: all must run at once
+        resident = kernel.resident_blocks(THREADS, shared=shared, sms=sms)  # blocks wait: all must run at once
         pairs_each = max(1, min(-(-THREADS // 32 // positions), -(-pairs // resident)))
         blocks = min(resident, -(-pairs // pairs_each))
         self.turns = -(-pairs // (blocks * pairs_each))
-        slot_bytes = 2 * blocks * pairs_each * 2 * positions * width * size  # two slots for each block
-        name = f"attention {tuple(k.shape)} {k.dtype}"
-        self.pipe = kit.pipeline(name, blocks=blocks, slot_bytes=slot_bytes, device=k.device, group=group)
-        self.sizes = [kit.u32(n) for n in (batch, positions, heads, width, pairs_each, room, self.turns)]
+        # In powers of two: few pipelines serve many shapes.
+        room_for, slot_bytes = (
+            1 << (n - 1).bit_length() for n in (blocks, 16 + pairs_each * 2 * positions * width * size)
+        )
+        self.pipe = kit.pipeline("attention", blocks=room_for, slot_bytes=slot_bytes, device=k.device, group=group)
+        self.sizes = [kit.u32(n) for n in (batch, positions, heads, width, pairs_each, room)]
         self.launch = kernel[blocks, THREADS, shared]
 
     def __call__(self, q, k, v, scale, causal):
-        out, base = torch.empty_like(q), self.pipe.base(self.turns)
-        self.launch(*self.pipe.tables, q, k, v, out, float(scale), bool(causal), *self.sizes, base)
+        out = torch.empty_like(q)
+        self.launch(self.pipe(self.turns), q, k, v, out, float(scale), bool(causal), *self.sizes)
         return out
 
 
@@ -188,11 +192,12 @@ class Large:
     """What large calls of one shape share."""
 
     def __init__(self, k, group):
-        shape, name = (4, *k.shape), f"attention large {tuple(k.shape)} {k.dtype}"  # K, V, Q and what is given back
-        handle = kit.staging(4 * k.numel() * k.element_size(), k.device, name=name, group=group).handle
+        shape, nbytes = (4, *k.shape), 4 * k.numel() * k.element_size()  # K, V, Q and what is given back
+        self.now = kit.exchange("attention", region_bytes=nbytes, regions=1, exchanges=1, device=k.device, group=group)
+        handle, at = self.now.handle, self.now.region // k.element_size()
         self.rank, self.world = handle.rank, handle.world_size
-        self.stages = [handle.get_buffer(peer, shape, k.dtype) for peer in range(self.world)]
-        self.pads, self.meet = kit.barrier_pads(handle), MODULE.kernel("meet")[1, 32]
+        self.stages = [handle.get_buffer(peer, shape, k.dtype, at) for peer in range(self.world)]
+        self.meet = MODULE.kernel("all_met")[1, 32]
         kernel = MODULE.kernel("copy_rows")
         self.copy_rows = kernel[kernel.resident_blocks(256), 256]
 
@@ -211,7 +216,7 @@ class Large:
         blocks = (max(rank, partner) if shared else rank) + 1 if causal else self.world
         for slot, t in enumerate((k, v, q) if shared else (k, v)):
             self.copy(self.stages[rank][slot], t)
-        self.meet(*self.pads)  # all have published
+        self.meet(self.now.peers)  # all have published
         kv = k.new_empty((2, batch, blocks * positions, end - begin, width))
         for owner in ((rank + n) % blocks for n in range(blocks)):  # not everybody at rank 0 first
             for slot in range(2):
@@ -220,7 +225,7 @@ class Large:
         if shared:
             queries = q.new_empty((batch, positions, end - begin, width))
             self.copy(queries, self.stages[partner][2][:, :, begin:end])
-        self.meet(*self.pads)  # all have read: the next call may publish
+        self.meet(self.now.peers)  # all have read: the next call may publish
 
         def attention(query: torch.Tensor, owner: int) -> torch.Tensor:
             length = (owner + 1 if causal else self.world) * positions
@@ -235,7 +240,7 @@ class Large:
             return own
         if shared:
             self.copy(self.stages[rank][3][:, :, begin:end], attention(queries, partner))
-        self.meet(*self.pads)  # the partner's part is there
+        self.meet(self.now.peers)  # the partner's part is there
         if not shared:  # the middle one of an odd number of ranks has no partner, but had to come
             return own
         out = torch.empty_like(q)
@@ -249,7 +254,7 @@ def solution(q, k, v, softmax_scale=None, causal=False, group=None):
     if not q.shape == k.shape == v.shape:
         raise ValueError(f"shapes differ: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}")
     group = group or dist.group.WORLD
-    key = (k.shape, k.dtype, getattr(group, "group_name", None))
+    key = (k.shape, k.dtype, group)
     if key not in STATES:
         work = k.numel() * k.shape[1] * dist.get_world_size(group)
         aligned = k.shape[3] * k.element_size() % 16 == 0

@@ -10,11 +10,11 @@
    that it has of a group. y, rounded, is written to the rank that owns the position.
 3. gate: x1 * y, transposed through a tile in shared memory.
 
-Sent: 2 (W-1)/W B C l e bytes, in two phases. Device memory: x1, x2, v, h and the result once, z and y twice; for long
-sequences also 24 N bytes of scratch a channel. No block waits but the last one of a grid (pkb::finish_grid): `send`
-ends when all of z is there and `convolve` when all of y is. One region for each is enough: a rank sends the next z
-after all ranks have convolved, and the next y after all have gated, since they send z after that. float64, and
-sequences beyond 131072, are convolved by torch.fft between the same exchanges.
+Links: 2 (W-1)/W B C l e bytes in each direction of a GPU, peers in turn, in two dependent steps. Device memory: x1, x2,
+v, h and the result once, z and y twice; for long sequences also 24 N bytes of scratch a channel. No block waits but the
+last one of a grid (pkb::finish_grid): `send` ends when all of z is there and `convolve` when all of y is. One region
+for each is enough: a rank sends the next z after all ranks have convolved, and the next y after all have gated, since
+they send z after that. float64, and sequences beyond 131072, are convolved by torch.fft between the same exchanges.
 """
 
 from ctypes import Structure, c_int32, c_uint64
@@ -268,7 +268,8 @@ def solution(x1_seq, x2_seq, v_seq, h, conv_bias, num_groups, group_dim, group=N
     runs = Runs((1 << 48) // (local // pieces) + 1, pieces, local // pieces)
     nbytes = batch * channels * local * x1.element_size()
     room = -(-nbytes // 16) * 16
-    peers, at_z, stage = kit.exchange("hyena", region_bytes=2 * room, regions=1, device=device, group=group)
+    now = kit.exchange("hyena", region_bytes=2 * room, regions=1, device=device, group=group)
+    peers, at_z, stage = now.peers, now.region, now.buffer
     at_y = at_z + room
     send, gate = (MODULE.kernel(f"{name}_{kit.lanes(dtype)}") for name in ("send", "gate"))
     sizes = kit.i32(batch), kit.i32(own), runs

@@ -7,7 +7,8 @@
    pairs; with few, all decide all.
 3. write: masks are fetched straight from their owners' stages and written as float32; a suppressed one is not fetched.
 
-In: (n - n_r) (P e + P / 8) bytes, for P pixels of e bytes (less what is suppressed); device memory: 4 n P written.
+Links: (n - n_r) P e bytes into a GPU for P pixels of e bytes (less what is suppressed), and what `decide` reads of the
+peers' bits; two or three dependent steps. Device memory: 4 n P written.
 
 No block waits but the last one of a grid (pkb::finish_grid): `publish` ends when all masks are there, and `decide`,
 where shared out, when all hits are. Calls use two regions in turn, and why that is enough is said at kit.exchange.
@@ -29,7 +30,7 @@ constexpr int OTHERS = 32;  // objects that one block holds its own against
 
 // Where things lie in a region, the same on all ranks, and who owns which objects.
 struct Layout {
-  u64 flags, scores, bits, masks;  // from the start of a stage
+  u64 flags, scores, bits, masks;  // from the start of a region
   int first[65];                   // of each rank's objects; then the number of all
   int pixels, row;                 // row: bytes of one object's bits, a multiple of 16, zero behind the last pixel
 };
@@ -43,7 +44,7 @@ __device__ int owner_of(const Layout& at, int object) {
 template <class T>
 __device__ void publish(const Peers& p, const Layout& at, const char* masks, const char* scores) {
   constexpr int N = Lanes<T>::count, S = Lanes<T>::size, VECTORS = 8 / N;  // a thread takes 8 pixels: a byte of bits
-  char* stage = p.stages[p.rank];
+  char* stage = p.stage + p.next_region();
   const int own = at.first[p.rank + 1] - at.first[p.rank], all = at.first[p.world];
   const u64 start = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x;
   for (u64 i = start; i < all; i += step) reinterpret_cast<u32*>(stage + at.flags)[i] = 0;
@@ -75,28 +76,29 @@ __device__ void publish(const Peers& p, const Layout& at, const char* masks, con
   finish_grid(p, 0);
 }
 
-__device__ const char* bits_of(char* const* stages, const Layout& at, int object) {
+__device__ const char* bits_of(char* const* stages, u64 region, const Layout& at, int object) {
   const int owner = owner_of(at, object);
-  return stages[owner] + at.bits + (u64)(object - at.first[owner]) * at.row;
+  return stages[owner] + region + at.bits + (u64)(object - at.first[owner]) * at.row;
 }
 
 extern "C" __global__ void decide(const __grid_constant__ Peers p, const __grid_constant__ Layout at,
                                   const long long* occluded, float threshold, int reverse, int shared_out) {
   __shared__ int hit;
   const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  const u64 region = p.this_region();
   const int object = shared_out ? p.rank + p.world * blockIdx.x : blockIdx.x;
   if (threadIdx.x == 0) hit = 0;
   __syncthreads();
   if (object < at.first[p.world]) {
     const long long mine = occluded[object];
-    const char* own = bits_of(p.stages, at, object);
+    const char* own = bits_of(p.stages, region, at, object);
     const int end = min((int)(blockIdx.y + 1) * OTHERS, at.first[p.world]);
     for (int other = blockIdx.y * OTHERS + threadIdx.x / 32; other < end; other += warps) {
       const long long theirs = occluded[other];
       const bool loses = reverse ? mine < theirs : mine > theirs;
       // One lane looks whether another warp has a hit: each for itself might see another answer, and part the warp.
       if (!loses || theirs <= -1 || other == object || __shfl_sync(~0u, *(volatile int*)&hit, 0)) continue;
-      const char* bits = bits_of(p.stages, at, other);
+      const char* bits = bits_of(p.stages, region, at, other);
       u32 both = 0, either = 0;
 #pragma unroll 4
       for (int v = lane; v < at.row / 16; v += 32) {
@@ -112,7 +114,7 @@ extern "C" __global__ void decide(const __grid_constant__ Peers p, const __grid_
     __syncthreads();
     // Several blocks may have the same object: they store the same.
     if (hit && threadIdx.x < (shared_out ? p.world : 1))
-      reinterpret_cast<u32*>(p.stages[shared_out ? threadIdx.x : p.rank] + at.flags)[object] = 1;
+      reinterpret_cast<u32*>(p.stages[shared_out ? threadIdx.x : p.rank] + region + at.flags)[object] = 1;
   }
   if (shared_out) finish_grid(p, 1);
 }
@@ -120,12 +122,13 @@ extern "C" __global__ void decide(const __grid_constant__ Peers p, const __grid_
 template <class T>
 __device__ void write(const Peers& p, const Layout& at, float* masks, float* scores, char* suppressed) {
   constexpr int N = Lanes<T>::count, S = Lanes<T>::size, AHEAD = 2, TILE = AHEAD * 8;
-  const u32* flags = reinterpret_cast<const u32*>(p.stages[p.rank] + at.flags);
+  const u64 region = p.this_region();
+  const u32* flags = reinterpret_cast<const u32*>(p.stage + region + at.flags);
   const int all = at.first[p.world], tiles = (at.pixels + TILE * blockDim.x - 1) / (TILE * blockDim.x);
   if (blockIdx.x == 0)
     for (int i = threadIdx.x; i < all; i += blockDim.x) {
       const int owner = owner_of(at, i);
-      scores[i] = reinterpret_cast<const float*>(p.stages[owner] + at.scores)[i - at.first[owner]];
+      scores[i] = reinterpret_cast<const float*>(p.stages[owner] + region + at.scores)[i - at.first[owner]];
       suppressed[i] = flags[i] != 0;
     }
   const bool whole = at.pixels % 8 == 0;
@@ -133,7 +136,7 @@ __device__ void write(const Peers& p, const Layout& at, float* masks, float* sco
     const int turned = unit / tiles + at.first[p.rank];  // own objects first
     const int object = turned < all ? turned : turned - all;
     const int owner = owner_of(at, object), tile = unit % tiles * TILE * blockDim.x;
-    const char* from = p.stages[owner] + at.masks + (u64)(object - at.first[owner]) * at.pixels * S;
+    const char* from = p.stages[owner] + region + at.masks + (u64)(object - at.first[owner]) * at.pixels * S;
     float* to = masks + (u64)object * at.pixels;
     const bool off = flags[object];
     if (whole) {
@@ -206,6 +209,8 @@ def solution(
     n, pixels, size = sum(num_obj_per_gpu), height * width, low_res_masks_local.element_size()
     if own != num_obj_per_gpu[rank] or obj_scores_local.shape[0] != own:
         raise ValueError(f"rank {rank} should have {num_obj_per_gpu[rank]} objects")
+    if world > 64:
+        raise ValueError("at most 64 ranks: Layout has a place for each")
     if len(num_obj_per_gpu) != world or last_occluded.numel() != n:
         raise ValueError("num_obj_per_gpu needs an entry for each rank, last_occluded one for each object")
     device = low_res_masks_local.device
@@ -215,12 +220,11 @@ def solution(
     if n == 0:  # on all ranks
         return out, scores, suppressed
 
-    # Room for all objects on one rank, in powers of two: calls with other splits share one stage.
+    # Room for all objects on one rank: calls with other splits share one stage.
     row, slots = -(-pixels // 128) * 16, -(-4 * n // 16) * 16
     sizes = (slots, slots, n * row, -(-n * pixels * size // 16) * 16)
-    room = 1 << (sum(sizes) - 1).bit_length()
-    peers, place, _ = kit.exchange("iou_suppression", region_bytes=room, device=device, group=group)
-    at = Layout(pixels=pixels, row=row)
+    peers = kit.exchange("iou_suppression", region_bytes=sum(sizes), device=device, group=group).peers
+    at, place = Layout(pixels=pixels, row=row), 0
     for name, nbytes in zip(("flags", "scores", "bits", "masks"), sizes, strict=True):
         setattr(at, name, place)
         place += nbytes

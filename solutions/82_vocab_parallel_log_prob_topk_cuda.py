@@ -11,9 +11,9 @@
 
 Few tokens: every rank sends to all and merges all tokens, one exchange, 4 (k + 2) T bytes to each peer. Many: a token's
 owner alone merges it and hands the result out, (W-1)/W 4 (k + 2) T bytes and a second exchange of 4 T / W to each. No
-block waits but the last one of a grid (pkb::finish_grid), so a kernel ends when everybody's data are there. Calls use
-two regions in turn, and why that is enough is said at kit.exchange. Where top-k is off, or k is above 1024, whole rows
-travel in the same way and torch filters them.
+block waits but the last one of a grid (pkb::finish_grid), so a kernel ends when everybody's data are there. Calls with
+one exchange use two regions in turn (kit.exchange says why that is enough), those with two need one (`_stage` says
+why). Where top-k is off, or k is above 1024, whole rows travel in the same way and torch filters them.
 """
 
 import torch
@@ -176,8 +176,9 @@ __device__ void select_row(const Row<T>& row, int keep, Found& s) {
 
 template <class T>
 __device__ void select(const Peers& p, const char* logits, const long long* target, int tokens, int share, int width,
-                       int keep, u64 region) {
+                       int keep) {
   __shared__ Found s;
+  const u64 region = p.next_region();
   const u64 row_bytes = (u64)width * Lanes<T>::size;
   const bool aligned = ((reinterpret_cast<u64>(logits) | row_bytes) & 15) == 0;
   const int stride = keep + 2, receivers = share < tokens ? 1 : p.world;
@@ -198,8 +199,8 @@ __device__ void select(const Peers& p, const char* logits, const long long* targ
 #define SELECT(T)                                                                                                      \
   extern "C" __global__ void __launch_bounds__(1024, 1)                                                                \
       select_##T(const __grid_constant__ Peers p, const char* logits, const long long* target, int tokens, int share,  \
-                 int width, int keep, u64 region) {                                                                    \
-    select<T>(p, logits, target, tokens, share, width, keep, region);                                                  \
+                 int width, int keep) {                                                                                \
+    select<T>(p, logits, target, tokens, share, width, keep);                                                          \
   }
 SELECT(f32) SELECT(bf16) SELECT(f16)
 
@@ -254,8 +255,9 @@ __device__ float log_prob(const float* merged, int k, u32 extra, float dropped_s
 }
 
 extern "C" __global__ void merge(const __grid_constant__ Peers p, const long long* target, float* out, int tokens,
-                                 int share, int width, int keep, int k, float dropped_share, u64 region, u64 results) {
+                                 int share, int width, int keep, int k, float dropped_share, u64 results) {
   extern __shared__ float lists[];
+  const u64 region = p.this_region();
   float* merged = lists + p.world * keep;
   const bool all = share == tokens;
   const int stride = keep + 2;
@@ -289,7 +291,7 @@ extern "C" __global__ void merge(const __grid_constant__ Peers p, const long lon
     const float result = log_prob(merged, k, extra, dropped_share, x);
     if (all && threadIdx.x == 0) out[token] = result;
     for (int peer = threadIdx.x; !all && peer < p.world; peer += 32)
-      reinterpret_cast<float*>(p.stages[peer] + results)[token] = result;
+      reinterpret_cast<float*>(p.stages[peer] + region + results)[token] = result;
   }
   if (!all) finish_grid(p, 1);
 }
@@ -311,11 +313,15 @@ CACHED = 10  # as in the kernel
 ROWS = 1  # tokens that a block selects, one after another
 
 
-def _regions(record_bytes, result_bytes, device, group):
-    """The kernels' first argument, where this call's records and results lie, and this rank's stage."""
+def _stage(record_bytes, result_bytes, regions, device, group):
+    """The exchange, and where results lie behind the records of a region.
+
+    A call with two exchanges needs one region: records are written after all have merged, in the call before, and
+    results after all have taken theirs, since they send records after that. A call with one exchange needs two.
+    """
     records, results = (-(-nbytes // 16) * 16 for nbytes in (record_bytes, result_bytes))
-    now = kit.exchange("log_prob_topk", region_bytes=records + results, device=device, group=group)
-    return now.peers, now.region, now.region + records, now.buffer
+    size = records + results
+    return kit.exchange("log_prob_topk", region_bytes=size, regions=regions, device=device, group=group), records
 
 
 def solution(vocab_parallel_logits, target, tp_group=None, top_k=None, top_p=1.0):
@@ -332,19 +338,20 @@ def solution(vocab_parallel_logits, target, tp_group=None, top_k=None, top_p=1.0
     k = min(top_k, vocab)
     keep = min(k, width)
     share = tokens if tokens <= FEW_TOKENS or world == 1 else tokens // world
-    peers, region, results, stage = _regions(4 * world * share * (keep + 2), 4 * tokens, logits.device, group)
+    regions = 2 if share == tokens else 1
+    now, results = _stage(4 * world * share * (keep + 2), 4 * tokens, regions, logits.device, group)
+    peers = now.peers
     out = torch.empty((batch, seq), dtype=torch.float32, device=logits.device)
     vectors = -(-width * logits.element_size() // 16)
     threads = next((n for n in (256, 512) if vectors <= n * CACHED), 1024)
     sizes = (kit.i32(tokens), kit.i32(share), kit.i32(width), kit.i32(keep))
-    MODULE.kernel(f"select_{kit.lanes(logits.dtype)}")[-(-tokens // ROWS), threads](
-        peers, logits, target, *sizes, region
-    )
+    MODULE.kernel(f"select_{kit.lanes(logits.dtype)}")[-(-tokens // ROWS), threads](peers, logits, target, *sizes)
     dropped = kit.f32(1.0 - top_p if top_p is not None and top_p < 1.0 else -1.0)
     shared = 4 * (world * keep + k)
-    MODULE.kernel("merge")[share, 128, shared](peers, target, out, *sizes, kit.i32(k), dropped, region, results)
+    MODULE.kernel("merge")[share, 128, shared](peers, target, out, *sizes, kit.i32(k), dropped, results)
     if share < tokens:
-        out.copy_(stage[results : results + 4 * tokens].view(torch.float32).view(batch, seq))
+        first = now.region + results
+        out.copy_(now.buffer[first : first + 4 * tokens].view(torch.float32).view(batch, seq))
     return out
 
 
@@ -353,7 +360,9 @@ def _whole_rows(logits, target, group, top_k, top_p):
     rank, world, width = dist.get_rank(group), dist.get_world_size(group), logits.shape[-1]
     tokens, vocab = target.numel() // world, width * world
     nbytes = logits.numel() * logits.element_size()
-    peers, region, results, stage = _regions(nbytes, 4 * target.numel(), logits.device, group)
+    now, results = _stage(nbytes, 4 * target.numel(), 1, logits.device, group)
+    region, stage, peers = now.region, now.buffer, now.peers
+    results += region
     MODULE.kernel("hand_out")[64, 512](peers, logits, nbytes // world, region, kit.i32(0))
     received = stage[region : region + nbytes].view(logits.dtype).view(world, tokens, width)
     rows = received.transpose(0, 1).reshape(tokens, vocab)

@@ -34,7 +34,8 @@ template <class T> __device__ void most(char* x) {
   *(float*)x = top_lane<T>(v);
   in_flight<8>(0, 9, [&](u32 i) { return ld_stream(x + 16 * i); }, [&](u32 i, uint4 v) { st_leaving(x + 16 * i, v); });
 }
-extern "C" __global__ void everything(u32* const* pads, int rank, int world, char* x, u32* counter, bool* met) {
+extern "C" __global__ void everything(const __grid_constant__ Pipe pipe, const __grid_constant__ Peers peers,
+                                      u32* const* pads, int rank, int world, char* x, u32* counter, bool* met) {
   *met = barrier_block(pads, rank, world, block_in_grid(), 1000000) && barrier_epoch(pads, rank, world, 40)
       && barrier_world(pads, rank, world, 41, counter, 1000);
   barrier_grid(counter);
@@ -49,7 +50,10 @@ extern "C" __global__ void everything(u32* const* pads, int rank, int world, cha
   by_the_switch<f32>(x); by_the_switch<bf16>(x + 512); by_the_switch<f16>(x + 1024);
   announce(pads, rank, world, 42, 1);
   *met &= await_all(pads, rank, world, 42, 1, 1000);
-  pipeline<1>(pads, rank, world, 0, 4, [&](u32 turn) { x[turn % pipeline_slots<1>()] = 1; }, [&](u32 turn) { x[turn] = 2; });
+  const u32 epoch = pipe.epoch();
+  pipeline(pipe, epoch, [&](u32 turn) { pipe.slots[0][pipe.at(epoch, turn)] = 1; }, [&](u32 turn) { x[turn] = 2; });
+  meet(pipe);
+  pipe.announce(9); pipe.await_all(9); pipe.advance(9);
   Deadline late(5);
   *met &= put_signal(slot_of(pads, rank, 0, world, 3)) && wait_signal(counter + 1, 7) && wait_reaches(counter, 9);
   *met &= late.passed() && now_ns() > 0;
@@ -60,7 +64,9 @@ extern "C" __global__ void everything(u32* const* pads, int rank, int world, cha
 #if __CUDA_ARCH__ >= 900
   multimem_add_release(counter, 1);
 #endif
-  finish_grid(Peers{(char* const*)pads, rank, world, 1}, 0);
+  x[peers.next_region() + peers.this_region() + peers.region(2)] = (char)*peers.own_count(1);
+  if (world > 99) report_late(0, 1, 2, 3, counter), report_grid(0, 1);
+  finish_grid(peers, 0);
 }
 """
 COLLECTIVE = """
@@ -68,7 +74,8 @@ COLLECTIVE = """
 using namespace pkb;
 template <class T> __device__ void sums(const Turns& t, char* x) {
   sum_one_shot<T>(t, x, x + 4096, 4000, 512, t.rank == 0);
-  sum_two_shot<T>(t, x, x + 4096, 4000, 64, true);
+  sum_two_shot<T>(t, x, x + 4096, 4000, 64);
+  sum_two_shot<T>(t, x, x + 4096, 4000, 64, all_but(t.world, 3).rank_of(0) + all_but(t.world, 3).row_of(1));
   sum_rows<T>(x, t.world, 100, [&](u32 k) { return x + 128 * k; });
 #if __CUDA_ARCH__ >= 900
   if constexpr (Lanes<T>::size < 8) sum_by_switch<T>(x, x + 4096, 512);
@@ -76,8 +83,8 @@ template <class T> __device__ void sums(const Turns& t, char* x) {
   stage_by_switch(x, x + 4096, 512);
 #endif
 }
-extern "C" __global__ void everything(char* const* slots, u32* const* counts, int rank, int world, char* x) {
-  const Turns t = turns_of(slots, counts, rank, world, 4096, 3, 0);
+extern "C" __global__ void everything(const __grid_constant__ Pipe pipe, char* x) {
+  const Turns t = turns_of(pipe);
   auto row = [&](u32 k) { return x + 64 * k; };
   copy_rows<true>(640, 64, (u64)x, row, row, Nowhere{});
   auto produce = [&](u32 turn) { stage_rows(640, 64, (u64)x, row, [&](u32) { return t.slots[t.peer(0)] + t.at(turn); }); };
@@ -127,6 +134,16 @@ EVERY_HEADER = {"pkb": EVERY_PART, "pkb_collective": COLLECTIVE, "pkb_mma": MMA,
 
 
 @needs_cuda_compiler
+@pytest.mark.parametrize("header", ["pkb", "pkb_collective"])
+def test_debug_builds_compile(header: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = kit.compile(EVERY_HEADER[header], name="everything")
+    monkeypatch.setenv("PKB_KIT_DEBUG", "1")
+    debug = kit.compile(EVERY_HEADER[header], name="everything")
+    assert plain.artifact.path != debug.artifact.path
+    assert b"has not come to step" in debug.artifact.path.read_bytes()
+
+
+@needs_cuda_compiler
 @pytest.mark.parametrize(
     ("header", "arch"),
     [
@@ -158,12 +175,26 @@ def test_no_header_is_left_out() -> None:
     assert {path.stem for path in cuda.DEVICE_HEADERS.glob("*.cuh")} == set(EVERY_HEADER)
 
 
-def test_the_device_sees_peers_as_the_host_wrote_them() -> None:
-    assert (ctypes.sizeof(kit.Peers), kit.Peers.epoch.offset) == (24, 16)
+SIZES = """
+#include "pkb.cuh"
+using namespace pkb;
+#define HAS(S, member, size) static_assert(sizeof(((S*)0)->member) == size, #member);
+{checks}
+static_assert(sizeof({name}) == {size}, "size");
+extern "C" __global__ void checked() {{}}
+"""
+
+
+@needs_cuda_compiler
+@pytest.mark.parametrize("struct", [kit.Pipe, kit.Peers], ids=lambda struct: struct.__name__)
+def test_the_device_sees_structs_as_the_host_wrote_them(struct: type[ctypes.Structure]) -> None:
+    names = [field[0] for field in struct._fields_]
+    checks = "".join(f"HAS({struct.__name__}, {name}, {getattr(struct, name).size})\n" for name in names)
+    kit.compile(SIZES.format(checks=checks, name=struct.__name__, size=ctypes.sizeof(struct)), name="sizes")
     header = (cuda.DEVICE_HEADERS / "pkb.cuh").read_text()
-    members = re.search(r"struct Peers \{.*?\n(.*?)\n\};", header, re.S)
+    members = re.search(rf"struct {struct.__name__} \{{.*?\n(.*?)\n\n", header, re.S)
     assert members is not None
-    assert re.findall(r"(\w+)[,;]", re.sub(r"//.*", "", members[1])) == [name for name, *_ in kit.Peers._fields_]
+    assert re.findall(r"(\w+)[,;]", re.sub(r"//.*", "", members[1])) == names
 
 
 def test_every_type_of_the_header_has_its_dtype() -> None:

@@ -1,6 +1,7 @@
 """What is run: a solution, ranks, calls of several shapes and dtypes one after another. And how a rank runs it."""
 
 import copy
+import os
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from emulate import Emulator, edited, load_solution, with_constants
+from emulate import Emulator, LaunchFailed, edited, load_solution, replay, with_constants
 
 from pkb.problems import get
 from pkb.problems.base import DTYPES, Problem
@@ -41,6 +42,16 @@ class Case:
     """Blocks that run at the same time."""
     multicast: bool = False
     """With an emulated NVSwitch."""
+    nvls: str = ""
+    """The environment's PKB_NVLS."""
+    runs: str = ""
+    """A kernel whose name begins so must run, so that a case cannot pass by another way."""
+    replayed: bool = False
+    """Each call after the first with the same sizes replays its launches on new data, as a CUDA graph would."""
+    failing: bool = False
+    """Launches fail on one rank now and then, and the call is made again there."""
+    fewer_resident: int = 0
+    """So many fewer blocks run at once on rank 1."""
     change: str = ""
     """Name of a function of changes.py that makes the drawn arguments harder."""
     same_bits: bool = False
@@ -54,6 +65,10 @@ class Case:
         way = "-".join(
             [f"{self.problem:02d}", f"{self.world}ranks", *self.dtypes]
             + (["switch"] if self.multicast else [])
+            + ([f"nvls{self.nvls}"] if self.nvls else [])
+            + (["replayed"] if self.replayed else [])
+            + (["failing"] if self.failing else [])
+            + (["uneven"] if self.fewer_resident else [])
             + ([self.change] if self.change else [])
         )
         return way.replace(" ", "_")
@@ -66,7 +81,9 @@ def run_case(rank: int, size: int, case: Case, build: str, symmetric: str, limit
     # Memory of torch.empty is NaN: what a kernel leaves out shows. (The public function imports a compiler, 1.6 s a rank.)
     torch._C._set_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
-    emulator = Emulator(Path(build), resident=case.resident, edits=case.header_edits)
+    os.environ["PKB_NVLS"] = case.nvls
+    resident = case.resident - (case.fewer_resident if rank == 1 else 0)
+    emulator = Emulator(Path(build), resident=resident, edits=case.header_edits)
     emulator.runtime.emu_configure(case.seed * 1009 + rank * 101, limit_s)
     path = next(SOLUTIONS.glob(f"{case.problem:02d}_*_cuda.py"))
     text = edited(with_constants(path.read_text(), case.constants), case.edits)
@@ -76,12 +93,20 @@ def run_case(rank: int, size: int, case: Case, build: str, symmetric: str, limit
     alike, own = random.Random(case.seed), random.Random(case.seed * 64 + rank)
     draws = [_draw(problem, case, call, rank, alike) for call in range(case.calls)]
     results = []
+    graphs: dict[str, Any] = {}
     for number, draw in enumerate(draws):
         arguments = _arguments(problem, draw, case.change)
-        given = {name: _moved(value, own) for name, value in arguments.items()}
+        given = {name: value if case.replayed else _moved(value, own) for name, value in arguments.items()}
         if own.random() < case.late:
             time.sleep(own.random() * 0.004)
-        result = module.solution(*given.values())
+        if case.replayed:
+            results.append(_replayed(graphs, emulator, module, arguments))
+            continue
+        emulator.fails_next = case.failing and own.random() < 0.4
+        try:
+            result = module.solution(*given.values())
+        except LaunchFailed:
+            result = module.solution(*given.values())
         if problem.returns_input and any(result is value for value in given.values()):
             result = result.clone()  # before it is spoilt
         results.append(result)
@@ -91,7 +116,28 @@ def run_case(rank: int, size: int, case: Case, build: str, symmetric: str, limit
                     return f"call {number} changed its argument {name}"
                 value.fill_(float("nan") if value.is_floating_point() else 77)
     dist.barrier()
+    if not any(name.startswith(case.runs) for name in emulator.launched):
+        return f"no kernel {case.runs!r}, but {sorted(emulator.launched)}"
+    if case.replayed and len(graphs) == case.calls:
+        return "no call was replayed"
     return _compare(problem, case, draws, results, rank)
+
+
+def _replayed(graphs: dict[str, Any], emulator: Emulator, module: Any, arguments: dict[str, Any]) -> Any:
+    tensors = [value for value in arguments.values() if isinstance(value, torch.Tensor)]
+    others = [value for value in arguments.values() if not isinstance(value, torch.Tensor)]
+    key = repr((others, [(tensor.shape, tensor.dtype) for tensor in tensors]))
+    if key in graphs:
+        kept, result, recording = graphs[key]
+        for old, new in zip(kept, tensors, strict=True):
+            old.copy_(new)
+        replay(recording)
+    else:
+        emulator.recording = recording = []
+        result = module.solution(*arguments.values())
+        emulator.recording = None
+        graphs[key] = tensors, result, recording
+    return copy.deepcopy(result)
 
 
 def _draw(problem: Problem, case: Case, call: int, rank: int, alike: random.Random) -> Draw:

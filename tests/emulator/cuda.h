@@ -44,6 +44,7 @@ void emu_copies_done(unsigned but);
 char* emu_multicast(unsigned member, uint64_t address);  // null past the last member
 uint64_t emu_now_ns();
 [[noreturn]] void emu_fault(const char* what, const void* address);
+int dprintf(int, const char*, ...);
 void emu_launch(void (*body)(void*), void* argument, const unsigned* grid, const unsigned* block, unsigned shared,
                 unsigned resident);
 }
@@ -92,6 +93,8 @@ inline To bits(From x) { static_assert(sizeof(To) == sizeof(From)); To y; memcpy
 // CUDA's functions
 
 inline void __syncthreads() { emu_sync(); }
+#define printf(...) dprintf(2, __VA_ARGS__)
+[[noreturn]] inline void __trap() { emu_fault("the kernel stopped itself", nullptr); }
 inline void __syncwarp(unsigned = ~0u) { emu_sync_warp(); }
 template <class T> inline T __shfl_sync(unsigned, T x, int lane) { return emu::from_lane(x, lane); }
 template <class T> inline T __shfl_xor_sync(unsigned, T x, int mask) { return emu::from_lane(x, emu_lane() ^ mask); }

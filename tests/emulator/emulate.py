@@ -53,6 +53,12 @@ class Emulator:
 
     def __init__(self, folder: Path, *, resident: int, edits: Mapping[str, Sequence[tuple[str, str]]]) -> None:
         self.folder, self.resident = folder, resident
+        self.launched: set[str] = set()
+        """Names of kernels that ran."""
+        self.recording: list[Any] | None = None
+        """What `replay` takes: launches since it was set to a list, with their parameters as they were."""
+        self.fails_next = False
+        """The next launch raises, and nothing runs."""
         self.headers = self._edited(edits) if edits else HEADERS
         self.runtime = load_runtime(folder)
 
@@ -88,9 +94,12 @@ class Emulator:
         key = hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16]
         folder = self.folder / f"headers-{key}"
         with _locked(self.folder, key):
-            folder.mkdir(exist_ok=True)
-            for name, text in texts.items():
-                (folder / name).write_text(text)
+            if not folder.exists():  # written once and whole: other ranks may be reading it
+                scratch = self.folder / f"headers-{key}.tmp"
+                scratch.mkdir(exist_ok=True)
+                for name, text in texts.items():
+                    (scratch / name).write_text(text)
+                scratch.rename(folder)
         return folder
 
 
@@ -157,8 +166,8 @@ class Kernel:
         sizes = (ctypes.c_int * 64)()
         self._sizes = tuple(sizes[: getattr(library, f"sizes_{name}")(sizes)])
 
-    def resident_blocks(self, block: Any, *, shared: int = 0) -> int:
-        return self._emulator.resident
+    def resident_blocks(self, block: Any, *, shared: int = 0, sms: int | None = None) -> int:
+        return sms or self._emulator.resident  # one block an SM
 
     def __getitem__(self, configuration: tuple[Any, ...]) -> Any:
         grid, block, *rest = configuration
@@ -170,7 +179,26 @@ class Kernel:
         frame = Frame(len(args))  # the kit's own, which checks widths; it takes addresses of tensors on a GPU only
         values = tuple(value.data_ptr() if isinstance(value, torch.Tensor) else value for value in args)
         frame.fill(values, self._sizes, torch.Tensor, self.name)
-        self._run(_three(grid), _three(block), shared, self._emulator.resident, frame.pointers)
+        if self._emulator.fails_next:
+            self._emulator.fails_next = False
+            raise LaunchFailed(self.name)
+        self._emulator.launched.add(self.name)
+        shape = _three(grid), _three(block), shared, self._emulator.resident
+        if self._emulator.recording is not None:
+            kept = [ctypes.string_at(at, size) for at, size in zip(frame.pointers, self._sizes, strict=False)]
+            self._emulator.recording.append((self._run, shape, kept))
+        self._run(*shape, frame.pointers)
+
+
+class LaunchFailed(Exception):
+    """As the driver refuses a launch, on one rank alone."""
+
+
+def replay(recording: list[Any]) -> None:
+    """As a CUDA graph does: the same launches with the same parameters, and no code of the host in between."""
+    for run, shape, kept in recording:
+        values = [ctypes.create_string_buffer(data, len(data)) for data in kept]
+        run(*shape, (ctypes.c_void_p * max(len(values), 1))(*map(ctypes.addressof, values)))
 
 
 def _three(dim: Any) -> Any:
@@ -179,7 +207,7 @@ def _three(dim: Any) -> Any:
 
 # --- a solution in a rank ---
 
-KEPT = {"_STAGES", "_PIPELINES", "_CALLS"}
+KEPT = {"_STAGES", "_PIPELINES", "_EXCHANGES"}
 """What modules of the kit keep from call to call."""
 _installed = False
 
@@ -215,6 +243,7 @@ def load_solution(
     rendezvous.real = real  # type: ignore[attr-defined]
     torch_symmetric.rendezvous = rendezvous
     pkb.kit.compile = emulator.compile  # type: ignore[assignment]
+    vars(sys.modules["pkb.kit.staging"])["sm_count"] = lambda device: emulator.resident
     cuda: Any = torch.cuda
     cuda.get_device_properties = lambda device=None: types.SimpleNamespace(multi_processor_count=2)
     module = types.ModuleType("candidate")

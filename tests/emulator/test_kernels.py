@@ -14,8 +14,9 @@ SHAPES = ({"m": 16, "n": 64}, "odd", {"m": 1, "n": 7}, {"m": 40, "n": 32}, {"m":
 ALIGNED = ({"m": 16, "n": 64}, {"m": 40, "n": 32}, {"m": 5, "n": 3}, {"m": 8, "n": 24})
 
 
-def collective(problem: int, *, switch: bool = False, **ways: int) -> list[Case]:
-    """Slots of some hundred bytes, so that a shape takes several turns and slots go round in one call."""
+def collective(problem: int, *, switch: str = "", **ways: int) -> list[Case]:
+    """Slots of some hundred bytes, so that a shape takes several turns and slots go round in one call. `switch` is how the
+    kernels that use NVLS are called."""
     size = "TURN_BYTES" if problem in (1, 4, 7, 8) else "CHUNK_BYTES"
     small = {"THREADS": 32, "LEAST_BYTES": 64, **ways}
     same_bits = problem == 1
@@ -24,8 +25,19 @@ def collective(problem: int, *, switch: bool = False, **ways: int) -> list[Case]
         Case(problem, 3, SHAPES, ("bf16", "fp32"), constants={**small, size: 1024}, seed=2, same_bits=same_bits),
         Case(problem, 8, SHAPES[:3], constants={**small, size: 512}, resident=1, seed=3, same_bits=same_bits),
     ]
+    constants = {**small, size: 512}
+    cases += [
+        Case(problem, 3, SHAPES, constants=constants, calls=16, replayed=True, seed=5, late=0.6),
+        Case(problem, 3, SHAPES, constants=constants, calls=8, failing=True, seed=6),
+        Case(problem, 2, SHAPES, constants=constants, calls=4, resident=3, fewer_resident=2, seed=7),
+    ]
     if switch:
-        cases.append(Case(problem, 4, ALIGNED, ALL[:3], constants={**small, size: 512}, multicast=True, seed=4))
+        cases += [
+            Case(problem, 4, ALIGNED, ALL[:3], constants=constants, multicast=True, nvls="1", runs=switch, seed=4),
+            Case(
+                problem, 4, ALIGNED, constants=constants, calls=16, multicast=True, nvls="1", runs=switch, replayed=True
+            ),
+        ]
     return cases
 
 
@@ -76,7 +88,6 @@ NORM = [
     Case(45, 3, ("tiny", "odd"), ALL, calls=8, constants={"THREADS": 64, "PIECE_BYTES": 200}, resident=3),
     Case(45, 4, (rows(52, 200), rows(20, 64)), constants={"THREADS": 64, "PIECE_BYTES": 64}),
     Case(45, 8, (rows(40, 520), rows(40, 96), "odd"), constants={"THREADS": 64, "PIECE_BYTES": 512}),
-    Case(45, 4, (rows(52, 64), rows(20, 128)), constants={"THREADS": 64, "PIECE_BYTES": 128}, multicast=True),
 ]
 FEWER_SCORES = (("THREADS, SCORES = 256, 4096", "THREADS, SCORES = 64, 64"),)
 ATTENTION = [  # by our kernel, and by copies around the library's
@@ -101,14 +112,30 @@ LOGITS = [
     Case(82, 4, ("paper", "odd"), ("fp32",), calls=4, change="ties", seed=3),
     Case(82, 4, ("paper", "odd"), ("fp32",), calls=3, change="no_top_k", seed=4),
 ]
+SHOTS = {"THREADS": 32, "LEAST_BYTES": 64, "TURN_BYTES": 512, "ONE_SHOT_BYTES": 1000}
+LARGE = ({"m": 40, "n": 32},)
+POLICY = [  # by the policy where there is a switch: only all-reduce from 4 ranks on saves bytes by it
+    Case(1, 4, LARGE, constants=SHOTS, calls=3, multicast=True, runs="switch_"),
+    Case(1, 4, LARGE, constants=SHOTS, calls=3, multicast=True, nvls="0", runs="two_shot_"),
+    Case(1, 3, LARGE, constants=SHOTS, calls=3, multicast=True, runs="two_shot_"),
+    Case(4, 4, LARGE, constants=SHOTS, calls=3, multicast=True, runs="two_shot_"),
+]
+REPLAYED = [  # what launches by itself: torch's own work, and memory that a graph would keep (72), cannot be replayed here
+    Case(13, 3, (product(64, 64, 32),), calls=6, constants={"FUSED_FLOPS": ALWAYS}, replayed=True),
+    Case(16, 3, (product(66, 64, 72),), calls=6, constants={"FUSED_FLOPS": ALWAYS}, replayed=True),
+    Case(17, 4, ("tiny",), calls=8, constants={"THREADS": 64, "CHUNK_BYTES": 512}, replayed=True),
+    Case(45, 4, (rows(52, 200), rows(20, 64)), calls=10, constants={"THREADS": 64, "PIECE_BYTES": 64}, replayed=True),
+    Case(54, 2, ("tiny",), calls=8, edits=FEWER_SCORES, replayed=True),
+    Case(82, 3, ("odd",), calls=8, replayed=True),
+]
 CASES = [
-    *collective(1, switch=True, ONE_SHOT_BYTES=2000),
-    *collective(2, switch=True),
-    *collective(3, switch=True),
-    *collective(4, switch=True, ONE_SHOT_BYTES=2000),
+    *collective(1, switch="switch_", ONE_SHOT_BYTES=1000),
+    *collective(2),
+    *collective(3, switch="by_switch"),
+    *collective(4, switch="switch_", ONE_SHOT_BYTES=1000),
     *collective(5),
     *collective(6),
-    *collective(7, switch=True),
+    *collective(7),
     *collective(8),
     *GEMM_ALLREDUCE,
     *GEMM_REDUCESCATTER,
@@ -118,6 +145,8 @@ CASES = [
     *HYENA,
     *MASKS,
     *LOGITS,
+    *POLICY,
+    *REPLAYED,
 ]
 
 

@@ -14,12 +14,12 @@ from ranks import Run
 from test_kernels import ALWAYS, NEVER, SHAPES, heads, product, rows
 
 # Faults in the headers, for all kernels that use the part.
-AWAIT = {"pkb.cuh": [("    await_all(counts, rank, world, channel, base + turn - AHEAD + 1);\n", "")]}
-ANNOUNCE = {"pkb.cuh": [("      announce(counts, rank, world, channel, base + turn + 1);\n", "")]}
+AWAIT = {"pkb.cuh": [("    p.await_all(epoch + turn - p.ahead + 1);\n", "")]}
+ANNOUNCE = {"pkb.cuh": [("      p.announce(epoch + turn + 1);\n", "")]}
 TOO_EARLY = {"pkb.cuh": [("  __syncthreads();  // the writes of all threads come before\n", "")]}
 UNMET = {"pkb.cuh": [("  __syncthreads();  // and the reads of all threads after\n", "")]}
-ONE_SLOT = {"pkb_collective.cuh": [("(base + turn) % slots_each", "0 * slots_each")]}
-FINISH = {"pkb.cuh": [("  await_all(signals, p.rank, p.world, exchange, p.epoch);\n", "")]}
+ONE_SLOT = {"pkb.cuh": [("((epoch + turn) & (slots_each - 1))", "0")]}
+FINISH = {"pkb.cuh": [("  await_all(signals, p.rank, p.world, exchange, count);\n", "")]}
 NOT_LAST = {"pkb.cuh": [("  if (!last) return;\n", "  if (block_in_grid()) return;\n")]}
 COPIES = {"pkb_mma.cuh": [("      wait_async<STAGES - 2>();\n", "      wait_async<STAGES - 1>();\n")]}
 
@@ -30,11 +30,11 @@ WIDE_CHUNK, PIECE = {"THREADS": 64, "CHUNK_BYTES": 200}, {"THREADS": 64, "PIECE_
 ALL_WORK, ALL_PAIRS = {"SMALL_WORK": 0}, {"MANY_PAIR_PIXELS": 0}
 FUSED, PUSHED = {"FUSED_FLOPS": ALWAYS}, {"FUSED_FLOPS": NEVER, "PUSH_FLOPS": ALWAYS}
 PULLED = {"FUSED_FLOPS": NEVER, "PUSH_FLOPS": NEVER}
-NO_WAIT = (("  await_all(counts, rank, world, 0, base + 1);\n", ""),)
-NO_FIRST_WAIT = (("    await_all(counts, rank, world, blockIdx.x, base + turn + 1);\n", ""),)
-NO_SECOND_WAIT = (("    await_all(counts, rank, world, blockIdx.x, base + turns + turn + 1);\n", ""),)
-UNPUBLISHED = (("        self.meet(*self.pads)  # all have published\n", ""),)
-OVERWRITTEN = (("        self.meet(*self.pads)  # all have read: the next call may publish\n", ""),)
+NO_WAIT = {"pkb.cuh": [("  p.await_all(count);\n", "")]}
+NO_FIRST_WAIT = (("    pipe.await_all(epoch + turn + 1);\n", ""),)
+NO_SECOND_WAIT = (("    pipe.await_all(epoch + turns + turn + 1);\n", ""),)
+UNPUBLISHED = (("        self.meet(self.now.peers)  # all have published\n", ""),)
+OVERWRITTEN = (("        self.meet(self.now.peers)  # all have read: the next call may publish\n", ""),)
 NOTICED = r"rank \d: (call \d+, .*(values differ|different bits)|died with exit code -|no answer)"
 SQUARES = (product(64, 64, 32),)
 
@@ -82,14 +82,14 @@ MUTANTS = [
     mutant("one slot", 7, headers=ONE_SLOT, constants=TURN),
     mutant("one slot", 8, headers=ONE_SLOT, quick=True, constants=TURN),
     mutant("no announce", 8, headers=ANNOUNCE, calls=2, quick=True, constants=TURN),
-    mutant("no wait for products", 13, sizes=SQUARES, edits=NO_WAIT, constants=PULLED),
+    mutant("no wait for products", 13, sizes=SQUARES, headers=NO_WAIT, constants=PULLED),
     mutant("no wait for parts", 13, sizes=SQUARES, edits=NO_FIRST_WAIT, constants=FUSED),
     mutant("no wait for sums", 13, sizes=SQUARES, edits=NO_SECOND_WAIT, constants=FUSED),
     mutant(
         "operands not waited for", 13, world=2, sizes=(product(64, 64, 128),), headers=COPIES, calls=2, constants=FUSED
     ),
     mutant("no await", 16, sizes=(product(66, 64, 72),), headers=AWAIT, constants=FUSED),
-    mutant("no wait for products", 16, sizes=("tiny",), edits=NO_WAIT, constants=PUSHED),
+    mutant("no wait for products", 16, sizes=("tiny",), headers=FINISH, constants=PUSHED),
     mutant("no await", 17, sizes=("tiny",), headers=AWAIT, constants=WIDE_CHUNK),
     mutant("announces too early", 17, sizes=("tiny",), headers=TOO_EARLY, constants=WIDE_CHUNK),
     mutant("no await", 45, sizes=(rows(52, 64),), headers=AWAIT, constants=PIECE),

@@ -9,9 +9,10 @@ from pkb.kit.cpp import build_cpp
 from pkb.kit.cuda import Kernel, Module, compile
 from pkb.kit.driver import DriverError
 from pkb.kit.errors import BuildTimeout, CompileError, CompilerMissing
-from pkb.kit.exchange import ExchangeRegion, Peers, exchange
-from pkb.kit.pads import Pads, barrier_pads, buffers, channels, multicast, pointer_table
-from pkb.kit.pipeline import Pipeline, pipeline, turns
+from pkb.kit.exchange import Exchange, Peers, exchange
+from pkb.kit.nvls import multicast, nvls
+from pkb.kit.pads import Pads, barrier_pads, buffers, channels, pointer_table
+from pkb.kit.pipeline import Pipe, Pipeline, pipeline, turns
 from pkb.kit.staging import StagingBuffer, staging
 
 __all__ = [
@@ -19,11 +20,12 @@ __all__ = [
     "CompileError",
     "CompilerMissing",
     "DriverError",
-    "ExchangeRegion",
+    "Exchange",
     "Kernel",
     "Module",
     "Pads",
     "Peers",
+    "Pipe",
     "Pipeline",
     "StagingBuffer",
     "aligned",
@@ -39,6 +41,7 @@ __all__ = [
     "i64",
     "lanes",
     "multicast",
+    "nvls",
     "pipeline",
     "pointer_table",
     "ptr",

@@ -40,7 +40,8 @@ def compile(source: str, *, name: str | None = None, options: Sequence[str] = ()
     """
     name = _plain_name(name or "kernel")
     arch = resolve_arch(arch)
-    artifact = cubin_recipe(source, name=name, options=tuple(options), arch=arch).obtain()
+    debug = ("-DPKB_DEBUG=1",) if os.environ.get("PKB_KIT_DEBUG") == "1" else ()
+    artifact = cubin_recipe(source, name=name, options=(*options, *debug), arch=arch).obtain()
     return Module(source, name=name, artifact=artifact, arch=arch)
 
 
@@ -144,16 +145,16 @@ class Kernel:
         """Launch once. `cooperative` makes the driver refuse a grid that does not fit the GPU all at once."""
         Launcher(self, grid, block, shared=shared, cooperative=cooperative)(*args)
 
-    def resident_blocks(self, block: Dim, *, shared: int = 0) -> int:
-        """How many blocks run at the same time on this GPU: the largest grid in which one block may wait for
-        another.
+    def resident_blocks(self, block: Dim, *, shared: int = 0, sms: int | None = None) -> int:
+        """How many blocks run at the same time on this GPU: the largest grid in which one block may wait for another.
+        `sms` in place of this GPU's own number of SMs: where blocks wait for those of other ranks, all must agree.
         """
         torch, device = _device()
         loaded = self._on(device)
         loaded.prepare(shared)
         x, y, z = _three(block)
         per_sm = driver.blocks_per_sm(loaded.handle, threads=x * y * z, shared=shared)
-        return int(per_sm * torch.cuda.get_device_properties(device).multi_processor_count)
+        return per_sm * int(sms or torch.cuda.get_device_properties(device).multi_processor_count)
 
     def _on(self, device: int) -> _Loaded:
         loaded = self._loaded.get(device)

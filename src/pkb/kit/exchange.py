@@ -1,17 +1,12 @@
 """Stages for kernels that end with `pkb::finish_grid`, made once and kept from call to call."""
 
 import ctypes
-from collections.abc import Iterator
-from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from pkb.kit.pads import buffers
-from pkb.kit.staging import StagingBuffer, staging
+from pkb.kit.staging import check_group, enter_stream, staging
 
-_HEAD = 1024
-"""Bytes of a stage that are finish_grid's own."""
-_CALLS: dict[int, tuple[StagingBuffer, Iterator[int]]] = {}
-"""By the id of a stage, which no other gets while it is held here: the stage and the numbers of its next calls."""
+_EXCHANGES: dict[tuple[Any, ...], "Exchange"] = {}
 
 
 class Peers(ctypes.Structure):
@@ -19,33 +14,75 @@ class Peers(ctypes.Structure):
 
     _fields_ = (
         ("stages", ctypes.c_uint64),
+        ("stage", ctypes.c_uint64),
+        ("head", ctypes.c_uint64),
+        ("region_bytes", ctypes.c_uint64),
         ("rank", ctypes.c_int32),
         ("world", ctypes.c_int32),
-        ("epoch", ctypes.c_uint32),
+        ("regions", ctypes.c_uint32),
+        ("exchanges", ctypes.c_uint32),
     )
 
 
-class ExchangeRegion(NamedTuple):
-    """What one call needs: `kernel[blocks, threads](now.peers, ..., now.region)` calls
-    `kernel(const __grid_constant__ pkb::Peers p, ..., pkb::u64 region)`.
+class Exchange:
+    """`kernel[blocks, threads](now.peers, ...)` calls `kernel(const __grid_constant__ pkb::Peers p, ...)`."""
+
+    def __init__(
+        self, name: str, *, size: int, head: int, regions: int, exchanges: int, device: Any, group: Any
+    ) -> None:
+        stage = staging(size, device, name=f"{name} {regions} {exchanges}", group=group)
+        handle = stage.handle
+        self.buffer = stage.buffer
+        """This rank's stage, a flat tensor of bytes."""
+        self.sms = stage.sms
+        """The fewest SMs of a rank."""
+        self.handle = handle
+        self._device, self._group, self._regions = device, group, regions
+        self._peers = Peers(
+            stages=buffers(handle).value,
+            stage=stage.buffer.data_ptr(),
+            head=head,
+            region_bytes=(size - head) // regions // 16 * 16,
+            rank=int(handle.rank),
+            world=int(handle.world_size),
+            regions=regions,
+            exchanges=exchanges,
+        )
+
+    @property
+    def peers(self) -> Peers:
+        """The parameter of kernels that come next on the current stream."""
+        check_group(self._group)
+        enter_stream(self._device)
+        return self._peers
+
+    @property
+    def region(self) -> int:
+        """Where the one region begins in every rank's stage, in bytes. With two, only kernels know which is in use."""
+        if self._regions != 1:
+            raise RuntimeError("which region a call uses is known on the device: p.next_region(), p.this_region()")
+        return int(self._peers.head)
+
+
+def exchange(
+    name: str, *, region_bytes: int = 16, regions: int = 2, exchanges: int = 2, device: Any, group: Any = None
+) -> Exchange:
+    """The stage of this name and size: the same one in every call. All ranks must ask for the same, in the same order.
+
+    `exchanges` are the kernels of a call that end with `finish_grid`. Regions are used in turn. With two, one exchange
+    in a call is enough: a rank that writes a region again has met its peers in the call between, and they had then
+    finished the call before. With one, a call's own exchanges must see to it that nobody overwrites what others still
+    read. Stages have powers of two of bytes, so that few of them serve many shapes; regions are as large as fits.
     """
+    import torch.distributed as dist
 
-    peers: Peers
-    region: int
-    """Where this call's data begin in every rank's stage, in bytes."""
-    buffer: Any
-    """This rank's stage, a flat tensor of bytes."""
-
-
-def exchange(name: str, *, region_bytes: int, regions: int = 2, device: Any, group: Any = None) -> ExchangeRegion:
-    """The next call on the stage of this name and size. All ranks must ask for the same, in the same order.
-
-    Regions, each of a multiple of 16 bytes, are used in turn. With two, one exchange in a call is enough: a rank that
-    writes a region again has met its peers in the call between, and they had then finished the call before. With one, a
-    call's own exchanges must see to it that nobody overwrites what others still read.
-    """
-    stage = staging(_HEAD + regions * region_bytes, device, name=name, group=group)
-    epoch = next(_CALLS.setdefault(id(stage), (stage, count(1)))[1])
-    handle = stage.handle
-    peers = Peers(buffers(handle).value, int(handle.rank), int(handle.world_size), epoch % 2**32)
-    return ExchangeRegion(peers, _HEAD + epoch % regions * region_bytes, stage.buffer)
+    group = group or dist.group.WORLD
+    check_group(group)
+    head = -(-4 * exchanges * (dist.get_world_size(group) + 1) // 128) * 128  # signals and counters
+    size = 1 << (head + regions * (-(-region_bytes // 16) * 16) - 1).bit_length()
+    key = (name, size, regions, exchanges, str(device), group)
+    if key not in _EXCHANGES:
+        _EXCHANGES[key] = Exchange(
+            name, size=size, head=head, regions=regions, exchanges=exchanges, device=device, group=group
+        )
+    return _EXCHANGES[key]

@@ -26,15 +26,15 @@ def barrier_pads(handle: Any) -> Pads:
 
 def buffers(handle: Any) -> ctypes.c_uint64:
     """The table of all ranks' buffers, as `T* const*`. Entry `rank` is this rank's own."""
+    check_offset(handle)
     return ptr(handle.buffer_ptrs_dev)
 
 
-def multicast(handle: Any) -> ctypes.c_uint64:
-    """The multicast address for `pkb::Multimem`. Raises where the machine has no NVLS, where it would be null."""
-    address = int(handle.multicast_ptr)
-    if address == 0:
-        raise RuntimeError("this machine has no NVLS multicast (it needs several GPUs on an NVSwitch)")
-    return ptr(address)
+def check_offset(handle: Any) -> None:
+    """Raises where a tensor does not begin with its allocation: tables hold the addresses of allocations."""
+    offset = int(getattr(handle, "offset", 0))
+    if offset:
+        raise RuntimeError(f"this tensor lies {offset} bytes into its symmetric allocation; kernels would miss it")
 
 
 def channels(handle: Any) -> int:

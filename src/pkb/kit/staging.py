@@ -2,7 +2,10 @@
 
 from typing import Any, NamedTuple
 
-_STAGES: dict[tuple[Any, ...], "StagingBuffer"] = {}
+_STAGES: dict[tuple[Any, ...], tuple[Any, "StagingBuffer"]] = {}
+"""Each with its group: names of groups come back when a process makes them anew, the objects do not."""
+_STREAMS: dict[int, tuple[int, Any]] = {}
+"""By device: the stream of the last call that may wait for peers."""
 
 
 class StagingBuffer(NamedTuple):
@@ -10,30 +13,102 @@ class StagingBuffer(NamedTuple):
     """This rank's part, a flat tensor of bytes."""
     handle: Any
     """Of `torch.distributed._symmetric_memory`: peers' pointers and signal pads."""
+    sms: int
+    """The number of SMs of the rank that has fewest: grids that must be alike on all ranks are cut by it."""
 
 
 def staging(nbytes: int, device: Any, *, name: str = "", group: Any = None) -> StagingBuffer:
-    """A zeroed symmetric buffer of at least so many bytes, the same one for the same size, name and group.
+    """A zeroed symmetric buffer of at least so many bytes, the same one for the same name, group and size.
 
-    All ranks of the group must ask for the same sizes in the same order. What is in it stays from call to call.
+    Sizes are rounded up to powers of two and kept, since a CUDA graph may hold their addresses: however many shapes a
+    candidate meets, the buffers of one name take at most four times the largest of them. All ranks of the group must
+    ask for the same sizes in the same order. What is in a buffer stays from call to call.
     """
     import torch
     import torch.distributed as dist
     import torch.distributed._symmetric_memory as symmetric
 
     group = group or dist.group.WORLD
-    size = max(16, -(-nbytes // 16) * 16)
+    check_group(group)
+    size = 1 << (max(nbytes, 16) - 1).bit_length()
     key = (name, size, str(device), group.group_name)
-    if key not in _STAGES:
+    made_for, stage = _STAGES.get(key, (None, None))
+    if stage is None or made_for is not group:
+        _forget(group)
         # Ranks come and leave with idle devices. Without that, ranks that share a GPU hung at production sizes: as it seems,
         # one that is ahead makes the driver wait for its barrier (it loads a kernel, say), and that keeps the others away.
         _finish(device)
         buffer = symmetric.empty(size, dtype=torch.uint8, device=device)
-        buffer.zero_()
-        _STAGES[key] = StagingBuffer(buffer, symmetric.rendezvous(buffer, group))
-        _STAGES[key].handle.barrier(channel=0)  # nobody may signal into a buffer that is still to be zeroed
+        handle = symmetric.rendezvous(buffer, group)
+        stage = StagingBuffer(buffer, handle, _fewest_sms(buffer, handle, device))
+        _STAGES[key] = group, stage
         _finish(device)
-    return _STAGES[key]
+    return stage
+
+
+def check_group(group: Any) -> None:
+    """Raises where a process group is missing or was destroyed: its symmetric memory leads to peers that are gone."""
+    import torch.distributed as dist
+
+    if group is None or group not in dist.distributed_c10d._world.pg_map:
+        raise RuntimeError("this process group was destroyed or never made; make what depends on it anew")
+
+
+def enter_stream(device: Any) -> None:
+    """Orders calls that may wait for peers, where they come from several streams: grids that wait for each other's ranks
+    at the same time can take the SMs that the other needs, and would share slots. Costs nothing on one stream.
+
+    Replays of a CUDA graph are not seen: replay on the stream of the other calls, or order them by events.
+    """
+    import torch
+
+    index = torch.device(device).index
+    if torch.device(device).type != "cuda":
+        return
+    index = torch.cuda.current_device() if index is None else index
+    raw = torch._C._cuda_getCurrentRawStream(index)
+    last, stream = _STREAMS.get(index, (raw, None))
+    if raw != last:
+        now = torch.cuda.current_stream(index)
+        captured = torch.cuda.is_current_stream_capturing()
+        with torch.cuda.stream(stream):
+            was_captured = torch.cuda.is_current_stream_capturing()
+        if was_captured and not captured:
+            raise RuntimeError("a call on another stream is being captured into a CUDA graph; end the capture first")
+        if captured == was_captured:
+            now.wait_stream(stream)
+    if raw != last or stream is None:
+        _STREAMS[index] = raw, torch.cuda.current_stream(index)
+
+
+def sm_count(device: Any) -> int:
+    """SMs that kernels of this rank may use. 1 where there is no GPU."""
+    import torch
+
+    if torch.device(device).type != "cuda":
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def _fewest_sms(buffer: Any, handle: Any, device: Any) -> int:
+    """Asks all ranks through their new buffers, and leaves these zeroed: nobody may signal into one that is not yet."""
+    import torch
+
+    buffer.zero_()
+    buffer[:4].view(torch.int32).fill_(sm_count(device))
+    handle.barrier(channel=0)
+    counts = [int(handle.get_buffer(peer, (1,), torch.int32).item()) for peer in range(handle.world_size)]
+    handle.barrier(channel=0)
+    buffer[:4].zero_()
+    handle.barrier(channel=0)
+    return min(counts)
+
+
+def _forget(group: Any) -> None:
+    """Drop what belonged to an earlier group of the same name."""
+    for key, (made_for, _) in list(_STAGES.items()):
+        if key[-1] == group.group_name and made_for is not group:
+            del _STAGES[key]
 
 
 def _finish(device: Any) -> None:

@@ -39,6 +39,26 @@ struct Deadline {
   __device__ __forceinline__ bool passed() const { return end && now_ns() > end; }
 };
 
+// Debug builds (PKB_KIT_DEBUG=1, or -DPKB_DEBUG=1 among the options): a pipe's and an exchange's waits have a deadline, say
+// who waits for whom, and stop the kernel. Other builds wait for ever: a peer may be late by any time, and be right.
+#ifndef PKB_DEBUG
+#define PKB_DEBUG 0
+#endif
+#ifndef PKB_DEBUG_TIMEOUT_MS
+#define PKB_DEBUG_TIMEOUT_MS 10000
+#endif
+constexpr bool DEBUG = PKB_DEBUG;
+constexpr u64 DEBUG_TIMEOUT_NS = PKB_DEBUG ? PKB_DEBUG_TIMEOUT_MS * 1000000ull : 0;
+__device__ __noinline__ void report_late(u32 rank, u32 peer, u32 channel, u32 step, const volatile u32* found) {
+  printf("pkb: rank %u, block %u of kernel grid %u: rank %u has not come to step %u of channel %u, it is at %u\n", rank,
+         block_in_grid(), blocks_in_grid(), peer, step, channel, *found);
+  __trap();
+}
+__device__ __noinline__ void report_grid(u32 rank, u32 blocks) {
+  printf("pkb: rank %u: block %u of %u on a pipe for %u\n", rank, block_in_grid(), blocks_in_grid(), blocks);
+  __trap();
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Signals: system-scope operations on one uint32, local or on a peer
 
@@ -106,13 +126,15 @@ __device__ __forceinline__ bool wait_signal(u32* slot, u64 timeout_ns = 0) {
 }
 
 // Waits until a counter has reached `value`. Counters only rise (add_release_sys, or st_release_sys of a growing number), and
-// may wrap around: the difference is compared, not the value.
+// may wrap around: the difference is compared, not the value. Every acquire empties the L1 of the SM, of other blocks' lines
+// too, so while the counter is behind it is polled relaxed, and acquired once when it is there.
 __device__ __forceinline__ bool wait_reaches(const u32* counter, u32 value, u64 timeout_ns = 0) {
+  if ((int)(ld_acquire_sys(counter) - value) >= 0) return true;
   Deadline deadline(timeout_ns);
-  while ((int)(ld_acquire_sys(counter) - value) < 0) {
+  while ((int)(ld_relaxed_sys(counter) - value) < 0) {
     if (deadline.passed()) return false;
   }
-  return true;
+  return (int)(ld_acquire_sys(counter) - value) >= 0;
 }
 
 // The slot in `owner`'s pad that `peer` sets for it on a channel.
@@ -164,38 +186,80 @@ __device__ __forceinline__ void announce(u32* const* counts, u32 rank, u32 world
   for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block())
     if (peer != rank) st_release_sys(slot_of(counts, peer, rank, world, channel), count);
 }
-__device__ __forceinline__ bool await_all(u32* const* counts, u32 rank, u32 world, u32 channel, u32 count, u64 timeout_ns = 0) {
+__device__ __forceinline__ bool await_all(u32* const* counts, u32 rank, u32 world, u32 channel, u32 count,
+                                          u64 timeout_ns = DEBUG_TIMEOUT_NS) {
   bool met = true;
-  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block())
-    if (peer != rank) met &= wait_reaches(slot_of(counts, rank, peer, world, channel), count, timeout_ns);
+  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block()) {
+    if (peer == rank) continue;
+    const u32* slot = slot_of(counts, rank, peer, world, channel);
+    if (wait_reaches(slot, count, timeout_ns)) continue;
+    met = false;
+    if (DEBUG) report_late(rank, peer, channel, count, slot);
+  }
   __syncthreads();  // and the reads of all threads after
   return met;
 }
 
 // Work in turns: a block produces its part of turn t, here or in a peer's memory, tells the blocks of the same number on all
-// ranks, and consumes turn t when all of them have produced it; it produces AHEAD turns ahead of what it consumes. Data that
-// pass through in small turns stay in L2, and no block ever waits for a whole grid.
+// ranks, and consumes turn t when all of them have produced it; it produces `ahead` turns ahead of what it consumes (its
+// look-ahead). Data that pass through in small turns stay in L2, and no block ever waits for a whole grid.
 //
-// What is produced goes into slots that are used again: turn t into slot (base + t) % pipeline_slots<AHEAD>(). No signal says
-// that a slot is free, since none is needed. A block that produces turn t has seen turn t - AHEAD - 1 of all peers, and a peer
-// produced that after it had consumed turn t - 2 AHEAD - 2: what lay in the slot. `base` is the number of turns of all launches
-// before (kit.pipeline counts them), so the same holds from launch to launch. All ranks must launch the same blocks and turns.
-template <u32 AHEAD>
-__device__ __forceinline__ constexpr u32 pipeline_slots() { return 2 * AHEAD + 2; }
-template <u32 AHEAD, class Produce, class Consume>
-__device__ __forceinline__ void pipeline(u32* const* counts, u32 rank, u32 world, u32 base, u32 turns, Produce produce,
-                                         Consume consume) {
-  static_assert((AHEAD & (AHEAD + 1)) == 0, "AHEAD is 0, 1, 3 or 7: slots must still go round when the count of turns wraps");
-  const u32 channel = block_in_grid();
-  for (u32 turn = 0; turn < turns + AHEAD; ++turn) {
-    if (turn < turns) {
-      produce(turn);
-      announce(counts, rank, world, channel, base + turn + 1);
-    }
-    if (turn < AHEAD) continue;
-    await_all(counts, rank, world, channel, base + turn - AHEAD + 1);
-    consume(turn - AHEAD);
+// What is produced goes into slots that are used again: turn t into slot (epoch + t) % slots_each of its block, where
+// slots_each = 2 ahead + 2 (kit.pipeline, the only place that computes it). No signal says that a slot is free, since none is
+// needed. A block that produces turn t has seen turn t - ahead - 1 of all peers, and a peer produced that after it had
+// consumed turn t - 2 ahead - 2: what lay in the slot. slots_each is a power of two: slots still go round when counts wrap.
+//
+// The epoch of a block is the number of turns that it has made in all launches before. It lies on the device, in the count
+// that a rank has for itself: so the same holds from launch to launch, a CUDA graph may replay a launch, and a launch that
+// failed on the host has counted nothing. All ranks must make the same launches: the same blocks, the same turns. Launches
+// on one pipe must not overlap (kit.pipeline orders streams; replays of a graph are the caller's to order).
+struct Pipe {            // kit.pipeline makes it, pipe(turns) on the host: pass it by value, as const __grid_constant__ Pipe
+  char* const* slots;    // of all ranks
+  u32* const* counts;    // of all ranks: [block][rank]
+  u32* own_counts;       // of this rank
+  char* multicast;       // of all ranks' slots at once; null where NVLS is not to be used
+  int rank, world;
+  u32 blocks;            // a grid has at most as many
+  u32 slot_bytes;        // of one slot
+  u32 slots_each;        // of a block
+  u32 ahead;             // look-ahead, in turns
+  u32 turns;             // of this launch
+
+  // Every thread of the block calls it once, before the first turn.
+  __device__ __forceinline__ u32 epoch() const {
+    if (DEBUG && block_in_grid() >= blocks) report_grid(rank, blocks);
+    return ld_relaxed_sys(own_counts + block_in_grid() * world + rank);
   }
+  // Where this block's slot of a turn begins, from the start of any rank's slots (or of their multicast address).
+  __device__ __forceinline__ u64 at(u32 epoch, u32 turn) const {
+    return ((u64)block_in_grid() * slots_each + ((epoch + turn) & (slots_each - 1))) * slot_bytes;
+  }
+  __device__ __forceinline__ void announce(u32 count) const { pkb::announce(counts, rank, world, block_in_grid(), count); }
+  __device__ __forceinline__ void await_all(u32 count) const { pkb::await_all(counts, rank, world, block_in_grid(), count); }
+  // The block's epoch for its next launch: `count` is the last that it announced. All threads have announced since they read it.
+  __device__ __forceinline__ void advance(u32 count) const {
+    if (thread_in_block() == 0) st_relaxed_sys(own_counts + block_in_grid() * world + rank, count);
+  }
+};
+template <class Produce, class Consume>
+__device__ __forceinline__ void pipeline(const Pipe& p, u32 epoch, Produce produce, Consume consume) {
+  for (u32 turn = 0; turn < p.turns + p.ahead; ++turn) {
+    if (turn < p.turns) {
+      produce(turn);
+      p.announce(epoch + turn + 1);
+    }
+    if (turn < p.ahead) continue;
+    p.await_all(epoch + turn - p.ahead + 1);
+    consume(turn - p.ahead);
+  }
+  p.advance(epoch + p.turns);
+}
+// The blocks of this number of all ranks meet: as one turn.
+__device__ __forceinline__ void meet(const Pipe& p) {
+  const u32 count = p.epoch() + 1;
+  p.announce(count);
+  p.await_all(count);
+  p.advance(count);
 }
 
 // All blocks of this grid meet. They must all be running at once: launch at most kernel.resident_blocks(...) of them, or launch
@@ -225,22 +289,43 @@ __device__ __forceinline__ bool barrier_world(u32* const* pads, u32 rank, u32 wo
 // kernel ends when all ranks' data of this exchange have come, and the next one in the stream just reads them. One block
 // waits, and when all others have done their work: a grid may have any size. Every thread of all blocks must call it, and all
 // ranks must make the same calls. `exchange` is 0, 1, ...: a kernel that ends so has its own among those of one call.
-struct Peers {          // kit.exchange makes it, anew for every call
-  char* const* stages;  // of all ranks: 512 bytes of signals (exchanges * world of them), 512 of counters, then data
+//
+// How often each exchange was made is counted on the device, as a Pipe's epochs are, with the same guarantees. Where calls
+// use two regions in turn, the count of exchange 0 says which: the kernel that ends with exchange 0 takes next_region, those
+// behind it in the call this_region.
+//
+// The stores of other blocks than the last reach the peers by its release alone: their own atomic (acq_rel at .gpu) comes
+// before it, and releases are cumulative in the PTX model.
+struct Peers {           // kit.exchange makes it: pass it by value, as const __grid_constant__ Peers
+  char* const* stages;   // of all ranks: signals [exchange][rank], a counter for each exchange, then data
+  char* stage;           // of this rank
+  u64 head;              // bytes before the data
+  u64 region_bytes;
   int rank, world;
-  u32 epoch;  // of the call: rises from 1
+  u32 regions, exchanges;
+
+  __device__ __forceinline__ u32* own_count(u32 exchange) const {
+    return reinterpret_cast<u32*>(stage) + exchange * world + rank;
+  }
+  // Where the data of a call begin in every rank's stage. Every thread calls it before finish_grid.
+  __device__ __forceinline__ u64 next_region() const { return region(1); }
+  __device__ __forceinline__ u64 this_region() const { return region(0); }
+  __device__ __forceinline__ u64 region(u32 more) const {
+    return regions == 1 ? head : head + (ld_relaxed_sys(own_count(0)) + more) % regions * region_bytes;
+  }
 };
 __device__ __forceinline__ void finish_grid(const Peers& p, u32 exchange) {
   __shared__ bool last;
   u32* const* signals = reinterpret_cast<u32* const*>(p.stages);
-  u32* arrived = signals[p.rank] + 128 + exchange;
+  u32* arrived = reinterpret_cast<u32*>(p.stage) + p.exchanges * p.world + exchange;
   __syncthreads();
   if (thread_in_block() == 0) last = add_acq_rel_gpu(arrived, 1) == blocks_in_grid() - 1;
   __syncthreads();
   if (!last) return;
-  if (thread_in_block() == 0) *arrived = 0;  // for the next call
-  announce(signals, p.rank, p.world, exchange, p.epoch);
-  await_all(signals, p.rank, p.world, exchange, p.epoch);
+  const u32 count = ld_relaxed_sys(p.own_count(exchange)) + 1;
+  announce(signals, p.rank, p.world, exchange, count);
+  await_all(signals, p.rank, p.world, exchange, count);
+  if (thread_in_block() == 0) *arrived = 0, st_relaxed_sys(p.own_count(exchange), count);  // for the next call
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -533,7 +618,8 @@ __device__ __forceinline__ void reduce_block(void* to, char* const* buffers, u64
   if (((reinterpret_cast<u64>(out) | from) & 15) == 0) {
     for (u64 i = thread_in_block(); i < bytes / 16; i += threads_in_block()) {
       wide_t<T> sum[Lanes<T>::count] = {};
-      for (u32 peer = 0; peer < world; ++peer) Lanes<T>::accumulate(sum, ld_stream(buffers[peer] + from + 16 * i));
+      in_flight<8>(0, world, [&](u32 peer) { return ld_stream(buffers[peer] + from + 16 * i); },
+                   [&](u32, uint4 v) { Lanes<T>::accumulate(sum, v); });
       st_weak(out + 16 * i, Lanes<T>::pack(sum));
     }
     done = bytes / 16 * 16;

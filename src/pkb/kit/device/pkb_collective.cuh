@@ -1,5 +1,5 @@
 // pkb_collective.cuh: parts of collectives that run in turns (pkb::pipeline). Kernels that use it get `shared` = 8
-// bytes per rank.
+// bytes per rank, and take `const __grid_constant__ Pipe pipe` (kit.pipeline) and begin with `turns_of(pipe)`.
 //
 // Words. A tensor is cut into *chunks*; block b has chunk `turn * blocks + b` in a turn, on every rank alike. What
 // passes between ranks in a turn lies in *slots*, one per block and turn, in every rank's symmetric memory. *Rows* are
@@ -13,10 +13,6 @@
 // they were filled.
 #pragma once
 #include "pkb.cuh"
-
-#ifndef PKB_AHEAD  // how far blocks produce ahead, and with it the number of slots; the host must know it too
-#define PKB_AHEAD 1
-#endif
 
 namespace pkb {
 
@@ -33,9 +29,9 @@ __device__ __forceinline__ void st_narrow(char* p, u32 v, u32 size) {
 
 // What the threads of a block share in such a kernel. Make it with `turns_of`, by all threads.
 struct Turns {
+  const Pipe& pipe;
   char* const* slots;  // of all ranks, in shared memory: every acquire empties L1
-  u32* const* counts;
-  u32 rank, world, slot_bytes, turns, base;
+  u32 rank, world, epoch;
 
   // This block's chunk of `total` bytes in a turn: nothing in turns past the end.
   __device__ __forceinline__ Part part(u64 total, u64 chunk, u32 turn) const {
@@ -44,10 +40,7 @@ struct Turns {
     return Part{begin, total - begin < chunk ? total - begin : chunk};
   }
   // Where this block's slot of a turn begins, from the start of any rank's slots (or of their multicast address).
-  __device__ __forceinline__ u64 at(u32 turn) const {
-    constexpr u32 slots_each = pipeline_slots<PKB_AHEAD>();
-    return ((u64)block_in_grid() * slots_each + (base + turn) % slots_each) * slot_bytes;
-  }
+  __device__ __forceinline__ u64 at(u32 turn) const { return pipe.at(epoch, turn); }
   // The k-th peer, counted from the neighbour on, so that not everybody is at rank 0 first. k = world - 1 is this rank.
   __device__ __forceinline__ u32 peer(u32 k) const {
     const u32 next = rank + 1 + k;
@@ -57,15 +50,15 @@ struct Turns {
   // The turns themselves: see pkb::pipeline.
   template <class Produce, class Consume>
   __device__ __forceinline__ void run(Produce produce, Consume consume) const {
-    pipeline<PKB_AHEAD>(counts, rank, world, base, turns, produce, consume);
+    pipeline(pipe, epoch, produce, consume);
   }
 };
-__device__ __forceinline__ Turns turns_of(char* const* slots, u32* const* counts, u32 rank, u32 world, u32 slot_bytes,
-                                          u32 turns, u32 base) {
+__device__ __forceinline__ Turns turns_of(const Pipe& pipe) {
   extern __shared__ char* peers[];
-  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block()) peers[peer] = slots[peer];
+  const u32 epoch = pipe.epoch();  // on its way while the table is
+  for (u32 peer = thread_in_block(); peer < pipe.world; peer += threads_in_block()) peers[peer] = pipe.slots[peer];
   __syncthreads();
-  return Turns{peers, counts, rank, world, slot_bytes, turns, base};
+  return Turns{pipe, peers, (u32)pipe.rank, (u32)pipe.world, epoch};
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -168,44 +161,63 @@ __device__ __forceinline__ void sum_one_shot(const Turns& t, const char* in, cha
   t.run(produce, consume);
 }
 
-// Two phases in the same turns: a chunk is W rows of at most `row` bytes, and row k is rank k's to add. What it added
-// in turn t it has announced with its next turn, PKB_AHEAD + 1 later, and then those who want the sum fetch all rows.
-// So there are that many turns more than chunks. A slot is W + 1 equal rows, the last for sums. That one too is free
-// when the slot comes round: sums of turn t are read in turn t + PKB_AHEAD + 1, which all have left when sums are
-// written there again, since that happens after awaiting turn t + 2 PKB_AHEAD + 2. But rows to add are written without
-// such a wait, so sums must not lie where another call, with shorter or longer rows, has rows: their place depends on
-// the slot alone.
+// Who adds which row of a chunk. All ranks, where all want the sum. Where one root wants it, all but the root: so S bytes
+// enter and leave its port, where 2 (W-1)/W S would if it added too. (With two ranks that is the same, and both add.)
+struct Owners {
+  u32 count, root;  // root: one that owns nothing, or none
+  __device__ __forceinline__ u32 rank_of(u32 k) const { return k + (k >= root); }
+  __device__ __forceinline__ u32 row_of(u32 rank) const { return rank - (rank > root); }  // of any rank but the root
+};
+__device__ __forceinline__ Owners all_but(u32 world, int root) {
+  return root < 0 || world < 3 ? Owners{world, ~0u} : Owners{world - 1, (u32)root};
+}
+
+// Two phases in the same turns: a chunk is a row of at most `row` bytes for each owner, who adds it. What it added in
+// turn t it has announced with its next turn, ahead + 1 later, and then those who want the sum fetch all rows. So there
+// are that many turns more than chunks. A slot is W + 1 equal rows, the last for sums. That one too is free when the
+// slot comes round: sums of turn t are read in turn t + ahead + 1, which all have left when sums are written there
+// again, since that happens after awaiting turn t + 2 ahead + 2. But rows to add are written without such a wait, so
+// sums must not lie where another call, with shorter or longer rows, has rows: their place depends on the slot alone.
+//
+// Rows are pushed and fetched from the neighbour on, so that ranks do not all load the same port; where the last chunk
+// has shorter rows at its end, in order.
 template <class T>
 __device__ __forceinline__ void sum_two_shot(const Turns& t, const char* in, char* out, u64 bytes, u32 row,
-                                             bool wants) {
-  constexpr u32 later = PKB_AHEAD + 1;
-  const u64 sums = t.slot_bytes / (t.world + 1) * t.world;  // where they lie in a slot
-  auto part_of = [&](u32 turn) { return t.part(bytes, (u64)t.world * row, turn); };
+                                             int root = -1) {
+  const bool wants = root < 0 || t.rank == (u32)root;
+  const Owners owners = all_but(t.world, root);
+  const u32 later = t.pipe.ahead + 1;
+  const u64 sums = t.pipe.slot_bytes / (t.world + 1) * t.world;  // where they lie in a slot
+  auto part_of = [&](u32 turn) { return t.part(bytes, (u64)owners.count * row, turn); };
   // `row`, or less in the last chunk.
-  auto row_of = [&](const Part& part) { return ((u32)part.bytes + 16 * t.world - 1) / (16 * t.world) * 16; };
+  auto row_of = [&](const Part& part) { return ((u32)part.bytes + 16 * owners.count - 1) / (16 * owners.count) * 16; };
+  auto first_of = [&](const Part& part, u32 length) {
+    return part.bytes == (u64)owners.count * length ? (t.rank + 1) % owners.count : 0;
+  };
+  auto turned = [&](u32 k, u32 first) { return k + first < owners.count ? k + first : k + first - owners.count; };
   auto produce = [&](u32 turn) {
     const Part part = part_of(turn);
-    const u32 length = row_of(part);
-    const char* first = in + part.begin;
+    const u32 length = row_of(part), first = first_of(part, length);
     const u64 to = t.at(turn) + (u64)t.rank * row;
-    stage_rows(part.bytes, length, (u64)in, [&](u32 k) { return first + k * length; },
-               [&](u32 k) { return t.slots[k] + to; },
-               [&](u32 k) { return wants ? nullptr : out + part.begin + k * length; });
+    stage_rows(part.bytes, length, (u64)in, [&](u32 k) { return in + part.begin + turned(k, first) * length; },
+               [&](u32 k) { return t.slots[owners.rank_of(turned(k, first))] + to; },
+               [&](u32 k) { return wants ? nullptr : out + part.begin + turned(k, first) * length; });
   };
   auto consume = [&](u32 turn) {
     const Part part = part_of(turn);
-    const u32 length = row_of(part), begin = t.rank * length;
+    const u32 length = row_of(part), begin = owners.row_of(t.rank) * length;
     char* mine = t.slots[t.rank] + t.at(turn);
-    if (begin < part.bytes) {
+    if (t.rank != owners.root && begin < part.bytes) {
       const u32 left = (u32)part.bytes - begin;
       sum_rows<T>(mine + sums, t.world, left < length ? left : length, [&](u32 k) { return mine + k * row; });
     }
     if (turn < later || !wants) return;
     const Part done = part_of(turn - later);
-    const u32 each = row_of(done);
+    const u32 each = row_of(done), first = first_of(done, each);
     const u64 from = t.at(turn - later) + sums;
-    deliver_rows(done.bytes, each, (u64)out, [&](u32 k) { return t.slots[k] + from; },
-                 [&](u32 k) { return out + done.begin + k * each; });
+    deliver_rows(done.bytes, each, (u64)out,
+                 [&](u32 k) { return t.slots[owners.rank_of(turned(k, first))] + from; },
+                 [&](u32 k) { return out + done.begin + turned(k, first) * each; });
   };
   t.run(produce, consume);
 }
@@ -234,8 +246,17 @@ __device__ __forceinline__ void sum_by_switch(char* to, const char* multicast, u
 }
 // From an argument to the same place of all ranks. The bits are stored as they are, whatever they stand for.
 __device__ __forceinline__ void stage_by_switch(char* multicast, const char* from, u32 bytes) {
-  for (u32 i = 16 * thread_in_block(); i < bytes; i += 16 * threads_in_block())
-    Multimem<f32>::st(multicast + i, ld_leaving(from + i));
+  constexpr u32 flight = 4;
+  const u32 step = 16 * threads_in_block();
+  for (u32 first = 16 * thread_in_block(); first < bytes; first += flight * step) {
+    uint4 v[flight];
+#pragma unroll
+    for (u32 m = 0; m < flight; ++m)
+      if (first + m * step < bytes) v[m] = ld_leaving(from + first + m * step);
+#pragma unroll
+    for (u32 m = 0; m < flight; ++m)
+      if (first + m * step < bytes) Multimem<f32>::st(multicast + first + m * step, v[m]);
+  }
 }
 #endif
 
