@@ -72,6 +72,9 @@ def test_device_records_are_packed_in_order_without_what_the_host_did() -> None:
         left_out=0,
     )
     assert [record.name for record in records_of(packed)][:2] == ["Memcpy DtoD (Device -> Device)", "push_tiles"]
+    events = profile.DeviceEvents([event("push_tiles", 120.5, 130.0)])
+    events.zero_ns = 7_000_000_000
+    assert profile.pack_records(events).began_ns == 7_000_120_500
 
 
 def test_the_number_of_records_and_the_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

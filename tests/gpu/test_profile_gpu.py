@@ -93,11 +93,16 @@ def test_a_product_and_its_sum_in_one_launch() -> None:
     assert reference.overlap is not None
     assert reference.overlap < 0.2, "the reference multiplies, then reduces"
     for side in (candidate, reference):
+        begins = [rank.begins_us or 0.0 for rank in side.ranks]
+        assert min(begins) == 0.0
+        assert max(begins) < 50_000, "both ranks leave one barrier, though they may take turns on the device"
+        print(f"  begins: {begins}")
         assert [rank.rank for rank in side.ranks] == [0, 1]
         for rank in side.ranks:
             assert 0 < rank.busy_us <= rank.communication_us + rank.compute_us + rank.fused_us + 0.01
             assert rank.timeline
             assert rank.timeline[0][0] == 0.0
+            assert rank.begins_us is not None, "this torch does not say when its profile began"
             assert not any("spin_kernel" in row[2] for row in rank.timeline), "the harness's own kernels are left out"
     assert evaluation.stage_seconds["profile"] < STAGE_LIMIT_S
 

@@ -131,6 +131,16 @@ def test_the_timeline_is_the_last_call_from_its_first_record() -> None:
     assert many.kernels_per_call == 300
 
 
+def test_timelines_of_all_ranks_have_one_time_base() -> None:
+    parts = {0: [[kernel(GEMM, 100, 5)]], 1: [[kernel(GEMM, 40, 5)]]}
+    hour = 3_600_000_000_000
+    # Rank 0 began its records 30 us before rank 1, and its call 100 us after that; rank 1's call is at 30 + 40 us.
+    found = analyse(parts, Expected(), zeros_ns={0: hour, 1: hour + 30_000})
+    assert [rank.begins_us for rank in found.ranks] == [30.0, 0.0]
+    for odd in ({0: hour}, {0: hour, 1: 0}, {0: hour, 1: 2 * hour}):
+        assert [rank.begins_us for rank in analyse(parts, Expected(), zeros_ns=odd).ranks] == [None, None], odd
+
+
 def test_bytes_are_a_call_s_and_unknown_if_one_is() -> None:
     assert side([copy(PTOP, 0, 5, size=300), copy(DTOD, 5, 5, size=100)]).copied_bytes_per_call == 400.0
     assert side([copy(PTOP, 0, 5, size=300), copy(DTOD, 5, 5)]).copied_bytes_per_call is None
@@ -251,7 +261,8 @@ def test_a_kernel_whose_code_multiplies_matrices_is_fused() -> None:
 
 def claim(**changes: Any) -> bytes:
     """A rank's report of a batch with the profiler on, as it travels."""
-    activity = {"is": "Activity", "names": ["a", "b"], "records": [[0, "kernel", 0, 5, 7, None]], "left_out": 0}
+    record = [0, "kernel", 0, 5, 7, None]
+    activity = {"is": "Activity", "names": ["a", "b"], "records": [record], "left_out": 0, "began_ns": 0}
     report = BatchReport((), (), (), activity=Activity())
     return json.dumps(json.loads(encode(report)) | {"activity": activity | changes}).encode()
 
@@ -274,6 +285,7 @@ def test_a_report_is_read() -> None:
     [
         {"names": "ab"}, {"names": [1]}, {"records": {}}, {"records": [5]}, {"records": [[0, "kernel", 0, 5, 7]]},
         {"left_out": "many"}, {"left_out": True}, {"left_out": -9}, {"names": ["x" * (MAX_NAME + 1)]},
+        {"began_ns": -1}, {"began_ns": 1 << 63}, {"began_ns": 0.5},
         {"names": ["x"] * (MAX_KERNEL_NAMES + 1)}, {"records": [[0, "kernel", 0, 5, 7, None]] * (MAX_RECORDS + 1)},
     ],
 )  # fmt: skip

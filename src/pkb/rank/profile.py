@@ -19,10 +19,17 @@ from pkb.types.protocol.replies import Activity, RecordRow
 _BYTES = re.compile(r'"bytes":\s*"?(\d{1,15})')
 
 
+class DeviceEvents(list[Any]):
+    """In the order in which the profiler has them; their times count from `zero_ns`."""
+
+    zero_ns = 0
+    """By the host's clock, which all ranks of a machine share; 0 where this torch does not say."""
+
+
 @contextlib.contextmanager
-def device_events(*, wanted: bool) -> Iterator[list[Any]]:
+def device_events(*, wanted: bool) -> Iterator[DeviceEvents]:
     """The profiler's events of this block, there once the block is over; none where it is not wanted or there is no GPU."""
-    events: list[Any] = []
+    events = DeviceEvents()
     if not wanted or not torch.cuda.is_available():
         yield events
         return
@@ -31,6 +38,9 @@ def device_events(*, wanted: bool) -> Iterator[list[Any]]:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             yield events
     events.extend(profiler.events())
+    results = getattr(profiler.profiler, "kineto_results", None)
+    if hasattr(results, "trace_start_ns"):
+        events.zero_ns = int(results.trace_start_ns())
 
 
 def pack_records(events: Iterable[Any]) -> Activity:
@@ -56,7 +66,9 @@ def pack_records(events: Iterable[Any]) -> Activity:
             number = numbers.setdefault(name, len(numbers))
             size = _bytes(event) if kind != "kernel" else None
             records.append((number, kind, start_ns - first_ns, duration_ns, stream, size))
-    return Activity(tuple(numbers), tuple(records), len(found) - len(records))
+    zero_ns = getattr(events, "zero_ns", 0)
+    began_ns = zero_ns + first_ns if zero_ns and records else 0
+    return Activity(tuple(numbers), tuple(records), len(found) - len(records), began_ns)
 
 
 def _kind(event: Any) -> Literal["kernel", "memcpy", "memset"] | None:

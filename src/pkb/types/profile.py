@@ -54,6 +54,8 @@ class RankProfile:
     """Communication and compute at the same time."""
     timeline: tuple[tuple[float, float, str, str], ...]
     """Of one call: start and duration in microseconds, counted from the rank's first record in it, name, role."""
+    begins_us: float | None = None
+    """The timeline's beginning, counted from that of the rank that began first; None where the clocks are not known."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ taken out.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ TOP = 10
 NAME_SHOWN = 100
 """Characters of a name that a verdict keeps: what follows are template arguments."""
 OPENING = "open_arguments"
+APART_NS = 10_000_000_000
+"""Ranks begin a call together: clocks that differ by more are not one clock."""
 Interval = tuple[int, int]
 
 
@@ -106,14 +109,24 @@ def common(left: Iterable[Interval], right: Iterable[Interval]) -> int:
 # -- one side -------------------------------------------------------------------------------------------------------------
 
 
-def analyse(by_rank: dict[int, list[list[Record]]], expected: Expected, *, left_out: int = 0) -> SideProfile:
-    """One side's calls; `by_rank` holds the records of each call of each rank."""
+def analyse(
+    by_rank: dict[int, list[list[Record]]],
+    expected: Expected,
+    *,
+    left_out: int = 0,
+    zeros_ns: Mapping[int, int] | None = None,
+) -> SideProfile:
+    """One side's calls; `by_rank` holds the records of each call of each rank, whose times count from `zeros_ns`."""
     calls = len(next(iter(by_rank.values())))
     everything = [record for parts in by_rank.values() for part in parts for record in part]
     if not everything:
         raise Unclear("no kernel, copy or fill was recorded within the calls")
     roles = {record.name: role_of(record.name, record.kind, expected) for record in everything}
-    ranks = tuple(_rank_profile(rank, parts, roles) for rank, parts in sorted(by_rank.items()))
+    begins = _begins_us({rank: parts[-1] for rank, parts in by_rank.items()}, zeros_ns or {})
+    ranks = tuple(
+        replace(_rank_profile(rank, parts, roles), begins_us=begins.get(rank))
+        for rank, parts in sorted(by_rank.items())
+    )
     shares = calls * len(ranks)
     copies = [record for record in everything if record.kind == "memcpy"]
     overlap, why = _overlap(ranks, roles, expected)
@@ -169,6 +182,17 @@ def _rank_profile(rank: int, parts: list[list[Record]], roles: dict[str, KernelR
             ((r.start_ns - zero) / 1e3, r.duration_ns / 1e3, shown(r.name), roles[r.name].role.value) for r in last
         ),
     )
+
+
+def _begins_us(last: Mapping[int, list[Record]], zeros_ns: Mapping[int, int]) -> dict[int, float]:
+    """When each rank's last call began, on one time base; nothing where a rank's clock is not known or not the others'."""
+    if not all(zeros_ns.get(rank) for rank in last):
+        return {}
+    found = {rank: zeros_ns[rank] + min(r.start_ns for r in records) for rank, records in last.items() if records}
+    first = min(found.values(), default=0)
+    if max(found.values(), default=0) - first > APART_NS:
+        return {}
+    return {rank: (began - first) / 1e3 for rank, began in found.items()}
 
 
 def _overlap(

@@ -78,7 +78,9 @@ def _side(reports: Reports, expected: Expected) -> tuple[SideProfile | None, str
     activities = {rank: report.activity or Activity() for rank, report in reports.items()}
     try:
         by_rank = {rank: split_calls(records_of(activity), CALLS) for rank, activity in activities.items()}
-        return analyse(by_rank, expected, left_out=sum(activity.left_out for activity in activities.values())), ""
+        left_out = sum(activity.left_out for activity in activities.values())
+        zeros_ns = {rank: activity.began_ns for rank, activity in activities.items()}
+        return analyse(by_rank, expected, left_out=left_out, zeros_ns=zeros_ns), ""
     except Unclear as why:
         return None, str(why)
 

@@ -162,6 +162,8 @@ class Activity:
     names: Annotated[tuple[Name, ...], AtMost(MAX_KERNEL_NAMES)] = ()
     records: Annotated[tuple[RecordRow, ...], AtMost(MAX_RECORDS)] = ()
     left_out: Count = 0
+    began_ns: Annotated[int, Between(0, (1 << 63) - 1)] = 0
+    """When the first of them began, by the host's clock; 0 where the profiler does not say."""
 
     def __post_init__(self) -> None:
         if any(record[0] >= len(self.names) for record in self.records):
