@@ -18,11 +18,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pkb.candidates import torch_adaptor
 from pkb.candidates.build_records import BuildError, Built, Prebuilt, RefusedOption, Skipped
 from pkb.candidates.constants import Constants, Dynamic
 from pkb.candidates.names import Names
 from pkb.candidates.scopes import PythonScope, every_scope
 from pkb.candidates.walled_build import BuildStopped, build_behind_walls
+from pkb.kit import slim, torch_facts
 from pkb.kit.errors import CompileError, CompilerMissing, OptionRefused
 from pkb.kit.recipes import BadArgument, Given, recipe
 
@@ -71,7 +73,7 @@ def find_calls(tree: ast.Module) -> list[BuilderCall]:
     return sorted(calls, key=lambda call: (call.node.lineno, call.node.col_offset))
 
 
-def _arguments(call: BuilderCall, constants: Constants) -> Given:
+def arguments_of(call: BuilderCall, constants: Constants) -> Given:
     """The call's arguments by name, all constant, or `Dynamic`."""
     parameters = _PARAMETERS[call.kind]
     if any(isinstance(item, ast.Starred) for item in call.node.args) or any(k.arg is None for k in call.node.keywords):
@@ -98,11 +100,13 @@ def prebuild(source: str) -> Prebuilt:
         report.skipped.append(Skipped(getattr(error, "lineno", None) or 0, f"cannot be read: {error}"))
         return report
     constants = Constants()
+    if any(call.kind == "extension" for call in calls):
+        torch_adaptor.provide()
     for call in calls:
         line = call.node.lineno
         name = ""
         try:
-            given = _arguments(call, constants)
+            given = arguments_of(call, constants)
             order = recipe(call.kind, given)
             name = order.name
             artifact, walls = build_behind_walls(call.kind, given, order)
@@ -127,6 +131,9 @@ def prebuild(source: str) -> Prebuilt:
                 continue
             report.error = BuildError(name, call.kind, line, first_error=error.first_error, log=error.log)
             return report
+        headers = ""
+        if call.kind == "extension":
+            headers = "ours" if slim.used_in(artifact.path) else "torch's own"
         report.built.append(
             Built(
                 name=name,
@@ -135,6 +142,7 @@ def prebuild(source: str) -> Prebuilt:
                 seconds=round(artifact.seconds, 3),
                 cached=artifact.cached,
                 file=artifact.path.name,
+                headers=headers,
             )
         )
     return report
@@ -144,11 +152,8 @@ def _doubt(call: BuilderCall, error: CompileError) -> str | None:
     """Why a compile error must not be held against the candidate, or None."""
     if call.guarded:
         return "does not compile, but inside a try, so the candidate may have another way"
-    if call.kind == "extension" and _NOT_CHECKABLE.search(error.first_error):
-        import torch
-
-        if torch.version.cuda is None:
-            return "cannot be checked without a CUDA build of torch"
+    if call.kind == "extension" and _NOT_CHECKABLE.search(error.first_error) and torch_facts.cuda_version() is None:
+        return "cannot be checked without a CUDA build of torch"
     return None
 
 

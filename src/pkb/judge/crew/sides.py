@@ -1,5 +1,6 @@
 """The two sides of an evaluation: what each is given, and what each is kept from."""
 
+import os
 import secrets
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewSpec
 from pkb.judge.crew.limits import UNLIMITED, Limits
 from pkb.judge.stages import artifacts
+from pkb.kit import slim
 from pkb.platforms.base import Platform, PlatformFacts
 from pkb.types.job import Job
 from pkb.types.protocol.settings import CandidateOptions, OracleOptions
@@ -44,4 +46,5 @@ def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, bac
 
 def build_environment(facts: PlatformFacts) -> dict[str, str]:
     """What to build for, known before any rank has a CUDA context; the same for the build and for the ranks."""
-    return {"PKB_CUDA_ARCH": facts.architecture} if facts.architecture else {}
+    chosen = {slim.SWITCH: os.environ[slim.SWITCH]} if slim.SWITCH in os.environ else {}
+    return chosen | ({"PKB_CUDA_ARCH": facts.architecture} if facts.architecture else {})

@@ -34,14 +34,15 @@ def check_rules(source: Source, inspection: Inspection) -> None:
         )
 
 
-def check_needs(inspection: Inspection, facts: PlatformFacts) -> None:
+def why_unsupported(inspection: Inspection, facts: PlatformFacts) -> str:
+    """Why such a platform cannot run the candidate, by its text alone; empty if it can. Nothing is compiled in vain."""
     missing = sorted(inspection.needs - set(facts.capabilities))
-    if missing:
-        raise Decided(
-            Verdict.UNSUPPORTED,
-            Stage.INSPECT,
-            f"the {facts.name} platform cannot run {', '.join(missing)} candidates",
-        )
+    return f"the {facts.name} platform cannot run {', '.join(missing)} candidates" if missing else ""
+
+
+def check_needs(inspection: Inspection, facts: PlatformFacts) -> None:
+    if why := why_unsupported(inspection, facts):
+        raise Decided(Verdict.UNSUPPORTED, Stage.INSPECT, why)
 
 
 def broken_rule(finding: Finding) -> Failure:
