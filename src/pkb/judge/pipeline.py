@@ -76,7 +76,14 @@ class OneSize:
         self.exchange, self.problem = world.exchange, world.problem
         self.facts = facts
         self.on_gpu = world.platform.device == "cuda"
-        self.spec = DrawSpec(job.case.problem, job.case.size, job.case.dtype, job.plan.upstream_tolerance)
+        plan = job.plan
+        self.spec = DrawSpec(
+            job.case.problem,
+            job.case.size,
+            job.case.dtype,
+            upstream=plan.upstream_tolerance,
+            as_published=plan.as_published,
+        )
         self._triton = backend == "triton" and self.on_gpu
         self._lazily_built = lazily_built
         self._same_bits = world.problem.same_bits and not job.plan.upstream_tolerance
@@ -176,7 +183,7 @@ class OneSize:
             note="; ".join(filter(None, [platform.note, self.exchange.company_note])),
             first_call_us=first_call_us,
             progress=self.progress,
-            shares=self.problem.kinds,
+            shares=self.world.kinds,
         )
         limit = utilisation(
             self.problem, reference_us=timing.reference_us, candidate_us=timing.candidate_us, hardware=hardware,
