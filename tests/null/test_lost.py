@@ -125,6 +125,17 @@ def test_plans_do_not_mix(tmp_path: Path) -> None:
     assert compare_plans(collections["tree"], ()) is None
 
 
+def test_the_same_try_by_two_plans_is_two_entries(tmp_path: Path) -> None:
+    entry = {"collection": "m", "problem": 13, "sample": 0}
+    file = entries(
+        tmp_path, entry | {"evaluation": wrong()}, entry | {"evaluation": verdict("correct", "done", plan="published")}
+    )
+    found = read_results([file])
+    assert not found.unreadable
+    assert [sample.collection for sample in found.samples] == ["m", f"m{AS_PUBLISHED}"]
+    assert [sample.index for sample in found.samples] == [0, 0]
+
+
 def test_score_shows_both(tmp_path: Path) -> None:
     file = both_plans(tmp_path)
     shown = CliRunner().invoke(app, ["score", str(file)])

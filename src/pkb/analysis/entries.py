@@ -59,7 +59,8 @@ def read_entry(document: object, *, collection: str, origin: str = "", label: st
     )
     if said.get("task_key"):
         return Entry(sample, (str(said.get("run_id")), str(said["task_key"])))
-    return Entry(sample, None if index is None else (sample.collection, str(problem), str(index)))
+    plan = str((verdict or {}).get("plan"))  # the same try, judged by two plans, is two entries
+    return Entry(sample, None if index is None else (sample.collection, str(problem), str(index), plan))
 
 
 def checked_evaluation(document: object) -> Mapping[str, Any]:
