@@ -5,6 +5,7 @@ from typing import Any
 
 from pkb.analysis.compare import RunComparison
 from pkb.analysis.groups import Group
+from pkb.analysis.lost import PlanComparison
 from pkb.analysis.modes import FailureMode
 from pkb.analysis.samples import Sample
 from pkb.analysis.score import Figure, Score, Share
@@ -12,8 +13,8 @@ from pkb.types.json_value import Json
 
 COLUMNS = (
     "collection", "problem", "name", "sample", "step", "verdict", "failure_mode", "judged", "communication", "decision",
-    "speedup", "speedup_low", "speedup_high", "utilisation", "platform", "hardware", "ranks", "size", "dtype", "backend",
-    "cost_usd", "tokens", "origin",
+    "speedup", "speedup_low", "speedup_high", "utilisation", "platform", "hardware", "ranks", "size", "dtype", "plan",
+    "backend", "cost_usd", "tokens", "origin",
 )  # fmt: skip
 
 
@@ -80,6 +81,22 @@ def comparison_document(comparison: RunComparison) -> dict[str, Json]:
     }
 
 
+def plans_document(compared: PlanComparison) -> dict[str, Json]:
+    return {
+        "candidates": compared.candidates,
+        "right_as_published": compared.right_as_published,
+        "right": compared.right,
+        "faster_as_published": compared.faster_as_published,
+        "faster": compared.faster,
+        "right_only_by_ours": compared.only_by_ours,
+        "lost": {loss.value: count for loss, count in compared.counts.items()},
+        "lost_samples": [
+            {"problem": one.problem, "sample": one.index, "loss": one.loss.value, "verdict": one.verdict}
+            for one in compared.lost
+        ],
+    }
+
+
 def sample_row(sample: Sample) -> dict[str, str | float]:
     """One sample by `COLUMNS`; empty where there is nothing to say."""
     speed = sample.speed
@@ -100,7 +117,7 @@ def sample_row(sample: Sample) -> dict[str, str | float]:
         "cost_usd": sample.cost_usd,
         "tokens": sample.tokens,
         "origin": sample.origin,
-        **{name: said.get(name) for name in ("platform", "hardware", "ranks", "size", "dtype")},
+        **{name: said.get(name) for name in ("platform", "hardware", "ranks", "size", "dtype", "plan")},
     }
     if speed is not None:
         values |= {"decision": speed.decision, "speedup": speed.value}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pkb.analysis.samples import Sample
 from pkb.types.document_versions import current
+from pkb.types.plan import PUBLISHED
 from pkb.types.verdict import SCHEMA_VERSION, Decision, Verdict
 
 TIMES = ("speedup", "speedup_low", "speedup_high", "reference_us", "candidate_us")
@@ -59,7 +60,8 @@ def read_entry(document: object, *, collection: str, origin: str = "", label: st
     )
     if said.get("task_key"):
         return Entry(sample, (str(said.get("run_id")), str(said["task_key"])))
-    return Entry(sample, None if index is None else (sample.collection, str(problem), str(index)))
+    apart = (verdict or {}).get("plan") == PUBLISHED  # the same try, judged by that plan too, is two entries
+    return Entry(sample, None if index is None else (sample.collection, str(problem), str(index), str(apart)))
 
 
 def checked_evaluation(document: object) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pkb.types.difference import DifferenceKind
+from pkb.types.torch_versions import is_of_another_torch
 from pkb.types.verdict import Verdict
 
 TEXT_LIMIT = 4000
@@ -28,6 +29,7 @@ class FailureMode(StrEnum):
     RACE = "race"
     REUSED_OUTPUT = "reused_output"
     REJECTED = "rejected"
+    TORCH_VERSION = "torch_version"
     NO_ANSWER = "no_answer"
     UNSUPPORTED = "unsupported"
     HARNESS_ERROR = "harness_error"
@@ -63,6 +65,7 @@ WORDS: Mapping[FailureMode, str] = {
     FailureMode.RACE: "race",
     FailureMode.REUSED_OUTPUT: "reused output",
     FailureMode.REJECTED: "rejected",
+    FailureMode.TORCH_VERSION: "another torch version",
     FailureMode.NO_ANSWER: "no answer",
     FailureMode.UNSUPPORTED: "unsupported",
     FailureMode.HARNESS_ERROR: "harness error",
@@ -182,6 +185,8 @@ def failure_mode(evaluation: Mapping[str, Any]) -> FailureMode:
 
 def mode_of_exception(kind: str, message: str, trace: str = "") -> FailureMode:
     """The first row of `RULES` that fits, or run time."""
+    if is_of_another_torch(kind, message[:TEXT_LIMIT]):
+        return FailureMode.TORCH_VERSION
     source_lines = [line for line in trace.splitlines() if line.strip(" ^~")]  # Python underlines the culprit
     last_line = source_lines[-1] if source_lines else ""
     text = message[:TEXT_LIMIT]

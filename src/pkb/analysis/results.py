@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pkb.analysis.entries import Entry, MalformedEntry, read_entry
+from pkb.analysis.lost import AS_PUBLISHED, is_published_plan
 from pkb.analysis.samples import Sample, total
 from pkb.types.errors import UserError
 
@@ -63,7 +64,12 @@ def read_results(paths: Sequence[Path], *, labels: Sequence[str] = ()) -> Result
                 except MalformedEntry as error:
                     bad.append(BadEntry(where, str(error)))
     samples, earlier = _one_a_try(entries, bad)
-    return Results(tuple(_numbered(samples)), tuple(bad), earlier)
+    return Results(tuple(_numbered(list(map(_apart, samples)))), tuple(bad), earlier)
+
+
+def _apart(sample: Sample) -> Sample:
+    """What the plan `published` says is a collection of its own: it is never counted among what others say."""
+    return replace(sample, collection=sample.collection + AS_PUBLISHED) if is_published_plan(sample) else sample
 
 
 def _one_a_try(entries: Sequence[Entry], bad: list[BadEntry]) -> tuple[list[Sample], int]:

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,7 +89,7 @@ def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
 
     with _machines(work.cluster) as machines:
         plan, hardware = _plan(asked, machines)
-        for note in (*(f"{file}: refused: {why}" for file, why in plan.refused), *plan.notes):
+        for note in (*plan.notes, *refusal_lines(plan.refused)):
             print(note, file=sys.stderr)
         settings = SweepSettings(
             timing=asked.timing, against=asked.against, problems_folder=folder_text(asked.problems_folder),
@@ -100,6 +100,7 @@ def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
             "candidates": [str(path.absolute()) for path in asked.candidates],
             "models": asked.models,
             "refused": plan.refused,
+            "gone": plan.gone,
             "notes": plan.notes,
             "settings": settings.to_dict(),
         }
@@ -107,6 +108,16 @@ def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
         with open_store(store) as writer:
             run = writer.create_run("sweep", name=name, config=config, tasks=plan.tasks, candidates=plan.candidates)
             return _work_off(writer, run, work=work, machines=machines, store=store)
+
+
+def refusal_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
+    """Last of all that is said before the work begins: what will not be judged is easily overlooked."""
+    if not refused:
+        return []
+    return [
+        f"REFUSED, {len(refused)} files that will not be judged:",
+        *(f"  {file}: refused: {why}" for file, why in refused),
+    ]
 
 
 def carry_on(reference: str, *, store: Path | None, work: SweepWorkers, retry_errors: bool = False) -> "Tally":

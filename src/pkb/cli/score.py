@@ -105,14 +105,21 @@ def _report(
     json_out: bool,
     with_published: bool,
 ) -> None:
-    from pkb.analysis.document import comparison_document, group_document, score_document
+    from pkb.analysis.document import comparison_document, group_document, plans_document, score_document
     from pkb.analysis.groups import group_by
+    from pkb.analysis.lost import AS_PUBLISHED, compare_plans
     from pkb.analysis.published import published
     from pkb.analysis.score import score as score_of
     from pkb.cli.output import stdout_console, write_json
 
     scored = []
-    for samples in found.collections().values():
+    collections = found.collections()
+    beside = {
+        name: compared
+        for name, samples in collections.items()
+        if (compared := compare_plans(samples, collections.get(name + AS_PUBLISHED, ())))
+    }
+    for samples in collections.values():
         ks = wanted or _usual_ks(samples)
         scored.append((score_of(samples, ks=ks, seed=seed), group_by(samples, problems, axis, seed=seed)))
     if json_out:
@@ -120,7 +127,10 @@ def _report(
 
         document = {
             "collections": [
-                score_document(one) | {"by": [group_document(g) for g in groups]} for one, groups in scored
+                score_document(one)
+                | {"by": [group_document(g) for g in groups]}
+                | {"plans": plans_document(beside[one.collection]) if one.collection in beside else None}
+                for one, groups in scored
             ],
             "comparison": comparison_document(comparison) if comparison else None,
             "unreadable": [entry._asdict() for entry in found.unreadable],
@@ -131,11 +141,14 @@ def _report(
         write_json("-", document)
         return
 
+    from pkb.cli.score_plans import plans_part
     from pkb.cli.score_tables import comparison_part, published_part, score_part
 
     console = stdout_console()
     for one, groups in scored:
         console.print(score_part(one, groups, problems_known=len(problems)))
+        if one.collection in beside:
+            console.print(plans_part(beside[one.collection]))
     if comparison:
         console.print(comparison_part(comparison))
     if with_published:

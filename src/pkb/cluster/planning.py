@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pkb.store import CandidateFile, TaskSpec
-from pkb.store.importing import read_candidate, read_name, walk_candidates
+from pkb.store.importing import ProblemGone, read_candidate, read_name, walk_candidates
 from pkb.types.case import Case
 from pkb.types.errors import UserError
 
@@ -17,6 +17,8 @@ class SweepPlan:
     """By task key; empty where a model writes them."""
     refused: tuple[tuple[str, str], ...] = ()
     """(file, why): Python files that are no candidates we can name."""
+    gone: tuple[str, ...] = ()
+    """Files for problems that are no longer in the list."""
     notes: tuple[str, ...] = ()
 
 
@@ -28,11 +30,16 @@ def plan_candidates(paths: Sequence[Path], *, problems: Mapping[str, int], like:
     tasks: dict[str, TaskSpec] = {}
     files: dict[str, CandidateFile] = {}
     refused: list[tuple[str, str]] = []
+    gone: list[str] = []
+    renumbered: list[str] = []
     notes: list[str] = []
     for path, collection in _files(paths):
         try:
             named = read_name(path.stem, problems=problems, default=backend)
             source = read_candidate(path)
+        except ProblemGone:
+            gone.append(str(path))
+            continue
         except UserError as error:
             refused.append((str(path), str(error)))
             continue
@@ -43,13 +50,18 @@ def plan_candidates(paths: Sequence[Path], *, problems: Mapping[str, int], like:
         if task.sample:
             notes.append(f"{path}: one more for the same problem and backend, now sample {task.sample}")
         if named.said_number not in (None, named.problem_id):
-            notes.append(f"{path}: its number is another problem's; by its name it is {named.stem}")
+            renumbered.append(f"{path.name} is {named.stem}")
         tasks[task.key] = task
         files[task.key] = CandidateFile(source=source, filename=path.name, origin=str(path.absolute()))
+    if renumbered:
+        count = f"{len(renumbered)} files have another number than the problem that they name"
+        notes.append(f"{count}, such as {renumbered[0]}: the name decides")
+    if gone:
+        notes.append(f"{len(gone)} files are for problems that are no longer in the list, such as {Path(gone[0]).name}")
     if not tasks:
         every = "".join(f"; {file}: {why}" for file, why in refused)
         raise UserError(f"there is no candidate to evaluate{every}", "names are like 13_gemm_allreduce_cuda.py")
-    return SweepPlan(tuple(tasks.values()), files, tuple(refused), tuple(notes))
+    return SweepPlan(tuple(tasks.values()), files, tuple(refused), tuple(gone), tuple(notes))
 
 
 def _files(paths: Sequence[Path]) -> list[tuple[Path, str]]:

@@ -29,6 +29,8 @@ NOTHING_CAME = ("timeout", "error")
 """Stop reasons of an answer that never came: the provider's or the network's fault, so it is asked for again."""
 RENEW_S = 300.0
 RECLAIM_S = 30.0
+LAST_S = 20.0
+"""Before its budget is spent a sweep begins nothing more: most of what is under way is over by then."""
 NO_SEAT_S = 600.0
 """How long a sweep waits for a machine when it has lost all of them."""
 # A sweep that is killed is no fault of its tasks: each was in a process of its own, and deaths of those are counted here.
@@ -65,8 +67,11 @@ class Sweep:
         settings: SweepSettings,
         watcher: Watcher,
         limit: int | None = None,
+        budget_s: float | None = None,
     ) -> None:
+        """`limit`: tasks that are begun; `budget_s`: seconds after which what is under way is given back and it ends."""
         self.store, self.run, self.hands, self.settings, self.watcher = store, run, hands, settings, watcher
+        self.end_at = None if budget_s is None else time.monotonic() + budget_s
         self.me = Worker.here()
         self.left = limit
         self.held: dict[str, _Held] = {}
@@ -91,6 +96,10 @@ class Sweep:
                     for held in self.held.values():
                         self.store.renew(held.task, self.me)
                     renewed = now
+                if self.end_at is not None and now > self.end_at - LAST_S:
+                    self.left = 0
+                    if now > self.end_at or not self.orders:
+                        break
                 self._claim()
                 if not self.held:
                     break
@@ -152,6 +161,8 @@ class Sweep:
         self.queue.append(held)
 
     def _hand_out(self) -> None:
+        if self.end_at is not None and time.monotonic() > self.end_at - LAST_S:
+            return
         busy = Counter(held.phase for held in self.orders.values())
         room = {
             "ask": self.hands.askers - busy["ask"],

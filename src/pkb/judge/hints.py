@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pkb.platforms.registry import traits
 from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.profile import Profile
+from pkb.types.torch_versions import is_of_another_torch
 from pkb.types.verdict import Communication, Evidence, FailureKind, RaceKind, Verdict
 
 RACE_HINTS: Mapping[RaceKind, str] = {
@@ -83,6 +84,10 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
             hints.append("dtype, shape and structure must be those of the reference: `pkb show` prints it")
     if failure is not None and failure.kind in FAILURE_HINTS:
         hints.append(FAILURE_HINTS[failure.kind])
+    if failure is not None and is_of_another_torch(failure.name, failure.message):
+        hints.append(
+            "written for another torch: what is a tensor there (such as a handle's signal_pad_ptrs_dev) is an address here"
+        )
     if verdict is Verdict.UNSUPPORTED:
         hints.append("run it on a platform that has it: `pkb doctor` lists what this machine offers")
     if verdict.is_timed:

@@ -80,7 +80,14 @@ class OneSize:
         self.exchange, self.problem = world.exchange, world.problem
         self.facts = facts
         self.on_gpu = world.platform.device == "cuda"
-        self.spec = DrawSpec(job.case.problem, job.case.size, job.case.dtype, job.plan.upstream_tolerance)
+        plan = job.plan
+        self.spec = DrawSpec(
+            job.case.problem,
+            job.case.size,
+            job.case.dtype,
+            upstream=plan.upstream_tolerance,
+            as_published=plan.as_published,
+        )
         self._triton = backend == "triton" and self.on_gpu
         self._lazily_built = lazily_built
         self._same_bits = world.problem.same_bits and not job.plan.upstream_tolerance
@@ -183,8 +190,8 @@ class OneSize:
             note="; ".join(filter(None, [platform.note, self.exchange.company_note])),
             first_call_us=first_call_us,
             progress=self.progress,
-            shares=self.problem.kinds,
             against=self.against,
+            shares=self.world.kinds,
         )
         self._check_baseline()  # once more: buffers that it keeps from call to call have been used by now
         limit = utilisation(

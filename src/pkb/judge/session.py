@@ -14,6 +14,7 @@ from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.leftovers import sweep
 from pkb.judge.decision import Decided, harness_failure
 from pkb.judge.hints import hints_for
+from pkb.judge.lacking import without_multicast
 from pkb.judge.pipeline import Notes, OneSize, Progress
 from pkb.judge.settling import second_world
 from pkb.judge.stages import prepare
@@ -117,7 +118,7 @@ class _Session:
                 Verdict.CORRECT, Stage.DONE, "right on every rank in every call that was checked"
             )
         except Decided as reached:
-            decided = reached
+            decided = without_multicast(reached, self.known.paths, self.facts)
         except CrewFailure as failure:  # of the oracle: the candidate's are translated where they happen
             decided = Decided(
                 Verdict.HARNESS_ERROR,

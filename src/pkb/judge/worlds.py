@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pkb.judge.crew.crew import Crew
@@ -45,6 +45,11 @@ class World:
         self.sound = True
         """False once a side has failed: its answers may be out of step, and its device may be gone."""
 
+    @property
+    def kinds(self) -> Mapping[str, float]:
+        """Of calls; the published benchmark has one of each problem."""
+        return {} if self.job.plan.as_published else self.problem.kinds
+
     def __enter__(self) -> "World":
         return self
 
@@ -73,13 +78,14 @@ class World:
             candidate.await_ready(timeout_s=START_LIMIT_S)
         # Said before the candidate was loaded: from then on its ranks say what it likes.
         self.isolation = candidate.isolation | {"memory": candidate.memory_words}
-        self.exchange = Exchange(oracle, candidate, limit_s=job.call_limit_s, kinds=self.problem.kinds)
+        self.exchange = Exchange(oracle, candidate, limit_s=job.call_limit_s, kinds=self.kinds)
+        self.exchange.copies = job.plan.as_published
         with _harness():
             self.exchange.open(
                 Open.of(
                     self.problem.layout,
                     groups(self.problem.layout, ranks),
-                    mutates=self.problem.mutates,
+                    mutates=() if job.plan.as_published else self.problem.mutates,
                     returns_input=self.problem.returns_input,
                 )
             )

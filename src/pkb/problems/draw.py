@@ -9,7 +9,7 @@ import hashlib
 import random
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -31,6 +31,37 @@ Arguments: TypeAlias = dict[str, Value]
 """Of one rank's call, by name, in the order of the signature."""
 
 
+class PlainChoices(random.Random):
+    """Chooses what is usual, every time: the middle of a range, the first of a list, yes where that is likelier than no.
+
+    Weights that it draws are equal, roots are rank 0, and nobody is idle. Bits are random all the same: they seed values.
+    """
+
+    def random(self) -> float:
+        return 0.5
+
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+    def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:
+        return mu
+
+    def randint(self, a: int, b: int) -> int:
+        return int((a + b) / 2)  # towards zero: the middle of -7 and 6 is no shift
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        return 0 if stop is None else start
+
+    def choice(self, seq: Any) -> Any:
+        return seq[0]
+
+    def choices(self, population: Any, weights: Any = None, *, cum_weights: Any = None, k: int = 1) -> list[Any]:
+        return [population[0]] * k
+
+    def sample(self, population: Any, k: int, *, counts: Any = None) -> list[Any]:
+        return list(population)[:k]
+
+
 @dataclass(frozen=True)
 class Draw:
     """One rank's source of randomness, with what it needs to know about the case."""
@@ -45,11 +76,15 @@ class Draw:
     layout: str = "world"
     kind: str = ""
     """Which of the problem's kinds of calls this is to be; empty leaves it to the secret."""
+    even: bool = False
+    """As the published benchmark draws: every rank holds as much as any other, and choices on the host are the usual ones
+    (`PlainChoices`). For comparison with its figures only: what depends on such inputs is not right."""
 
-    def kind_of(self, kinds: Mapping[str, float]) -> str:
-        """The kind of this call, the same on all ranks."""
+    def kind_of(self, kinds: Mapping[str, float], *, published: str = "") -> str:
+        """The kind of this call, the same on all ranks. `published`: the only one that the published benchmark has, if that
+        is not the first."""
         chosen = self.random("kind", key="all").choices(list(kinds), list(kinds.values()))[0]
-        return self.kind or chosen
+        return self.kind or (published if self.even and published else chosen)
 
     def coordinate(self, axis: str) -> tuple[int, int]:
         """This rank's index in its group of the axis, and the group's size."""
@@ -65,9 +100,11 @@ class Draw:
     def _generator(self, name: str, key: Hashable | None) -> torch.Generator:
         return torch.Generator(self.device).manual_seed(self._seed(name, key))
 
-    def random(self, name: str, key: Hashable | None = None) -> random.Random:
-        """A Python generator, for splits, counts and other host-side choices."""
-        return random.Random(self._seed(name, key))
+    def random(self, name: str, key: Hashable | None = None, *, values: bool = False) -> random.Random:
+        """A Python generator, for splits, counts and other host-side choices. `values`: it decides none of these, but the
+        contents of arguments, and is random also where all ranks are to hold equally much."""
+        source = PlainChoices if self.even and not values else random.Random
+        return source(self._seed(name, key))
 
     def normal(
         self,

@@ -42,9 +42,16 @@ def destinations_per_token(experts: int, top_k: int, world_size: int) -> float:
     return OVERLAP * world_size * (1 - nowhere)
 
 
+def balanced_experts(tokens: int, experts: int, top_k: int) -> torch.Tensor:
+    """Experts (T, K) in turn, so that each has as many tokens as any other."""
+    return torch.arange(tokens * top_k).remainder(experts).view(tokens, top_k)
+
+
 def chosen_experts(draw: Draw, source: int) -> torch.Tensor:
     """The experts (T, K) of the tokens of rank `source`, on the host: they decide counts and shapes of other ranks."""
     tokens, experts, top_k = draw.size["tokens"], draw.size["experts"], draw.size["top_k"]
+    if draw.even:
+        return balanced_experts(tokens, experts, top_k)
     popularity = draw.random("popularity", key="all")
     weights = torch.tensor([popularity.gauss(0.0, SKEW) for _ in range(experts)])
     generator = torch.Generator().manual_seed(draw.random("routing", key=source).getrandbits(62))
@@ -78,6 +85,9 @@ def draw_hidden_states(draw: Draw, router: torch.Tensor, bias: torch.Tensor | No
         logits = draw.normal("logits", (tokens, experts), dtype=wide)
         logits += draw.normal("popularity", (experts,), scale=SKEW, key="all", dtype=wide)
         chosen = logits.topk(top_k, dim=1).indices
+        if draw.even:
+            chosen = balanced_experts(tokens, experts, top_k).to(draw.device)
+            logits.scatter_(1, chosen, logits.amax(dim=1, keepdim=True).expand(-1, top_k))
         logits.scatter_add_(1, chosen, torch.full_like(logits, GAP))
         if bias is not None:
             logits -= bias.to(wide)

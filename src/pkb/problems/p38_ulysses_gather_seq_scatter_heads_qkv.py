@@ -38,7 +38,7 @@ def inputs(draw: Draw) -> Arguments:
     w, batch, seq = draw.world_size, draw.size["batch"], draw.size["seq"]
     width = 3 * draw.size["heads"] * draw.size["head_size"]
     source = draw.random("axes and length", key="all")
-    seq_dim = int(draw.kind_of(KINDS) == "seq_dim_1")
+    seq_dim = int(draw.kind_of(KINDS, published="seq_dim_1") == "seq_dim_1")
     kind = source.random()
     unpadded: int | None = None
     if kind < 0.4 and w > 1:

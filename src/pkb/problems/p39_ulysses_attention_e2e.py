@@ -46,7 +46,7 @@ def inputs(draw: Draw) -> Arguments:
         "w_o": draw.normal("w_o", (hidden, width), scale=width**-0.5, key="all"),
         "group": draw.group("world"),
         "num_heads": heads,
-        "causal": draw.kind_of(KINDS) == "causal",
+        "causal": draw.kind_of(KINDS, published="full") == "causal",
     }
 
 

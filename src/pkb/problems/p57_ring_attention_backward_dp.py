@@ -56,7 +56,7 @@ def inputs(draw: Draw) -> Arguments:
     dp_rank, _ = draw.coordinate("dp")
     positions = draw.size["tokens"] // cp
     shape = (draw.size["batch"], positions, draw.size["heads"], draw.size["head_size"])
-    causal = draw.kind_of(KINDS) == "causal"
+    causal = draw.kind_of(KINDS, published="full") == "causal"
 
     def block(name: str, owner: int) -> torch.Tensor:
         """Any rank's K or V of this replica: out and lse are those of the whole sequence."""

@@ -43,7 +43,7 @@ def inputs(draw: Draw) -> Arguments:
         "x": spectrum[:, :, draw.rank * part : (draw.rank + 1) * part].clone(memory_format=torch.contiguous_format),
         # A length that 2 (K - 1) does not give back must be said.
         "s": (rows, columns) if columns % 2 or draw.random("s", key="all").random() < 0.75 else None,
-        "dim": draw.random("dim", key="all").choice(((2, 3), (-2, -1))),
+        "dim": (-2, -1) if draw.even else draw.random("dim", key="all").choice(((2, 3), (-2, -1))),
         "norm": draw.random("norm", key="all").choice(("ortho", "ortho", "backward", "forward")),
         "group": draw.group("world"),
     }

@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact, NormGate
-from pkb.problems.draw import Arguments, Draw
+from pkb.problems.draw import Arguments, Draw, PlainChoices
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -48,6 +48,12 @@ def visible_share(size: Size) -> float:
 
 def draw_cameras(size: Size, source: random.Random) -> tuple[list[list[list[float]]], list[list[list[float]]]]:
     """Views and intrinsics of one rank's cameras, each at a random place, looking past the centre of the scene."""
+    if isinstance(source, PlainChoices):
+        width, height = size["width"], size["height"]
+        focal = 0.8 * min(width, height)
+        view = [[float(i == j) for j in range(4)] for i in range(4)]
+        one = [[focal, 0.0, width / 2], [0.0, focal, height / 2], [0.0, 0.0, 1.0]]
+        return [view] * size["cameras"], [one] * size["cameras"]
 
     def unit(v: list[float]) -> list[float]:
         norm = math.sqrt(sum(x * x for x in v))
@@ -109,8 +115,11 @@ def in_doubt(
 
 
 def draw_gaussians(draw: Draw, count: int, attempt: int) -> dict[str, torch.Tensor]:
+    means = draw.uniform(f"means {attempt}", (count, 3), -SCENE, SCENE)
+    if draw.even:  # before cameras that all see all of them
+        means = means.mul(0.3).add(torch.tensor([0.0, 0.0, 3.0], dtype=means.dtype, device=means.device))
     return {
-        "means": draw.uniform(f"means {attempt}", (count, 3), -SCENE, SCENE),
+        "means": means,
         "quats": draw.normal(f"quats {attempt}", (count, 4)),
         "scales": draw.uniform(f"scales {attempt}", (count, 3), 0.005, 0.05),
     }

@@ -42,7 +42,7 @@ def block_sizes(size: Size, source: random.Random) -> list[int]:
 
 
 def inputs(draw: Draw) -> Arguments:
-    sizes = block_sizes(draw.size, draw.random("blocks"))
+    sizes = [draw.size["n"]] * draw.size["blocks"] if draw.even else block_sizes(draw.size, draw.random("blocks"))
     scalars = draw.random("scalars", key="all")
     covariances = []
     for i, n in enumerate(sizes):

@@ -50,7 +50,7 @@ def inputs(draw: Draw) -> Arguments:
     # Nodes of high degree appear in everybody's minibatch: repeats, and owners with more work than others.
     hot = draw.integers("hot", (HOT_NODES,), 0, nodes, key="all")
     choice = draw.integers("choice", (nnz,), 0, HOT_NODES)
-    is_hot = draw.uniform("is hot", (nnz,), 0, 1, dtype=torch.float32) < HOT_SHARE
+    is_hot = draw.uniform("is hot", (nnz,), 0, 1, dtype=torch.float32) < (0.0 if draw.even else HOT_SHARE)
     return {
         "idx": torch.where(is_hot, hot[choice], idx),
         "value": draw.normal("value", (nnz, draw.size["f"])),

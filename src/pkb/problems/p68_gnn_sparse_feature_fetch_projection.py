@@ -49,6 +49,9 @@ def inputs(draw: Draw) -> Arguments:
     choice = draw.integers("choice", (queries,), 0, hot_count)
     is_hot = draw.uniform("is hot", (queries,), 0, 1, dtype=torch.float32) < HOT_SHARE
     ids = torch.where(is_hot, hot[choice], draw.integers("ids", (queries,), 0, nodes))
+    if draw.even:  # every owner is asked as often
+        turn = torch.arange(queries, device=draw.device)
+        ids = ((turn + draw.rank) % w * shard + (7 * turn + draw.rank) % shard).clamp(max=nodes - 1)
     return {
         "local_embedding_shard": draw.normal("local_embedding_shard", (own_rows, d)),
         "input_node_ids": ids,

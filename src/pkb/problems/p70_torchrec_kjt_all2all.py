@@ -68,7 +68,7 @@ def inputs(draw: Draw) -> Arguments:
     size, w = draw.size, draw.world_size
     mode = draw.random("mode", key="all")  # all ranks must agree on these
     splits = key_splits_of(size, w, mode)
-    weighted, variable = draw.kind_of(KINDS) == "weighted", mode.random() < 0.4
+    weighted, variable = draw.kind_of(KINDS, published="unweighted") == "weighted", mode.random() < 0.4
     stagger = 2 if w % 2 == 0 and mode.random() < 0.4 else 1
 
     own = draw.random("batch")

@@ -51,6 +51,8 @@ def inputs(draw: Draw) -> Arguments:
         shift = source.randint(-chunk // 2, chunk // 2)
         lengths[one], lengths[other] = chunk + shift, chunk - shift
     starts = [source.randint(0, ranges * chunk - length) for length in lengths]
+    if draw.even:
+        starts = [number * chunk for number in range(ranges)]
     bounds = [[start, start + length] for start, length in zip(starts, lengths, strict=True)]
     clip = chunk if draw.kind_of(KINDS) == "clipped" else None
     # Keys of another size on each rank: whose keys are read, and whether padding is among them, shows.

@@ -62,10 +62,11 @@ def scene(source: random.Random, *, objects: int, height: int, width: int) -> tu
 
 def inputs(draw: Draw) -> Arguments:
     w, height, width = draw.world_size, draw.size["height"], draw.size["width"]
-    source = draw.random("scene", key="all")
+    source = draw.random("scene", key="all", values=True)
     total = draw.size["objects"] * w
     cuts = sorted(source.randint(0, total) for _ in range(w - 1))  # two equal cuts leave a rank without objects
     counts = [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]
+    counts = [draw.size["objects"]] * w if draw.even else counts
     boxes, threshold = scene(source, objects=total, height=height, width=width)
     first, own = sum(counts[: draw.rank]), counts[draw.rank]
     masks = draw.normal("masks", (own, height, width), dtype=torch.float32).abs_().add_(0.25).neg_()
@@ -78,7 +79,7 @@ def inputs(draw: Draw) -> Arguments:
         "num_obj_per_gpu": counts,
         "last_occluded": torch.tensor(occluded, dtype=torch.int64, device=draw.device),
         "iou_threshold": threshold,
-        "reverse": source.random() < 0.5,
+        "reverse": source.random() < 0.5 and not draw.even,
         "group": draw.group("world"),
     }
 

@@ -59,7 +59,7 @@ def inputs(draw: Draw) -> Arguments:
     common = draw.normal("common", (kept, SHARED_RANK), key="all", dtype=dtype)
     weights = draw.normal("weights", (SHARED_RANK, width), dtype=dtype)
     x = (draw.normal("x", (kept, width), dtype=dtype) + common @ weights) * scale
-    partition_dim = int(draw.kind_of(KINDS) == "partition_dim_1")
+    partition_dim = int(draw.kind_of(KINDS, published="partition_dim_1") == "partition_dim_1")
     return {
         "x": (x if partition_dim == 1 else x.t()).to(draw.dtype).contiguous(),
         "steps": draw.size["steps"],

@@ -226,7 +226,8 @@ class OracleRank(Rank):
             torch.empty(missing, dtype=torch.uint8, device=self.device.torch_device)
 
     def _problem(self, spec: DrawSpec) -> Problem:
-        return self.registry.get(spec.problem)
+        problem = self.registry.get(spec.problem)
+        return replace(problem, mutates={}) if spec.as_published else problem
 
     def draw_arguments(self, spec: DrawSpec, call: int) -> Drawn:
         """This rank's arguments of the call of that number, groups still standing as references."""
@@ -235,7 +236,7 @@ class OracleRank(Rank):
         draw = Draw(
             secret=self.secret, call=call, rank=self.config.rank, world_size=self.config.world_size,
             size=problem.sizes[spec.size], dtype=DTYPES[spec.dtype], device=self.device.torch_device,
-            layout=problem.layout, kind=spec.kind,
+            layout=problem.layout, kind=spec.kind, even=spec.as_published,
         )  # fmt: skip
         return problem.inputs(draw)
 
@@ -316,7 +317,8 @@ class OracleRank(Rank):
     def compare(self, command: Compare, fd: int) -> Comparison:
         slot = command.slot
         spec, truth = self.draws[slot], self.truths[slot]
-        output, difference = read_output(command.tree, fd, truth.tree, truth.dtypes, device=self.device.torch_device)
+        dtypes = None if spec.as_published else truth.dtypes
+        output, difference = read_output(command.tree, fd, truth.tree, dtypes, device=self.device.torch_device)
         context = Context(
             arguments=LazyArguments(lambda: self.draw_arguments(spec, slot)), rank=self.config.rank,
             world_size=self.config.world_size, dtype=DTYPES[spec.dtype],
@@ -332,7 +334,7 @@ class OracleRank(Rank):
         result = compare_trees(
             self._problem(spec),
             truth.tree,
-            truth.dtypes,
+            dtypes,
             output,
             context=context,
             upstream=spec.upstream,

@@ -91,7 +91,7 @@ def failure_modes(everybody: Sequence[Contender], published: Published | None) -
 ORDER = (
     FailureMode.CORRECT, FailureMode.REUSED_OUTPUT, FailureMode.MISMATCH, FailureMode.RACE, FailureMode.DEADLOCK,
     FailureMode.COMPILE, FailureMode.SHAPE, FailureMode.NAME, FailureMode.RUNTIME, FailureMode.REJECTED,
-    FailureMode.NO_ANSWER, FailureMode.UNSUPPORTED, FailureMode.HARNESS_ERROR,
+    FailureMode.TORCH_VERSION, FailureMode.NO_ANSWER, FailureMode.UNSUPPORTED, FailureMode.HARNESS_ERROR,
 )  # fmt: skip
 """As the bars are stacked: good first, nobody's fault last."""
 

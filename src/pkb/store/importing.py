@@ -1,8 +1,8 @@
 """Candidates that lie in a folder become a run whose tasks wait to be evaluated.
 
 The files are named `{number}_{name}_{backend}.py`, as upstream's are: `13_gemm_allreduce_cuda.py`. Upstream has renumbered its
-problems, so the name says which one is meant, and a number that disagrees is reported. A file whose name is not understood is
-refused and named; the others are imported.
+problems, so the name says which one is meant, and a number that disagrees is reported. Names that problems had once are known
+(`types/old_names.py`). A file whose name is not understood is refused and named; the others are imported.
 """
 
 import os
@@ -16,6 +16,7 @@ from pkb.store.store import Store
 from pkb.types.case import Case
 from pkb.types.errors import UserError
 from pkb.types.json_value import Json
+from pkb.types.old_names import current_name, is_gone
 
 BACKENDS = (
     "cuda", "triton", "cpp", "torch", "nvshmem", "nccl", "parallelkittens", "thunderkittens", "tilelang", "cutlass", "cute",
@@ -23,6 +24,10 @@ BACKENDS = (
 )  # fmt: skip
 MAX_BYTES = 2 << 20  # the judge reads no longer candidate either
 _NUMBERED = re.compile(r"p?0*(\d+)_(.+)")
+
+
+class ProblemGone(UserError):
+    """The file is for a problem that is no longer in the list."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,13 @@ def read_name(stem: str, *, problems: Mapping[str, int], default: str = "") -> F
     """
     numbered = _NUMBERED.fullmatch(stem)
     number, rest = (int(numbered[1]), numbered[2]) if numbered else (None, stem)
-    name, backend = _known(rest, problems), ""
+    name, backend = _known(current_name(rest, number), problems), ""
     if name is None:
         front, _, backend = rest.rpartition("_")
-        name = _known(front, problems)
+        name = _known(current_name(front, number), problems)
         if name is None:
+            if is_gone(front) or is_gone(rest):
+                raise ProblemGone(f"the problem {front if is_gone(front) else rest} is no longer in the list")
             raise UserError(f"no problem is called {front or rest!r}", "`pkb problems` lists names")
         backend = backend.lower()
         if backend not in BACKENDS and backend != default:

@@ -23,6 +23,10 @@ class Plan:
     verify_share: float
     """Share of the timed calls whose outputs are fetched and compared, chosen after the calls are over."""
     upstream_tolerance: bool = False
+    as_published: bool = False
+    """By the published benchmark's rules: its kind of inputs (all ranks hold equally much), nothing but what is returned is
+    compared, dtypes are not, each result is read before the next call, timed calls are not checked, and no round is added to
+    the planned ones. What is right by this plan is called right as published, never right."""
 
 
 PLANS = {
@@ -34,8 +38,15 @@ PLANS = {
              timing_rounds=8, calls_per_round=25, warmup_calls=20, verify_share=0.1),
         Plan("paper", trials=5, odd_trials=0, second_world_trials=0, race_calls=6, race_repeats=1,
              timing_rounds=5, calls_per_round=20, warmup_calls=500, verify_share=0.1, upstream_tolerance=True),
+        Plan("published", trials=1, odd_trials=0, second_world_trials=0, race_calls=0, race_repeats=0,
+             timing_rounds=5, calls_per_round=20, warmup_calls=500, verify_share=0, upstream_tolerance=True,
+             as_published=True),
     )
 }  # fmt: skip
+
+
+PUBLISHED = "published"
+"""The plan whose results stand beside the others' and never among them."""
 
 
 def plan(name: str) -> Plan:

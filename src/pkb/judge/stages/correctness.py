@@ -53,7 +53,8 @@ def check_calls(
             Schedule(slots), inspect=True, profile=last and observe, extra_s=first_call_extra_s if trial == 0 else 0.0
         )
         first_call_us = first_call_us or 1e6 * (time.perf_counter() - start)
-        check_conduct(reports, Stage.CORRECTNESS)
+        if not spec.as_published:
+            check_conduct(reports, Stage.CORRECTNESS)
         call_bytes = exchange.know_truth(slots)
         outcome = exchange.compare(slots, words=f"{words}, trial {trial}")
         if outcome.rejected:

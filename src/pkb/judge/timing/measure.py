@@ -77,7 +77,7 @@ class _Rounds:
             affordable = look.rounds
             if len(self.taken) >= self.planned:
                 now = time.monotonic()
-                give_up = min(give_up, now + MORE_S)
+                give_up = min(give_up, now + (0.0 if self.work.spec.as_published else MORE_S))
                 affordable = len(self.taken) + int((give_up - now) * len(self.taken) / max(1e-9, now - started))
                 if affordable <= len(self.taken):
                     break

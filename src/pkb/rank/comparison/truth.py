@@ -116,20 +116,20 @@ def _items_difference(expected: Items, got: Items, *, where: str) -> Unlike | No
 def compare_trees(
     problem: Problem,
     truth: Any,
-    native_truth_dtypes: list[torch.dtype],
+    native_truth_dtypes: list[torch.dtype] | None,
     output: Any,
     *,
     context: Context,
     upstream: bool,
     others: dict[int, Any],
 ) -> Comparison:
-    """The worst ratio over all output tensors, with a description of the worst one."""
+    """The worst ratio over all output tensors, with a description of the worst one. Without dtypes any will do."""
     expected, got = describe(truth)[1], describe(output)[1]
     worst = 0.0
     for index, (rule, want, have) in enumerate(
         zip(rules_for(problem, truth, upstream=upstream), expected, got, strict=True)
     ):
-        if want.shape != have.shape or have.dtype != native_truth_dtypes[index]:
+        if want.shape != have.shape or (native_truth_dtypes and have.dtype != native_truth_dtypes[index]):
             kind = DifferenceKind.SHAPE if want.shape != have.shape else DifferenceKind.DTYPE
             return Comparison(None, Difference(str(index), f"output {index} has the wrong {kind}", kind))
         # Some problems return host tensors; what a candidate returned was read to the device.
@@ -165,11 +165,15 @@ def _name(index: int, truth: Any) -> str:
 
 
 def read_output(
-    description: Node, fd: int, truth: Any, native_dtypes: list[torch.dtype], *, device: torch.device
+    description: Node, fd: int, truth: Any, native_dtypes: list[torch.dtype] | None, *, device: torch.device
 ) -> tuple[Any, Unlike | None]:
-    """The candidate's output, read only if its structure is the expected one; otherwise why not."""
-    names = [str(dtype).removeprefix("torch.") for dtype in native_dtypes]
-    expected = _narrowed(describe(truth)[0], iter(names))
+    """The candidate's output, read only if its structure is the expected one; otherwise why not. Without dtypes any will do."""
+    names = (
+        _dtypes_of(description)
+        if native_dtypes is None
+        else iter([str(dtype).removeprefix("torch.") for dtype in native_dtypes])
+    )
+    expected = _narrowed(describe(truth)[0], names)
     difference = structure_difference(expected, description, where="")
     if difference:
         words = difference.words.removeprefix("[").replace("returned", "the result", 1)
@@ -180,11 +184,20 @@ def read_output(
         return None, Unlike(DifferenceKind.STRUCTURE, clean(f"unreadable: {error}", 500))
 
 
-def _narrowed(node: Node, dtypes: Iterator[str]) -> Node:
-    """The description of the widened truth with the dtypes of the native reference in it."""
+def _dtypes_of(node: Node) -> Iterator[str]:
     match node:
         case TensorNode():
-            return replace(node, dtype=cast(Dtype, next(dtypes)))
+            yield node.dtype
+        case ListNode() | TupleNode() | DictNode():
+            for item in node.items:
+                yield from _dtypes_of(item)
+
+
+def _narrowed(node: Node, dtypes: Iterator[str]) -> Node:
+    """The description of the truth with these dtypes in it, in order, as far as they go."""
+    match node:
+        case TensorNode():
+            return replace(node, dtype=cast(Dtype, next(dtypes, node.dtype)))
         case ListNode() | TupleNode() | DictNode():
             return replace(node, items=tuple([_narrowed(item, dtypes) for item in node.items]))
     return node

@@ -70,6 +70,8 @@ class DrawSpec:
     """Compared by the tolerances of the original benchmark."""
     kind: Name = ""
     """Of the problem's kinds of calls; empty leaves it to the secret."""
+    as_published: bool = False
+    """Drawn evenly, and compared by what is returned alone, whatever its dtype."""
 
 
 @dataclass(frozen=True)
