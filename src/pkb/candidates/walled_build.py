@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pkb.kit.cache import Artifact, Recipe, build_dir, find
+from pkb.kit.emulated.rewrite import NotEmulated
 from pkb.kit.errors import CompileError
 from pkb.kit.options import compiler_environment
 from pkb.kit.recipes import Given
@@ -78,6 +79,8 @@ def build_behind_walls(
         if error is not None:
             if error.type == "compile":
                 raise CompileError(error.text, name=recipe.name, own_files=(f"{recipe.name}.cu", f"{recipe.name}.cpp"))
+            if error.type == "not emulated":
+                raise NotEmulated(error.text)
             raise BuildStopped("build limit" if error.type == "limit" else "build", error.text)
         _place(os.pread(result, os.fstat(result).st_size, 0), target)
     finally:

@@ -77,6 +77,7 @@ class OneSize:
         self.facts = facts
         self.on_gpu = world.platform.device == "cuda"
         self.spec = DrawSpec(job.case.problem, job.case.size, job.case.dtype, job.plan.upstream_tolerance)
+        self._backend = backend
         self._triton = backend == "triton" and self.on_gpu
         self._lazily_built = lazily_built
         self._same_bits = world.problem.same_bits and not job.plan.upstream_tolerance
@@ -103,7 +104,9 @@ class OneSize:
                 copied = ", each result copied before the next call" if provoked.reused else ""
                 notes.checks.append(f"races: {', '.join(provoked.passed)} ({repeats} x {calls} calls each){copied}")
                 notes.reused = reused_output(provoked.reused) if provoked.reused else None
-        if job.is_timed:
+        if not self.on_gpu and self._backend == "cuda":
+            notes.checks.append("not timed: an emulated GPU has no times")
+        elif job.is_timed:
             with notes.within(Stage.TIMING), self.world.blame(Stage.TIMING):
                 timing, seen = self._time(checked.first_call_us, pace.timing())
                 notes.evidence = replace(notes.evidence, timing=timing)

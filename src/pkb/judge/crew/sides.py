@@ -6,7 +6,7 @@ from pathlib import Path
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewSpec
 from pkb.judge.crew.limits import UNLIMITED, Limits
-from pkb.platforms.base import Platform, PlatformFacts
+from pkb.platforms.base import EMULATED_CUDA, Platform, PlatformFacts
 from pkb.types.job import Job
 from pkb.types.protocol.settings import CandidateOptions, OracleOptions
 
@@ -40,4 +40,5 @@ def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, bac
 
 def build_environment(facts: PlatformFacts) -> dict[str, str]:
     """What to build for, known before any rank has a CUDA context; the same for the build and for the ranks."""
-    return {"PKB_CUDA_ARCH": facts.architecture} if facts.architecture else {}
+    emulated = {"PKB_EMULATE_CUDA": "1"} if EMULATED_CUDA in facts.capabilities else {}
+    return ({"PKB_CUDA_ARCH": facts.architecture} if facts.architecture else {}) | emulated
