@@ -73,7 +73,7 @@ def find_calls(tree: ast.Module) -> list[BuilderCall]:
     return sorted(calls, key=lambda call: (call.node.lineno, call.node.col_offset))
 
 
-def _arguments(call: BuilderCall, constants: Constants) -> Given:
+def arguments_of(call: BuilderCall, constants: Constants) -> Given:
     """The call's arguments by name, all constant, or `Dynamic`."""
     parameters = _PARAMETERS[call.kind]
     if any(isinstance(item, ast.Starred) for item in call.node.args) or any(k.arg is None for k in call.node.keywords):
@@ -110,7 +110,7 @@ def prebuild(source: str) -> Prebuilt:
         line = call.node.lineno
         name = ""
         try:
-            given = _arguments(call, constants)
+            given = arguments_of(call, constants)
             kind = emulated.emulated(call.kind) if emulates else call.kind
             order = emulated.recipe(kind, given) if kind in emulated.KINDS else recipe(kind, given)
             name = order.name

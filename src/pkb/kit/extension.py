@@ -2,9 +2,12 @@
 `PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)`.
 
 torch's own loader builds in every process, needs ninja and picks its flags by the visible GPUs. Here nvcc is called
-once per candidate and all ranks load the result. The flags are those of torch's loader plus the caller's.
+once per candidate and all ranks load the result. The flags are those of torch's loader plus the caller's. A source is
+compiled with a small torch header of our own (`pkb.kit.slim`) first; where that fails, for whatever reason, torch's own
+headers decide, and theirs is the error that is shown.
 """
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import re
@@ -14,9 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+from pkb.kit import slim, torch_facts
 from pkb.kit.cache import Recipe, content_key
 from pkb.kit.cpp import find_cxx
-from pkb.kit.errors import CompilerMissing
+from pkb.kit.errors import CompileError, CompilerMissing
 from pkb.kit.nvcc import find as find_nvcc
 from pkb.kit.nvcc import run_compiler
 from pkb.kit.options import check_folders, check_options
@@ -33,10 +37,8 @@ def compile_cuda_extension(
     extra_ldflags: Sequence[str] | None = None,
 ) -> ModuleType:
     """Build (or find) the extension and import it. Raises `CompileError` with the compiler's log."""
-    import torch
-
-    if torch.version.cuda is None:
-        raise RuntimeError(f"extension {name!r} needs a CUDA build of torch; this is {torch.__version__}")
+    if torch_facts.cuda_version() is None:
+        raise RuntimeError(f"extension {name!r} needs a CUDA build of torch; this is {torch_facts.version()}")
     name = extension_name(name)
     recipe = extension_recipe(
         name, cuda_src, cflags=extra_cuda_cflags or (), includes=extra_include_paths or (), ldflags=extra_ldflags or ()
@@ -64,8 +66,6 @@ def extension_recipe(
     check_options(cflags, "device", name=name)
     check_folders(includes, name=name)
     check_options(ldflags, "link", name=name)
-    import torch
-
     found = find_nvcc()
     if found is None:
         raise CompilerMissing("a torch CUDA extension needs nvcc: install the CUDA toolkit or set CUDA_HOME")
@@ -73,53 +73,68 @@ def extension_recipe(
     if cxx is None:
         raise CompilerMissing("a torch CUDA extension needs a C++ compiler: install g++ or set CXX")
     nvcc, identity = found
-    links = torch.version.cuda is not None
-    compile_flags = _compile_flags(name, cflags=cflags, includes=includes)
+    links = torch_facts.cuda_version() is not None
+    own_flags = [*(f"-I{folder}" for folder in includes)]
+    compile_flags = _compile_flags(name, cflags=cflags)
     linker = [str(nvcc), "-cudart=shared"] if _relocatable(cflags) else [str(cxx)]
     link_flags = _link_flags(ldflags)
+    way = slim.way()
+
+    def build_with(header_flags: Sequence[str], objects: Sequence[str], scratch: Path, output: Path) -> None:
+        target = f"{name}.o" if links else output.name
+        command = [str(nvcc), "-c", f"{name}.cu", "-o", target, *own_flags, *header_flags, *compile_flags]
+        run_compiler(command, scratch=scratch, name=name)
+        if links:
+            run_compiler(
+                [*linker, "-shared", target, *objects, "-o", output.name, *link_flags], scratch=scratch, name=name
+            )
 
     def build(scratch: Path, output: Path) -> None:
         (scratch / f"{name}.cu").write_text(source)
-        target = f"{name}.o" if links else output.name
-        run_compiler([str(nvcc), "-c", f"{name}.cu", "-o", target, *compile_flags], scratch=scratch, name=name)
-        if links:
-            run_compiler([*linker, "-shared", target, "-o", output.name, *link_flags], scratch=scratch, name=name)
+        adaptor = slim.adaptor_path() if links and way != "torch's own" else None
+        if way == "ours alone" or (way == "ours first" and (adaptor is not None or not links)):
+            # RuntimeError: the compiler was killed. What our header makes of a source is never held against it.
+            ignored = () if way == "ours alone" else (CompileError, RuntimeError)
+            with contextlib.suppress(*ignored):
+                objects = [str(adaptor)] if adaptor else []
+                build_with([*slim.INCLUDE_FLAGS, *_system_folders(real=False)], objects, scratch, output)
+                return
+        build_with(_system_folders(real=True), [], scratch, output)
 
-    flags = "\0".join((*compile_flags, *linker, *link_flags))
-    key = content_key("extension", name, source, flags, identity, torch.__version__, sys.version)
+    flags = "\0".join((*own_flags, *_system_folders(real=True), *compile_flags, *linker, *link_flags))
+    headers = way if way == "torch's own" else f"{way} {slim.fingerprint()}"
+    key = content_key("extension", name, source, flags, identity, torch_facts.version(), sys.version, headers)
     return Recipe(key, ".so" if links else ".o", name, build)
 
 
-def _compile_flags(name: str, *, cflags: Sequence[str], includes: Sequence[str]) -> list[str]:
-    import torch
-    from torch.utils import cpp_extension
-
-    arch = resolve_arch().removeprefix("sm_")
-    folders = [*cpp_extension.include_paths("cpp"), sysconfig.get_paths()["include"]]
-    if torch.version.cuda is not None:
+def _system_folders(*, real: bool) -> list[str]:
+    """Where headers lie that are no candidate's: torch's own only where `real`."""
+    folders = [*torch_facts.include_folders(), sysconfig.get_paths()["include"]] if real else []
+    if torch_facts.cuda_version() is not None:
         # Wheels bring cublas, cusparse and cusolver headers, which a small toolkit lacks; the toolkit's own come from
         # nvcc.
         folders += [str(folder) for folder in include_dirs()]
     else:
         folders.append(str(_STUBS))
+    return [part for folder in dict.fromkeys(folders) for part in ("-isystem", folder)]
+
+
+def _compile_flags(name: str, *, cflags: Sequence[str]) -> list[str]:
+    arch = resolve_arch().removeprefix("sm_")
     flags = [
         f"-DTORCH_EXTENSION_NAME={name}",
         "-DTORCH_API_INCLUDE_EXTENSION_H",
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-        *(f"-I{folder}" for folder in includes),
-        *(part for folder in dict.fromkeys(folders) for part in ("-isystem", folder)),
-        *getattr(cpp_extension, "COMMON_NVCC_FLAGS", ("--expt-relaxed-constexpr",)),
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch_facts.cxx11_abi())}",
+        *torch_facts.nvcc_flags(),
         "-Xcompiler",
         "-fPIC",
     ]
     given = list(cflags)
-    if torch.version.cuda is None:
+    if torch_facts.cuda_version() is None:
         # Only a check, never run: the host compiler's optimiser would take most of the time.
         given = [*(flag for flag in given if not re.fullmatch(r"-O\d", flag)), "-O0"]
     if not any(flag.startswith(("-std", "--std")) for flag in given):
-        # torch raises the standard its headers need from time to time; its own loader knows which.
-        loader_text = Path(cpp_extension.__file__).read_text()
-        flags.append("-std=c++20" if "'-std=c++20'" in loader_text else "-std=c++17")
+        flags.append(torch_facts.standard())
     if not any(re.match(r"--?(gencode|arch|gpu-architecture|generate-code)", flag) for flag in given):
         flags.append(f"-gencode=arch=compute_{arch},code=sm_{arch}")
     if not any(re.fullmatch(r"-O\d", flag) for flag in given):
@@ -128,9 +143,7 @@ def _compile_flags(name: str, *, cflags: Sequence[str], includes: Sequence[str])
 
 
 def _link_flags(ldflags: Sequence[str]) -> list[str]:
-    import torch
-
-    torch_lib = Path(torch.__file__).parent / "lib"
+    torch_lib = torch_facts.folder() / "lib"
     wanted = ("c10", "c10_cuda", "torch_cpu", "torch_cuda", "torch", "torch_python")
     flags = [f"-L{torch_lib}", *(f"-l{library}" for library in wanted if (torch_lib / f"lib{library}.so").is_file())]
     home = cuda_home()

@@ -1,0 +1,102 @@
+"""CPU seconds that candidates' torch extensions take to build, with our header or torch's: `benchmarks/build_times.py DIR`.
+
+DIR holds candidates (`*.py`, in any folder below). Each builder call whose arguments can be read without running the file is
+compiled once a way, outside the judge's cache, by the recipe that the judge uses. CPU seconds are those of the compilers.
+With a CPU build of torch only object files are made, and nothing is linked.
+"""
+
+import argparse
+import ast
+import multiprocessing
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pkb.candidates.constants import Constants, Dynamic
+from pkb.candidates.prebuild import arguments_of, find_calls
+from pkb.kit import slim, torch_facts
+from pkb.kit.errors import CompileError
+from pkb.kit.recipes import recipe
+
+
+@dataclass(frozen=True)
+class Timed:
+    file: str
+    headers: str
+    """`ours`, `torch's`, or empty where it did not build."""
+    cpu_s: float
+    wall_s: float
+    error: str
+
+
+def timed(path: Path, way: str) -> list[Timed]:
+    """`way`: `ours` (and nothing else), `real`, or `both` as the judge does it: ours first, torch's where that fails."""
+    os.environ[slim.SWITCH] = {"ours": "never", "real": "1", "both": "0"}[way]
+    found = []
+    for call in find_calls(ast.parse(path.read_text())):
+        if call.kind != "extension":
+            continue
+        began, before = time.monotonic(), _cpu()
+        headers = error = ""
+        with tempfile.TemporaryDirectory() as scratch:
+            output = Path(scratch) / "artifact"
+            try:
+                order = recipe(call.kind, arguments_of(call, Constants()))
+                order.build(Path(scratch), output)
+                headers = "ours" if slim.used_in(output) else "torch's"
+            except (CompileError, Dynamic) as failure:
+                error = getattr(failure, "first_error", str(failure))
+        found.append(
+            Timed(f"{path.parent.name}/{path.name}", headers, _cpu() - before, time.monotonic() - began, error)
+        )
+    return found
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def table(way: str, rows: Sequence[Timed]) -> str:
+    built = [row for row in rows if row.headers]
+    lines = [f"{way}: {len(built)} of {len(rows)} built"]
+    for headers in ("ours", "torch's"):
+        seconds = sorted(row.cpu_s for row in built if row.headers == headers)
+        if seconds:
+            within = sum(second <= 8 for second in seconds)
+            lines.append(
+                f"  with {headers} header: {len(seconds)}; CPU s median {statistics.median(seconds):.1f}, "
+                f"max {seconds[-1]:.1f}, within 8 s {within}"
+            )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--ways", default="ours", help="ours, real, both, separated by commas")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--every", type=int, default=1, help="a sample: every Nth file")
+    parser.add_argument("--failures", action="store_true", help="the first error of each file that did not build")
+    given = parser.parse_args()
+    files = sorted(given.folder.rglob("*.py"))[:: given.every]
+    if torch_facts.cuda_version() is not None and slim.adaptor_path() is None:
+        slim.adaptor_recipe().obtain()
+    for way in given.ways.split(","):
+        with multiprocessing.Pool(given.jobs, maxtasksperchild=1) as pool:
+            rows = [row for found in pool.starmap(timed, [(path, way) for path in files], chunksize=1) for row in found]
+        print(table(way, rows), flush=True)
+        for row in rows:
+            if given.failures and not row.headers:
+                print(f"  {row.file}: {row.cpu_s:.1f} s: {row.error[:300]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,3 @@
+// Stands in for torch's header of this name; see docs/builds.md.
+#pragma once
+#include <pkb_slim/binding.h>
