@@ -101,11 +101,11 @@ def prebuild(source: str) -> Prebuilt:
         return report
     constants = Constants()
     emulates = os.environ.get("PKB_EMULATE_CUDA") == "1"
-    if emulates and any(call.kind in ("cubin", "extension") for call in calls):
-        runtime = emulated.runtime_recipe()
-        artifact, walls = build_behind_walls("emulated_runtime", {}, runtime)
+    for kind in emulated.parts(source, {call.kind for call in calls}) if emulates else ():
+        part = emulated.recipe(kind, {})
+        artifact, walls = build_behind_walls(kind, {}, part)
         report.walls |= walls
-        report.built.append(_record(runtime.name, "emulated_runtime", calls[0].node.lineno, artifact))
+        report.built.append(_record(part.name, kind, 0, artifact))
     for call in calls:
         line = call.node.lineno
         name = ""

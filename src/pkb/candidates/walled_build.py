@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from pkb.kit import slim
 from pkb.kit.cache import Artifact, Recipe, build_dir, find
 from pkb.kit.emulated.rewrite import NotEmulated
 from pkb.kit.errors import CompileError
@@ -74,7 +75,9 @@ def build_behind_walls(
     result = os.memfd_create("pkb-artifact")
     try:
         with tempfile.TemporaryDirectory(prefix=f"pkb-build-{os.getpid()}-") as work:
-            reply = _run(kind, given, Path(work), result, limits, readable=(), timeout_s=None)
+            adaptor = slim.adaptor_path() if kind == "emulated_extension" else None
+            readable = [adaptor.resolve()] if adaptor else []
+            reply = _run(kind, given, Path(work), result, limits, readable=readable, timeout_s=None)
         error = reply.error
         if error is not None:
             if error.type == "compile":
@@ -126,6 +129,8 @@ def _run(
     environment = compiler_environment() | {name: os.environ[name] for name in _KEPT if name in os.environ}
     if kind in ("cubin", "extension"):
         environment["PKB_CUDA_ARCH"] = resolve_arch()  # asked out here: behind the walls there is no GPU
+    if kind == "emulated_extension" and readable:
+        environment[slim.ADAPTOR] = str(readable[0])
     process = subprocess.Popen(
         [sys.executable, "-m", "pkb.rank.isolation.build_warden", str(settings), str(os.getpid())],
         env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, pass_fds=(settings, result), cwd=work,

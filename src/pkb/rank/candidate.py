@@ -115,7 +115,7 @@ class CandidateRank(Rank):
             self.config.device, shares_device=self.config.side.shares_device, rank=self.config.rank, source=source
         )
         if self.config.device == "cpu" and os.environ.get("PKB_EMULATE_CUDA") == "1" and emulated_gpu.wanted(source):
-            self.device = emulated_gpu.install(self.device)
+            self.device = emulated_gpu.install(self.device, source)
         spec = importlib.util.spec_from_file_location("candidate", path)
         assert spec is not None
         assert spec.loader is not None

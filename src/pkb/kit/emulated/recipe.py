@@ -2,11 +2,11 @@
 
 import re
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from pkb.kit import slim, torch_facts
 from pkb.kit.cache import Recipe, content_key
 from pkb.kit.cpp import _processor
 from pkb.kit.cuda import DEVICE_HEADERS, _headers, _plain_name
@@ -21,7 +21,7 @@ from pkb.kit.toolkit import file_identity
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 RUNTIME = HERE / "runtime"
-KINDS = ("emulated_runtime", "emulated_cubin", "emulated_extension")
+KINDS = ("emulated_runtime", "emulated_adaptor", "emulated_cubin", "emulated_extension")
 _DEFINES = (
     "-D__CUDA_ARCH__=900", "-D__CUDACC__=1", "-D__NVCC__=1", "-DCUDART_VERSION=13000", "-DCUDA_VERSION=13000",
     "-D__CUDACC_VER_MAJOR__=13", "-D__CUDACC_VER_MINOR__=0", "-DPKB_EMULATED=1",
@@ -44,10 +44,20 @@ def emulated(kind: str) -> str:
     return f"emulated_{kind}" if kind in ("cubin", "extension") else kind
 
 
+def parts(source: str, kinds: set[str]) -> list[str]:
+    """What a candidate needs beside its own sources: kinds of recipes. `kinds` are those of the builds that were foreseen."""
+    inline = "load_inline" in source and "__global__" in source
+    extends = "extension" in kinds or inline
+    runs = extends or "cubin" in kinds
+    return [*(["emulated_runtime"] if runs else []), *(["emulated_adaptor"] if extends else [])]
+
+
 def recipe(kind: str, given: Given) -> Recipe:
     """Raises `NotEmulated`, `CompilerMissing`, `OptionRefused` or `BadArgument`."""
     if kind == "emulated_runtime":
         return runtime_recipe()
+    if kind == "emulated_adaptor":
+        return slim.adaptor_recipe()
     if kind == "emulated_cubin":
         name = _plain_name(_text(given, "name", "kernel"))
         return module_recipe(_text(given, "source"), name=name, options=_texts(given, "options"))
@@ -99,19 +109,40 @@ def extension_recipe(name: str, source: str, *, options: Sequence[str], includes
     check_folders(includes, name=name)
     flags = [option for option in options if option.startswith(("-D", "-U"))]
     flags += [f"-DTORCH_EXTENSION_NAME={name}", *(f"-I{folder}" for folder in includes)]
-    flags += [f"-I{folder}" for folder in _torch_folders()]
-    return _recipe(source, name=name, flags=flags, own=frozenset(), glue=_by_address, kind=f"extension {sys.version}")
+    kind = f"extension {sys.version} {torch_facts.version()} {slim.fingerprint()}"
+    return _recipe(source, name=name, flags=flags, own=frozenset(), glue=_by_address, kind=kind, torch=True)
 
 
-def _torch_folders() -> list[str]:
-    return [sysconfig.get_paths()["include"]]
+_RENAMED = (
+    "device_type", "device_index", "make", "like", "full", "from_blob", "unary", "to", "cuda_check", "current_stream",
+    "stream_device", "exchange_device", "restore_device", "blas_handle",
+)  # fmt: skip
+"""What emu_torch.h does in the adaptor's place."""
+
+
+def _torch_flags() -> list[str]:
+    return [*slim.INCLUDE_FLAGS, *(f"-Dpkb_slim_{name}=emu_slim_{name}" for name in _RENAMED)]
+
+
+def _torch_objects() -> list[str]:
+    adaptor = slim.adaptor_path() or slim.adaptor_recipe().obtain().path
+    libraries = torch_facts.folder() / "lib"
+    return [str(adaptor), f"-L{libraries}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
 
 
 def _recipe(
-    source: str, *, name: str, flags: Sequence[str], own: frozenset[str], glue: Callable[[list[Kernel]], str], kind: str
+    source: str,
+    *,
+    name: str,
+    flags: Sequence[str],
+    own: frozenset[str],
+    glue: Callable[[list[Kernel]], str],
+    kind: str,
+    torch: bool = False,
 ) -> Recipe:
     compiler, identity = _compiler()
-    common = [*_DEFINES, *flags, f"-I{INCLUDE}", f"-I{DEVICE_HEADERS}"]
+    common = [*_DEFINES, *flags, f"-I{INCLUDE}", f"-I{DEVICE_HEADERS}", *(_torch_flags() if torch else [])]
+    expand = ["-std=c++20", "-E", "-x", "c++", *_DEFINES, *flags, "-Iown", f"{name}.cu", "-o", "expanded"]
 
     def build(scratch: Path, output: Path) -> None:
         hidden = scratch / "own"
@@ -119,32 +150,19 @@ def _recipe(
         for header, text in _headers().items():
             (hidden / header).write_text(hide_includes(text, own=own))
         (scratch / f"{name}.cu").write_text(hide_includes(source, own=own))
-        expand = [
-            str(compiler),
-            "-std=c++20",
-            "-E",
-            "-x",
-            "c++",
-            *_DEFINES,
-            *flags,
-            "-Iown",
-            f"{name}.cu",
-            "-o",
-            "expanded",
-        ]
-        run_compiler(expand, scratch=scratch, name=name)
+        run_compiler([str(compiler), *expand], scratch=scratch, name=name)
         try:
             made = rewrite((scratch / "expanded").read_text())
         except (ValueError, StopIteration) as error:
             raise CompileError(f"{name}.cu: error: {error}", name=name) from error
-        text = f'#include "emu.h"\n{made.text}\n#line 1 "emulator"\n{glue(made.kernels)}'
+        ending = '#include "emu_torch.h"\n' if torch else ""
+        text = f'#include "emu.h"\n{made.text}\n#line 1 "emulator"\n{glue(made.kernels)}{ending}'
         (scratch / f"{name}.cpp").write_text(text)
+        command = [str(compiler), *_FLAGS, *common, f"{name}.cpp", "-o", output.name]
         try:
-            run_compiler(
-                [str(compiler), *_FLAGS, *common, f"{name}.cpp", "-o", output.name], scratch=scratch, name=name
-            )
+            run_compiler([*command, *(_torch_objects() if torch else [])], scratch=scratch, name=name)
         except CompileError as error:
-            if _CERTAIN.search(error.first_error):
+            if error.line is not None and _CERTAIN.search(error.first_error):
                 raise
             raise NotEmulated(f"g++ cannot build it with the emulator's headers: {error.first_error[:300]}") from error
 

@@ -12,6 +12,12 @@
 #include <type_traits>
 #include <utility>
 
+// The candidate's own text has lost these (see rewrite.py); headers that are not its own may hold them.
+#define __device__
+#define __host__
+#define __global__
+#define __forceinline__ inline
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Vectors
 
@@ -78,7 +84,7 @@ void* emu_current_stream();
 #define blockIdx emu_block
 #define blockDim emu_block_dim
 #define gridDim emu_grid_dim
-#define warpSize 32
+constexpr int warpSize = 32;
 
 // Every access to memory that others may see and that is an instruction of its own passes here: where a race detector hooks in.
 #ifndef EMU_ACCESS

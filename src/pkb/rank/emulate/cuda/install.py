@@ -26,9 +26,9 @@ class EmulatedDevice(CpuDevice):
         gpu().synchronize()
 
 
-def install(before: Device) -> EmulatedDevice:
+def install(before: Device, source: str) -> EmulatedDevice:
     cast(Any, pkb.kit).compile = cast(Any, pkb.kit.cuda).compile = kernels.compile
-    extensions.install()
+    extensions.install(source)
     cuda = cast(Any, torch.cuda)
     cuda.is_available = lambda: True
     cuda.get_device_properties = lambda device=None: PROPERTIES

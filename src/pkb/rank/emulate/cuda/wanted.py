@@ -15,8 +15,8 @@ def wanted(source: str) -> bool:
     return _HOLDS_CUDA.search(source) is not None
 
 
-def install(device: "Device") -> "Device":
+def install(device: "Device", source: str) -> "Device":
     """Puts it in place; returns the device to wait for."""
     from pkb.rank.emulate.cuda.install import install as put_in_place
 
-    return put_in_place(device)
+    return put_in_place(device, source)
