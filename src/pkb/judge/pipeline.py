@@ -44,6 +44,7 @@ class Notes:
     evidence: Evidence = field(default_factory=Evidence)
     isolation: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=lambda: {"python": host.python_version()})
+    fidelity: dict[str, str] = field(default_factory=dict)
     output_tail: str = ""
     reused: Decided | None = None
     """What it is if it passes everything that follows."""
@@ -130,6 +131,7 @@ class OneSize:
             same_bits=self._same_bits,
         )
         self.notes.evidence = replace(self.notes.evidence, communication=checked.communication)
+        self.notes.fidelity = dict(checked.fidelity)
         if self._same_bits:
             self.notes.checks.append("the same bits on all ranks")
         where = f"{checked.calls} calls at {job.case.size} with {job.case.ranks} ranks"

@@ -56,7 +56,8 @@ class CpuPlatform:
         }
 
     def candidate_environment(self, world_size: int) -> dict[str, str]:
-        return {}
+        """What a person chooses of the emulated GPU: a switch (PKB_NVLS=1), and the seed of its schedule."""
+        return {name: os.environ[name] for name in ("PKB_NVLS", "PKB_EMULATOR_SEED") if name in os.environ}
 
     def device_indices(self, world_size: int) -> list[int]:
         return [0] * world_size

@@ -139,7 +139,7 @@ class CandidateRank(Rank):
             report = self.run(self.solution, command, on_open=look if command.inspect else None)
         return replace(
             report,
-            observed=seen.summary(),
+            observed=replace(seen.summary(), instructions=emulated_gpu.executed()),
             changed=tuple(self.seals.digest(self._unchanged(slot)) != before[slot] for slot in slots),
             aliases=tuple(map(self._aliases, slots)),
         )

@@ -102,7 +102,7 @@ class _Statement:
         if self.name in _PLAIN:
             return f"{guard}{{ {code} }} "
         at = f'static constexpr EmuAt emu_at{{"{opcode}", __FILE__, __LINE__}};'
-        seen = f"static bool emu_seen = (emu_used(&emu_at, {int(self.name in _APPROXIMATE)}), true); (void)emu_seen;"
+        seen = f"static bool emu_seen = (emu_used(&emu_at, {_fidelity(self.name)}), true); (void)emu_seen;"
         return f"{guard}{{ {at} {seen} {code} }} "
 
     def _registers(self, text: str) -> str:
@@ -430,4 +430,10 @@ _WRITERS: dict[str, Callable[[_Statement, Sequence[str]], str]] = {
 }  # fmt: skip
 _PLAIN = {"mov", "setp", "selp", "and", "or", "xor", "not", "shl", "shr", "bra"}
 """Not worth a record: nothing about them can be approximate."""
+_ORDERED = {"ld", "st", "atom", "red", "multimem", "fence", "membar"}
+"""Their values are exact; a GPU may make others see them in another order, and a CPU does not."""
 _APPROXIMATE = {"ex2", "lg2", "rcp", "rsqrt", "sqrt", "tanh", "sin", "cos", "nanosleep", "mma", "prefetch"}
+
+
+def _fidelity(name: str) -> int:
+    return 1 if name in _APPROXIMATE else 2 if name in _ORDERED else 0

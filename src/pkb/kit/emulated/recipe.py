@@ -107,7 +107,7 @@ def extension_recipe(name: str, source: str, *, options: Sequence[str], includes
     """A source with `PYBIND11_MODULE`, as an extension module of Python."""
     check_options(options, "device", name=name)
     check_folders(includes, name=name)
-    flags = [option for option in options if option.startswith(("-D", "-U"))]
+    flags = [option for option in (*torch_facts.nvcc_flags(), *options) if option.startswith(("-D", "-U"))]
     flags += [f"-DTORCH_EXTENSION_NAME={name}", *(f"-I{folder}" for folder in includes)]
     kind = f"extension {sys.version} {torch_facts.version()} {slim.fingerprint()}"
     return _recipe(source, name=name, flags=flags, own=frozenset(), glue=_by_address, kind=kind, torch=True)

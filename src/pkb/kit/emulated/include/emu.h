@@ -73,7 +73,7 @@ void emu_copies_close();
 void emu_copies_done(unsigned but);
 char* emu_multicast(unsigned member, uint64_t address);    // null past the last member
 uint64_t emu_now_ns();
-void emu_used(const EmuAt* at, int approximate);           // for the record of what was executed
+void emu_used(const EmuAt* at, int how);  // for the record of what was executed: 0 exact, 1 approximate, 2 order not modelled
 [[noreturn]] void emu_fault(const char* what, const void* address);
 [[noreturn]] void emu_unsupported(const char* what);
 void emu_enqueue(const char* name, const unsigned* grid, const unsigned* block, unsigned shared, void* stream, int cooperative,

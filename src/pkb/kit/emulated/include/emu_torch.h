@@ -1,6 +1,7 @@
 // torch's side of an extension: tensors say that they are on a GPU, and new ones are made on the CPU. The slim header's calls
 // of the adaptor have been renamed (see recipe.py), and the adaptor itself is the one of a CPU.
 #pragma once
+#include <cublas_v2.h>
 #include <pkb_slim/cuda.h>
 #undef pkb_slim_device_type
 #undef pkb_slim_device_index
@@ -59,5 +60,9 @@ void* emu_slim_current_stream(int) { return emu_current_stream(); }
 int emu_slim_stream_device(int device) { return device < 0 ? 0 : device; }
 int emu_slim_exchange_device(int) { return 0; }
 void emu_slim_restore_device(int) {}
-void* emu_slim_blas_handle() { return emu_current_stream(); }
+void* emu_slim_blas_handle() {
+  static cublasContext context;
+  context.stream = (cudaStream_t)emu_current_stream();
+  return &context;
+}
 }

@@ -346,10 +346,10 @@ void emu_unsupported(const char* what) {
   failure = what;
   for (;;) emu_switch(&me().context, &scheduler);  // and never again here
 }
-void emu_used(const EmuAt* at, int approximate) { Inside inside; used_names.insert({at->what, approximate}); }
+void emu_used(const EmuAt* at, int how) { Inside inside; used_names.insert({at->what, how}); }
 int emu_used_names(char* out, unsigned size) {
   std::string text;
-  for (auto& [name, approximate] : used_names) text += (approximate ? "~" : "=") + name + "\n";
+  for (auto& [name, how] : used_names) text += std::to_string(how) + name + "\n";
   snprintf(out, size, "%s", text.c_str());
   return (int)used_names.size();
 }

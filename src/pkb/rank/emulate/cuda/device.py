@@ -11,12 +11,15 @@ from pkb.kit.emulated.recipe import runtime_recipe
 from pkb.rank.symmetric.activity import ACTIVITY
 from pkb.rank.symmetric.region import owned
 from pkb.types.failure import Cause, NotOnThisPlatform
+from pkb.types.protocol.limits import MAX_INSTRUCTIONS, MAX_NAME, clean
+from pkb.types.protocol.replies import Fidelity
 
 SMS = 16
 """Multiprocessors that the device says it has: what sizes its grid by them gets a small one. As many blocks run at once as on
 the 132 of an H200, so that a fixed grid which fits there fits here."""
 _REPORT = ctypes.CFUNCTYPE(None, c_char_p, c_uint, c_uint, c_uint, c_uint64, c_uint64, c_char_p, c_int)
 _TEXT_BYTES = 1 << 16
+_FIDELITY: dict[str, Fidelity] = {"0": "exact", "1": "approximate", "2": "order not modelled"}
 
 PROPERTIES = SimpleNamespace(
     name="emulated GPU", major=9, minor=0, multi_processor_count=SMS, total_memory=16 << 30, warp_size=32,
@@ -57,12 +60,12 @@ class Gpu:
         if self.library.emu_take_failure(text, len(text)):
             raise NotEmulatedHere(text.value.decode(errors="replace"))
 
-    def used(self) -> dict[str, bool]:
-        """Instructions executed so far, and whether each is approximate here."""
+    def used(self) -> dict[str, Fidelity]:
+        """Instructions executed so far, and how well each is modelled."""
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         self.library.emu_used_names(text, len(text))
-        lines = text.value.decode(errors="replace").splitlines()
-        return {line[1:]: line[0] == "~" for line in lines if line}
+        lines = [line for line in text.value.decode(errors="replace").splitlines() if line]
+        return {clean(line[1:], MAX_NAME): _FIDELITY[line[0]] for line in lines[:MAX_INSTRUCTIONS]}
 
 
 @lru_cache
@@ -71,6 +74,10 @@ def gpu() -> Gpu:
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)  # kernels find its functions there
     chosen = os.environ.get("PKB_EMULATOR_SEED")
     return Gpu(library, seed=int(chosen) if chosen else int.from_bytes(os.urandom(3), "little"))
+
+
+def executed() -> dict[str, Fidelity]:
+    return gpu().used() if gpu.cache_info().currsize else {}
 
 
 def resident_blocks(threads: int, shared: int) -> int:

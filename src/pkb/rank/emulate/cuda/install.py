@@ -1,5 +1,6 @@
 """Puts the emulated GPU in place for a candidate whose text holds CUDA: builders, streams, what tensors say of themselves."""
 
+import os
 from typing import Any, cast
 
 import torch
@@ -7,7 +8,7 @@ import torch
 import pkb.kit
 import pkb.kit.cuda
 from pkb.rank.devices import CpuDevice, Device
-from pkb.rank.emulate.cuda import extensions, kernels
+from pkb.rank.emulate.cuda import extensions, kernels, switch
 from pkb.rank.emulate.cuda.device import PROPERTIES, gpu
 from pkb.rank.emulate.cuda.streams import install_streams
 
@@ -40,6 +41,8 @@ def install(before: Device, source: str) -> EmulatedDevice:
     # On a CPU all tensors are where kernels can reach them.
     cast(Any, torch.Tensor).is_cuda = property(lambda self: True)
     install_streams()
+    if os.environ.get("PKB_NVLS") == "1":
+        switch.install()
     cuda.synchronize = lambda device=None: gpu().synchronize()
     device = EmulatedDevice()
     device.window = before.window
