@@ -86,8 +86,8 @@ def main() -> int:
     parser.add_argument("--failures", action="store_true", help="the first error of each file that did not build")
     given = parser.parse_args()
     files = sorted(given.folder.rglob("*.py"))[:: given.every]
-    if torch_facts.cuda_version() is not None and slim.adaptor_path() is None:
-        slim.adaptor_recipe().obtain()
+    if torch_facts.cuda_version() is not None:
+        slim.adaptor_path(build=True)  # once for all, and no part of any time below
     for way in given.ways.split(","):
         with multiprocessing.Pool(given.jobs, maxtasksperchild=1) as pool:
             rows = [row for found in pool.starmap(timed, [(path, way) for path in files], chunksize=1) for row in found]

@@ -14,6 +14,8 @@ class Built:
     cached: bool
     file: str
     """Its name in the folder of builds."""
+    headers: str = ""
+    """Of a torch extension: `ours` (see `pkb.kit.slim`) or `torch's own`."""
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pkb.candidates import torch_adaptor
 from pkb.candidates.build_records import BuildError, Built, Prebuilt, RefusedOption, Skipped
 from pkb.candidates.constants import Constants, Dynamic
 from pkb.candidates.names import Names
 from pkb.candidates.scopes import PythonScope, every_scope
 from pkb.candidates.walled_build import BuildStopped, build_behind_walls
+from pkb.kit import slim, torch_facts
 from pkb.kit.cache import Artifact
 from pkb.kit.emulated import recipe as emulated
 from pkb.kit.errors import CompileError, CompilerMissing, OptionRefused
@@ -101,11 +103,13 @@ def prebuild(source: str) -> Prebuilt:
         return report
     constants = Constants()
     emulates = os.environ.get("PKB_EMULATE_CUDA") == "1"
-    for kind in emulated.parts(source, {call.kind for call in calls}) if emulates else ():
-        part = emulated.recipe(kind, {})
-        artifact, walls = build_behind_walls(kind, {}, part)
+    for part in emulated.parts(source, {call.kind for call in calls}) if emulates else ():
+        order = emulated.recipe(part, {}) if part in emulated.KINDS else recipe(part, {})
+        artifact, walls = build_behind_walls(part, {}, order)
         report.walls |= walls
-        report.built.append(_record(part.name, kind, 0, artifact))
+        report.built.append(_record(order.name, part, 0, artifact))
+    if any(call.kind == "extension" for call in calls) and not emulates:
+        torch_adaptor.provide()
     for call in calls:
         line = call.node.lineno
         name = ""
@@ -147,6 +151,9 @@ def prebuild(source: str) -> Prebuilt:
 
 
 def _record(name: str, kind: str, line: int, artifact: Artifact) -> Built:
+    headers = ""
+    if kind == "extension":
+        headers = "ours" if slim.used_in(artifact.path) else "torch's own"
     return Built(
         name=name,
         kind=kind,
@@ -154,6 +161,7 @@ def _record(name: str, kind: str, line: int, artifact: Artifact) -> Built:
         seconds=round(artifact.seconds, 3),
         cached=artifact.cached,
         file=artifact.path.name,
+        headers=headers,
     )
 
 
@@ -161,11 +169,8 @@ def _doubt(call: BuilderCall, error: CompileError) -> str | None:
     """Why a compile error must not be held against the candidate, or None."""
     if call.guarded:
         return "does not compile, but inside a try, so the candidate may have another way"
-    if call.kind == "extension" and _NOT_CHECKABLE.search(error.first_error):
-        import torch
-
-        if torch.version.cuda is None:
-            return "cannot be checked without a CUDA build of torch"
+    if call.kind == "extension" and _NOT_CHECKABLE.search(error.first_error) and torch_facts.cuda_version() is None:
+        return "cannot be checked without a CUDA build of torch"
     return None
 
 

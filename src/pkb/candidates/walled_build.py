@@ -23,7 +23,7 @@ from pkb.kit.options import compiler_environment
 from pkb.kit.recipes import Given
 from pkb.kit.toolkit import resolve_arch
 
-_KEPT = ("PKB_CUDA_COMPILER", "PKB_CUDA_ARCH")
+_KEPT = ("PKB_CUDA_COMPILER", "PKB_CUDA_ARCH", slim.SWITCH)
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ def build_behind_walls(
     found = find(recipe.file_name)
     if found is not None:
         if found != target:
-            _place(found.read_bytes(), target)
+            place(found.read_bytes(), target)
         return Artifact(target, cached=True, seconds=time.monotonic() - began), {}
     result = os.memfd_create("pkb-artifact")
     try:
         with tempfile.TemporaryDirectory(prefix=f"pkb-build-{os.getpid()}-") as work:
-            adaptor = slim.adaptor_path() if kind == "emulated_extension" else None
+            adaptor = slim.adaptor_path() if kind in ("extension", "emulated_extension") else None
             readable = [adaptor.resolve()] if adaptor else []
             reply = _run(kind, given, Path(work), result, limits, readable=readable, timeout_s=None)
         error = reply.error
@@ -85,7 +85,7 @@ def build_behind_walls(
             if error.type == "not emulated":
                 raise NotEmulated(error.text)
             raise BuildStopped("build limit" if error.type == "limit" else "build", error.text)
-        _place(os.pread(result, os.fstat(result).st_size, 0), target)
+        place(os.pread(result, os.fstat(result).st_size, 0), target)
     finally:
         os.close(result)
     return Artifact(target, cached=False, seconds=time.monotonic() - began), reply.walls
@@ -129,8 +129,8 @@ def _run(
     environment = compiler_environment() | {name: os.environ[name] for name in _KEPT if name in os.environ}
     if kind in ("cubin", "extension"):
         environment["PKB_CUDA_ARCH"] = resolve_arch()  # asked out here: behind the walls there is no GPU
-    if kind == "emulated_extension" and readable:
-        environment[slim.ADAPTOR] = str(readable[0])
+    if kind == "extension" or (kind == "emulated_extension" and readable):
+        environment[slim.ADAPTOR] = str(readable[0]) if readable else ""
     process = subprocess.Popen(
         [sys.executable, "-m", "pkb.rank.isolation.build_warden", str(settings), str(os.getpid())],
         env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, pass_fds=(settings, result), cwd=work,
@@ -150,7 +150,7 @@ def _run(
     return WardenReply(WardenError(error["type"], error["text"]) if error else None, reply["walls"])
 
 
-def _place(data: bytes, target: Path) -> None:
+def place(data: bytes, target: Path) -> None:
     """Whole or not at all. Everything that we build is an ELF file; nothing else gets a name in the cache."""
     if not data.startswith(b"\x7fELF"):
         raise BuildStopped("build", "what the build left is no machine code")

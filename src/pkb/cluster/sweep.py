@@ -23,6 +23,8 @@ TRIES = {"lost": 3, "late": 2, "broken": 2, "cancelled": 2, "harness": 2, "refus
 """How often a task may end so, before it has failed."""
 AHEAD = 32
 """Answers of models that may wait to be evaluated while more are asked for."""
+BUILT_AHEAD = 256
+"""Candidates that may wait built for a seat while others are built: a hang on a GPU must not make builders idle."""
 NOTHING_CAME = ("timeout", "error")
 """Stop reasons of an answer that never came: the provider's or the network's fault, so it is asked for again."""
 RENEW_S = 300.0
@@ -71,6 +73,8 @@ class Sweep:
         self.queue: deque[_Held] = deque()
         self.orders: dict[str, _Held] = {}
         self.numbers = 0
+        self.last_was_built = False
+        """Whether the candidate before needed a build: the next one probably does too, and is worth claiming early."""
         self.names = {candidate.sha: candidate.filename for candidate in store.candidates(run.id)}
 
     def work(self) -> None:
@@ -115,6 +119,8 @@ class Sweep:
             asking = sum(held.phase == "ask" for held in self.held.values())
             ahead = len(self.held) - asking
             room = max(1, self.hands.seats) + self.hands.builders + (AHEAD if asking else 0)
+            if self.last_was_built and sum(held.phase == "build" for held in self.held.values()) < self.hands.builders:
+                room += BUILT_AHEAD
             if asking >= self.hands.askers or ahead >= room:
                 return
             task = self.store.claim(self.run.id, self.me)
@@ -141,7 +147,8 @@ class Sweep:
 
     def _candidate_is(self, held: _Held, source: bytes, filename: str) -> None:
         held.source, held.filename = source, filename
-        held.phase = "build" if self.hands.builders and needs_build(source) else "evaluate"
+        self.last_was_built = bool(self.hands.builders) and needs_build(source)
+        held.phase = "build" if self.last_was_built else "evaluate"
         self.queue.append(held)
 
     def _hand_out(self) -> None:

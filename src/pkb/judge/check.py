@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from pkb.candidates.build_records import Built
 from pkb.candidates.machine_code import binary_paths
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import has_solution, read
@@ -59,7 +60,7 @@ def _built(
     found = replace(
         read_well,
         skipped=tuple(f"line {item.line}: {item.why}" for item in build.skipped),
-        built=tuple((item.name, item.kind, item.seconds) for item in build.built),
+        built=tuple((item.name, _kind(item), item.seconds) for item in build.built),
     )
     if refused := refusal(build):
         return _refused(found, Verdict.REJECTED, refused.message, refused)
@@ -76,6 +77,10 @@ def _built(
     built = len(build.built)
     detail = f"reads well; {built} source{'s' * (built != 1)} built"
     return replace(found, detail=detail, machine_code=tuple(_machine_code(build)))
+
+
+def _kind(item: Built) -> str:
+    return f"{item.kind}, torch header: {item.headers}" if item.headers else item.kind
 
 
 def _machine_code(build: BuildReport) -> Iterator[str]:

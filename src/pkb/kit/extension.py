@@ -44,6 +44,8 @@ def compile_cuda_extension(
         name, cuda_src, cflags=extra_cuda_cflags or (), includes=extra_include_paths or (), ldflags=extra_ldflags or ()
     )
     artifact = recipe.obtain()
+    import torch  # noqa: F401  the extension is linked against its libraries, and they are found once it is loaded
+
     loader = importlib.machinery.ExtensionFileLoader(name, str(artifact.path))
     spec = importlib.util.spec_from_file_location(name, artifact.path, loader=loader)
     if spec is None:
@@ -91,7 +93,7 @@ def extension_recipe(
 
     def build(scratch: Path, output: Path) -> None:
         (scratch / f"{name}.cu").write_text(source)
-        adaptor = slim.adaptor_path() if links and way != "torch's own" else None
+        adaptor = slim.adaptor_path(build=True) if links and way != "torch's own" else None
         if way == "ours alone" or (way == "ours first" and (adaptor is not None or not links)):
             # RuntimeError: the compiler was killed. What our header makes of a source is never held against it.
             ignored = () if way == "ours alone" else (CompileError, RuntimeError)

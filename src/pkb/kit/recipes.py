@@ -10,6 +10,7 @@ from pkb.kit.cpp import library_recipe
 from pkb.kit.cuda import _plain_name, cubin_recipe
 from pkb.kit.errors import CompileError
 from pkb.kit.options import compiler_environment
+from pkb.kit.slim import adaptor_recipe
 from pkb.kit.toolkit import resolve_arch
 
 Given: TypeAlias = Mapping[str, str | Sequence[str] | None]
@@ -78,6 +79,7 @@ _RECIPES: dict[str, Callable[[Given], Recipe]] = {
     "cubin": _cubin,
     "cpp": _cpp,
     "extension": _extension,
+    "adaptor": lambda given: adaptor_recipe(),
     "sass": _sass,
 }
 

@@ -5,6 +5,7 @@ holds headers under torch's names over those of `include/`, which know no type o
 adaptor, which is compiled once per torch against its real headers and linked into every extension.
 """
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -16,14 +17,14 @@ from typing import Literal
 from pkb.kit import torch_facts
 from pkb.kit.cache import Recipe, content_key, find
 from pkb.kit.cpp import find_cxx
-from pkb.kit.errors import CompilerMissing
+from pkb.kit.errors import CompileError, CompilerMissing
 from pkb.kit.nvcc import run_compiler
 from pkb.kit.toolkit import file_identity, include_dirs
 
 SWITCH = "PKB_REAL_TORCH_HEADERS"
 """`1`: torch's own headers for every source. `never`: ours alone, for measurements. Else ours first."""
 ADAPTOR = "PKB_TORCH_ADAPTOR"
-"""Where the adaptor lies, for a build behind walls."""
+"""Where the adaptor lies, for a build behind walls; empty: there is none, and nobody there is to compile it."""
 FOLDER = Path(__file__).parent / "torch_slim"
 INCLUDE_FLAGS = ("-isystem", str(FOLDER / "shims"), "-isystem", str(FOLDER / "include"))
 _MARK = b"built with pkb's slim torch header"
@@ -54,10 +55,16 @@ def fingerprint() -> str:
     return digest.hexdigest()[:40]
 
 
-def adaptor_path() -> Path | None:
-    """The adaptor's object file, where somebody has built it."""
+def adaptor_path(*, build: bool = False) -> Path | None:
+    """The adaptor's object file, where there is one. `build`: compile it where nobody has decided about it yet."""
     named = os.environ.get(ADAPTOR)
-    return Path(named) if named else find(adaptor_recipe().file_name)
+    if named is not None:
+        return Path(named) if named else None
+    recipe = adaptor_recipe()
+    if build:
+        with contextlib.suppress(CompileError, RuntimeError):
+            return recipe.obtain().path
+    return find(recipe.file_name)
 
 
 def adaptor_recipe() -> Recipe:

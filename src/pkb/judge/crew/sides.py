@@ -1,11 +1,13 @@
 """The two sides of an evaluation: what each is given, and what each is kept from."""
 
+import os
 import secrets
 from pathlib import Path
 
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewSpec
 from pkb.judge.crew.limits import UNLIMITED, Limits
+from pkb.kit import slim
 from pkb.platforms.base import EMULATED_CUDA, Platform, PlatformFacts
 from pkb.types.job import Job
 from pkb.types.protocol.settings import CandidateOptions, OracleOptions
@@ -40,5 +42,7 @@ def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, bac
 
 def build_environment(facts: PlatformFacts) -> dict[str, str]:
     """What to build for, known before any rank has a CUDA context; the same for the build and for the ranks."""
-    emulated = {"PKB_EMULATE_CUDA": "1"} if EMULATED_CUDA in facts.capabilities else {}
-    return ({"PKB_CUDA_ARCH": facts.architecture} if facts.architecture else {}) | emulated
+    chosen = {slim.SWITCH: os.environ[slim.SWITCH]} if slim.SWITCH in os.environ else {}
+    if EMULATED_CUDA in facts.capabilities:
+        chosen["PKB_EMULATE_CUDA"] = "1"
+    return chosen | ({"PKB_CUDA_ARCH": facts.architecture} if facts.architecture else {})

@@ -84,12 +84,18 @@ def job_for(order: JudgeOrder, candidate: Path) -> Job:
 
 def _build(job: Job) -> None:
     """Fills the cache of builds, so that the evaluation finds everything there. What the build says is the judge's to tell."""
+    from pkb.candidates.rules import inspect_source
+    from pkb.candidates.source import read
     from pkb.judge.crew.sides import build_environment
     from pkb.judge.stages.build import prebuild
+    from pkb.judge.stages.prepare import why_unsupported
     from pkb.platforms.registry import create
 
     os.nice(19)
     facts = create(job.case.platform).facts()
+    source = read(job.candidate)
+    if source.syntax_error is not None or why_unsupported(inspect_source(source), facts):
+        return
     report = prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(facts))
     report.discard()
 

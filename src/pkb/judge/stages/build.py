@@ -20,6 +20,7 @@ import psutil
 from pkb.candidates.build_records import BuildError, Built, Prebuilt, RefusedOption, Skipped
 from pkb.judge.crew.limits import Limits, broken_limit
 from pkb.judge.stages import artifacts
+from pkb.kit import slim
 
 OUTPUT_LIMIT = 4 << 20
 TICK_S = 0.2
@@ -29,7 +30,7 @@ FOLDER_BYTES = 2 << 30
 """Where a build's folder cannot be a file system of its own, it is measured."""
 INHERITED = (
     "PATH", "HOME", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LANG", "PYTHONPATH", "PYTHONUSERBASE", "VIRTUAL_ENV",
-    "NVSHMEM_HOME", "NCCL_HOME", "CUDNN_HOME",
+    "NVSHMEM_HOME", "NCCL_HOME", "CUDNN_HOME", slim.SWITCH,
 )  # fmt: skip
 """Nothing that steers a compiler beyond finding it: no CXX, no CPATH, no NVCC_APPEND_FLAGS, no LD_PRELOAD."""
 

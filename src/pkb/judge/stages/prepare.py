@@ -34,20 +34,21 @@ def check_rules(source: Source, inspection: Inspection) -> None:
         )
 
 
-def check_needs(inspection: Inspection, facts: PlatformFacts) -> None:
+def why_unsupported(inspection: Inspection, facts: PlatformFacts) -> str:
+    """Why such a platform cannot run the candidate, by its text alone; empty if it can. Nothing is compiled in vain."""
     offered = set(facts.capabilities)
     if "cuda" in offered:
         offered.add("gpu")
     elif EMULATED_CUDA in offered:
         offered.add("cuda")
     missing = sorted(inspection.needs - offered)
-    if missing:
-        fix = f": {facts.without_cuda}" if facts.without_cuda and missing == ["cuda"] else ""
-        raise Decided(
-            Verdict.UNSUPPORTED,
-            Stage.INSPECT,
-            f"the {facts.name} platform cannot run {', '.join(missing)} candidates{fix}",
-        )
+    fix = f": {facts.without_cuda}" if facts.without_cuda and missing == ["cuda"] else ""
+    return f"the {facts.name} platform cannot run {', '.join(missing)} candidates{fix}" if missing else ""
+
+
+def check_needs(inspection: Inspection, facts: PlatformFacts) -> None:
+    if why := why_unsupported(inspection, facts):
+        raise Decided(Verdict.UNSUPPORTED, Stage.INSPECT, why)
 
 
 def broken_rule(finding: Finding) -> Failure:

@@ -21,7 +21,7 @@ from pkb.kit.toolkit import file_identity
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 RUNTIME = HERE / "runtime"
-KINDS = ("emulated_runtime", "emulated_adaptor", "emulated_cubin", "emulated_extension")
+KINDS = ("emulated_runtime", "emulated_cubin", "emulated_extension")
 _DEFINES = (
     "-D__CUDA_ARCH__=900", "-D__CUDACC__=1", "-D__NVCC__=1", "-DCUDART_VERSION=13000", "-DCUDA_VERSION=13000",
     "-D__CUDACC_VER_MAJOR__=13", "-D__CUDACC_VER_MINOR__=0", "-DPKB_EMULATED=1",
@@ -49,15 +49,13 @@ def parts(source: str, kinds: set[str]) -> list[str]:
     inline = "load_inline" in source and "__global__" in source
     extends = "extension" in kinds or inline
     runs = extends or "cubin" in kinds
-    return [*(["emulated_runtime"] if runs else []), *(["emulated_adaptor"] if extends else [])]
+    return [*(["emulated_runtime"] if runs else []), *(["adaptor"] if extends else [])]
 
 
 def recipe(kind: str, given: Given) -> Recipe:
     """Raises `NotEmulated`, `CompilerMissing`, `OptionRefused` or `BadArgument`."""
     if kind == "emulated_runtime":
         return runtime_recipe()
-    if kind == "emulated_adaptor":
-        return slim.adaptor_recipe()
     if kind == "emulated_cubin":
         name = _plain_name(_text(given, "name", "kernel"))
         return module_recipe(_text(given, "source"), name=name, options=_texts(given, "options"))

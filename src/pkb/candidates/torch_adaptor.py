@@ -1,0 +1,41 @@
+"""Sees to the adaptor of `pkb.kit.slim`: compiled behind walls once per torch, for all evaluations that share a cache."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from pkb.candidates.walled_build import BuildStopped, build_behind_walls, place
+from pkb.kit import slim, torch_facts
+from pkb.kit.cache import WAIT_SECONDS, build_dir
+from pkb.kit.errors import CompileError, CompilerMissing
+from pkb.types.file_lock import lock
+
+
+def provide() -> None:
+    """Puts the adaptor where builds of extensions, here and in ranks, look for it.
+
+    It may stay away, and then torch's own headers serve: where it does not compile, which is remembered beside the cache until
+    that is next cleaned, and where it is of no use (a CPU build of torch links nothing).
+    """
+    if slim.way() == "torch's own" or torch_facts.cuda_version() is None:
+        return
+    try:
+        recipe = slim.adaptor_recipe()
+    except CompilerMissing:
+        return
+    own = build_dir()
+    shared = Path(os.environ.get("PKB_BUILD_CACHE") or own)
+    failed = shared / f"{recipe.key}.failed"
+    with (shared / f"{recipe.key}.lock").open("a") as file, contextlib.suppress(TimeoutError):
+        lock(file.fileno(), wait_s=WAIT_SECONDS)  # many builds start together, and one of them compiles it
+        if failed.is_file():
+            return
+        try:
+            artifact, _ = build_behind_walls("adaptor", {}, recipe)
+        except (CompileError, BuildStopped) as error:
+            failed.write_text(str(error))
+            return
+        kept = shared / recipe.file_name
+        if not kept.is_file():
+            place(artifact.path.read_bytes(), kept)
+        os.utime(kept)  # the least recently used go first
