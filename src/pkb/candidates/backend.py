@@ -13,8 +13,8 @@ Backend = Literal["cuda", "triton", "cpp", "torch"]
 
 _CUDA_BUILDERS = (
     "utils.cuda_helpers.compile_cuda_extension", "pkb.kit.compile", "pkb.kit.cuda.compile", "pkb.kit.extension",
-    "cupy", "cuda.core", "cuda.bindings", "pycuda", "numba.cuda",
 )  # fmt: skip
+_CUDA_LIBRARIES = ("cupy", "cuda.core", "cuda.bindings", "pycuda", "numba.cuda")
 _CPP_BUILDERS = ("pkb.kit.build_cpp", "pkb.kit.cpp")
 _TORCH_BUILDERS = ("torch.utils.cpp_extension.load_inline", "torch.utils.cpp_extension.load")
 _INLINE_PTX = ("triton.language.inline_asm_elementwise",)
@@ -30,7 +30,8 @@ def backend(source: Source) -> Backend:
 
 
 def needs(source: Source) -> frozenset[str]:
-    """Capabilities without which it cannot run, among `cuda`, `triton` and `cpp`.
+    """Capabilities without which it cannot run, among `cuda`, `gpu` (CUDA through a library that an emulated one cannot serve),
+    `triton` and `cpp`.
 
     A candidate that asks whether there is a GPU has another way, so its CUDA (and the C++ that may be the other way)
     is not a need. Multicast is never listed: whether there is a fallback cannot be told from text.
@@ -39,7 +40,7 @@ def needs(source: Source) -> frozenset[str]:
     guarded = _asks_for_gpu(source)
     cuda = _uses_cuda(source) or any(under(name, *_INLINE_PTX) for name, _ in source.names.calls)
     if cuda and not guarded:
-        found.add("cuda")
+        found |= {"cuda", "gpu"} if _uses_libraries(source) else {"cuda"}
     if _uses_cpp(source) and not (cuda and guarded):
         found.add("cpp")
     if _imports_triton_for_certain(source):
@@ -47,9 +48,15 @@ def needs(source: Source) -> frozenset[str]:
     return frozenset(found)
 
 
+def _uses_libraries(source: Source) -> bool:
+    return any(under(name, *_CUDA_LIBRARIES) for name, _ in source.names.calls)
+
+
 def _uses_cuda(source: Source) -> bool:
     for name, call in source.names.calls:
-        if under(name, *_CUDA_BUILDERS) or (under(name, *_TORCH_BUILDERS) and _has_cuda_sources(call)):
+        if under(name, *_CUDA_BUILDERS, *_CUDA_LIBRARIES) or (
+            under(name, *_TORCH_BUILDERS) and _has_cuda_sources(call)
+        ):
             return True
     return any("__global__" in literal.code for literal in source.names.literals)
 

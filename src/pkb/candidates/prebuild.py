@@ -25,6 +25,8 @@ from pkb.candidates.names import Names
 from pkb.candidates.scopes import PythonScope, every_scope
 from pkb.candidates.walled_build import BuildStopped, build_behind_walls
 from pkb.kit import slim, torch_facts
+from pkb.kit.cache import Artifact
+from pkb.kit.emulated import recipe as emulated
 from pkb.kit.errors import CompileError, CompilerMissing, OptionRefused
 from pkb.kit.recipes import BadArgument, Given, recipe
 
@@ -100,22 +102,35 @@ def prebuild(source: str) -> Prebuilt:
         report.skipped.append(Skipped(getattr(error, "lineno", None) or 0, f"cannot be read: {error}"))
         return report
     constants = Constants()
-    if any(call.kind == "extension" for call in calls):
+    emulates = os.environ.get("PKB_EMULATE_CUDA") == "1"
+    for part in emulated.parts(source, {call.kind for call in calls}) if emulates else ():
+        order = emulated.recipe(part, {}) if part in emulated.KINDS else recipe(part, {})
+        artifact, walls = build_behind_walls(part, {}, order)
+        report.walls |= walls
+        report.built.append(_record(order.name, part, 0, artifact))
+    if any(call.kind == "extension" for call in calls) and not emulates:
         torch_adaptor.provide()
     for call in calls:
         line = call.node.lineno
         name = ""
         try:
             given = arguments_of(call, constants)
-            order = recipe(call.kind, given)
+            kind = emulated.emulated(call.kind) if emulates else call.kind
+            order = emulated.recipe(kind, given) if kind in emulated.KINDS else recipe(kind, given)
             name = order.name
-            artifact, walls = build_behind_walls(call.kind, given, order)
+            artifact, walls = build_behind_walls(kind, given, order)
             report.walls |= walls
         except (Dynamic, RecursionError, BadArgument) as why:
             report.skipped.append(Skipped(line, f"{why}: built when a rank asks for it"))
             continue
         except CompilerMissing as missing:
             report.unavailable = str(missing)
+            return report
+        except emulated.NotEmulated as what:
+            if call.guarded:
+                report.skipped.append(Skipped(line, f"not emulated, inside a try: {what}"))
+                continue
+            report.unavailable = f"not emulated on a CPU: {what}"
             return report
         except OptionRefused as refused:
             report.rejected = RefusedOption(refused.name, line, refused.option)
@@ -131,21 +146,23 @@ def prebuild(source: str) -> Prebuilt:
                 continue
             report.error = BuildError(name, call.kind, line, first_error=error.first_error, log=error.log)
             return report
-        headers = ""
-        if call.kind == "extension":
-            headers = "ours" if slim.used_in(artifact.path) else "torch's own"
-        report.built.append(
-            Built(
-                name=name,
-                kind=call.kind,
-                line=line,
-                seconds=round(artifact.seconds, 3),
-                cached=artifact.cached,
-                file=artifact.path.name,
-                headers=headers,
-            )
-        )
+        report.built.append(_record(name, call.kind, line, artifact))
     return report
+
+
+def _record(name: str, kind: str, line: int, artifact: Artifact) -> Built:
+    headers = ""
+    if kind == "extension":
+        headers = "ours" if slim.used_in(artifact.path) else "torch's own"
+    return Built(
+        name=name,
+        kind=kind,
+        line=line,
+        seconds=round(artifact.seconds, 3),
+        cached=artifact.cached,
+        file=artifact.path.name,
+        headers=headers,
+    )
 
 
 def _doubt(call: BuilderCall, error: CompileError) -> str | None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from pkb.kit import slim
 from pkb.kit.cache import Artifact, Recipe, build_dir, find
+from pkb.kit.emulated.rewrite import NotEmulated
 from pkb.kit.errors import CompileError
 from pkb.kit.options import compiler_environment
 from pkb.kit.recipes import Given
@@ -74,13 +75,15 @@ def build_behind_walls(
     result = os.memfd_create("pkb-artifact")
     try:
         with tempfile.TemporaryDirectory(prefix=f"pkb-build-{os.getpid()}-") as work:
-            adaptor = slim.adaptor_path() if kind == "extension" else None
+            adaptor = slim.adaptor_path() if kind in ("extension", "emulated_extension") else None
             readable = [adaptor.resolve()] if adaptor else []
             reply = _run(kind, given, Path(work), result, limits, readable=readable, timeout_s=None)
         error = reply.error
         if error is not None:
             if error.type == "compile":
                 raise CompileError(error.text, name=recipe.name, own_files=(f"{recipe.name}.cu", f"{recipe.name}.cpp"))
+            if error.type == "not emulated":
+                raise NotEmulated(error.text)
             raise BuildStopped("build limit" if error.type == "limit" else "build", error.text)
         place(os.pread(result, os.fstat(result).st_size, 0), target)
     finally:
@@ -126,7 +129,7 @@ def _run(
     environment = compiler_environment() | {name: os.environ[name] for name in _KEPT if name in os.environ}
     if kind in ("cubin", "extension"):
         environment["PKB_CUDA_ARCH"] = resolve_arch()  # asked out here: behind the walls there is no GPU
-    if kind == "extension":
+    if kind == "extension" or (kind == "emulated_extension" and readable):
         environment[slim.ADAPTOR] = str(readable[0]) if readable else ""
     process = subprocess.Popen(
         [sys.executable, "-m", "pkb.rank.isolation.build_warden", str(settings), str(os.getpid())],

@@ -20,6 +20,7 @@ LACKS: Mapping[Cause, Lack] = {
     Cause.LACKS_CUDA: Lack("cuda", "no CUDA device"),
     Cause.LACKS_MULTICAST: Lack("multicast", "no in-switch multicast"),
     Cause.LACKS_INLINE_ASSEMBLY: Lack("cuda", "no inline assembly: Triton's interpreter cannot run it"),
+    Cause.NOT_EMULATED: Lack("cuda", "an emulated GPU only"),
 }
 
 
@@ -91,6 +92,8 @@ def _from_exception(failure: CrewFailure, stage: Stage, evidence: Evidence, fact
         return Decided(Verdict.COMPILE_ERROR, Stage.BUILD, f"does not compile: {first_line}", evidence)
     if cause in LACKS:
         detail = f"the {facts.name} platform has {LACKS[cause].words}"
+        if cause is Cause.NOT_EMULATED:
+            detail += f", and this is {first_line}"
         return Decided(Verdict.UNSUPPORTED, stage, detail, evidence)
     if stage is Stage.START:
         if cause is Cause.NO_SOLUTION:

@@ -48,6 +48,7 @@ class Notes:
     evidence: Evidence = field(default_factory=Evidence)
     isolation: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=lambda: {"python": host.python_version()})
+    fidelity: dict[str, str] = field(default_factory=dict)
     output_tail: str = ""
     reused: Decided | None = None
     """What it is if it passes everything that follows."""
@@ -88,6 +89,7 @@ class OneSize:
             upstream=plan.upstream_tolerance,
             as_published=plan.as_published,
         )
+        self._backend = backend
         self._triton = backend == "triton" and self.on_gpu
         self._lazily_built = lazily_built
         self._same_bits = world.problem.same_bits and not job.plan.upstream_tolerance
@@ -115,7 +117,9 @@ class OneSize:
                 copied = ", each result copied before the next call" if provoked.reused else ""
                 notes.checks.append(f"races: {', '.join(provoked.passed)} ({repeats} x {calls} calls each){copied}")
                 notes.reused = reused_output(provoked.reused) if provoked.reused else None
-        if job.is_timed:
+        if not self.on_gpu and self._backend == "cuda":
+            notes.checks.append("not timed: an emulated GPU has no times")
+        elif job.is_timed:
             with notes.within(Stage.TIMING), self.world.blame(Stage.TIMING):
                 timing, seen = self._time(checked.first_call_us, pace.timing())
                 timing = self._other_reading(timing, pace.timing())
@@ -140,6 +144,7 @@ class OneSize:
             same_bits=self._same_bits,
         )
         self.notes.evidence = replace(self.notes.evidence, communication=checked.communication)
+        self.notes.fidelity = dict(checked.fidelity)
         if self._same_bits:
             self.notes.checks.append("the same bits on all ranks")
         where = f"{checked.calls} calls at {job.case.size} with {job.case.ranks} ranks"
@@ -204,7 +209,7 @@ class OneSize:
     def _check_baseline(self) -> None:
         if self.problem.baseline is not None:
             check_baseline(
-                self.exchange, self.spec, kinds=self.problem.kinds, same_bits=self.problem.same_bits, progress=self.progress
+                self.exchange, self.spec, kinds=self.world.kinds, same_bits=self.problem.same_bits, progress=self.progress
             )  # fmt: skip
 
     def _other_reading(self, timing: Timing, pace: TimingPace) -> Timing:
@@ -216,7 +221,7 @@ class OneSize:
         try:
             return with_other_reading(
                 self.exchange, self.spec, timing, calls=pace.calls, on_gpu=self.on_gpu, progress=self.progress,
-                shares=self.problem.kinds,
+                shares=self.world.kinds,
             )  # fmt: skip
         except CrewFailure as failure:
             if failure.role == "candidate":

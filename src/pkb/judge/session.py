@@ -158,6 +158,7 @@ class _Session:
             profile=evidence.profile,
             hints=(*evidence.hints, *hints),
             checks=tuple(notes.checks),
+            fidelity=notes.fidelity,
             stage_seconds={k: round(v, 3) for k, v in notes.seconds.items()},
             isolation=(self.prepared[1].isolation() if self.prepared else {}) | notes.isolation,
             environment=notes.environment,

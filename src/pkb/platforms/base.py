@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+EMULATED_CUDA = "emulated cuda"
+"""CUDA candidates run, on an emulated GPU: right or wrong is meaningful, times are not taken."""
+
 
 @dataclass(frozen=True)
 class PlatformFacts:
@@ -15,13 +18,15 @@ class PlatformFacts:
     hardware: str = ""
     max_ranks: int = 0
     capabilities: tuple[str, ...] = ()
-    """Of: torch, triton, cuda, cpp, multicast."""
+    """Of: torch, triton, cuda, emulated cuda, cpp, multicast."""
     memory_bytes: int = 0
     """Of all devices together; ranks of both sides share it."""
     shares_device: bool = True
     """Whether all ranks run on one device, as opposed to one each."""
     architecture: str = ""
     """Of its GPUs, as compilers are told: `9.0a`."""
+    without_cuda: str = ""
+    """What to install so that CUDA candidates run on an emulated GPU; empty where they run."""
 
     def memory_for(self, ranks: int) -> int:
         """What so many ranks have: with a device each, the memory of devices that no rank uses does not help."""

@@ -6,7 +6,8 @@ import platform as host
 
 import psutil
 
-from pkb.platforms.base import PlatformFacts
+from pkb.kit.emulated.gxx import find_gxx
+from pkb.platforms.base import EMULATED_CUDA, PlatformFacts
 
 MAX_RANKS = 8
 
@@ -25,6 +26,9 @@ class CpuPlatform:
         capabilities = ["torch", "cpp"]
         if importlib.util.find_spec("triton") is not None:
             capabilities.append("triton")
+        compiler = find_gxx()
+        if not isinstance(compiler, str):
+            capabilities.append(EMULATED_CUDA)
         return PlatformFacts(
             name=self.name,
             shares_device=self.shares_device,
@@ -34,6 +38,7 @@ class CpuPlatform:
             max_ranks=MAX_RANKS,
             capabilities=tuple(capabilities),
             memory_bytes=psutil.virtual_memory().available,
+            without_cuda=compiler if isinstance(compiler, str) else "",
         )
 
     def start(self) -> None:
@@ -51,7 +56,8 @@ class CpuPlatform:
         }
 
     def candidate_environment(self, world_size: int) -> dict[str, str]:
-        return {}
+        """What a person chooses of the emulated GPU: a switch (PKB_NVLS=1), and the seed of its schedule."""
+        return {name: os.environ[name] for name in ("PKB_NVLS", "PKB_EMULATOR_SEED") if name in os.environ}
 
     def device_indices(self, world_size: int) -> list[int]:
         return [0] * world_size

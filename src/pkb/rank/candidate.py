@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pkb.rank.emulate import aliases
+from pkb.rank.emulate.cuda import wanted as emulated_gpu
 from pkb.rank.execute import Arguments
 from pkb.rank.execute import aliases as output_aliases
 from pkb.rank.isolation import gate, reach
@@ -109,12 +110,12 @@ class CandidateRank(Rank):
     def _load(self, path: Path) -> Done:
         """Import the candidate: from here on nothing in this process is to be trusted."""
         sys.path.insert(0, str(reach.own_package() / "kit" / "upstream"))
+        source = path.read_text(encoding="utf-8")
         aliases.install(
-            self.config.device,
-            shares_device=self.config.side.shares_device,
-            rank=self.config.rank,
-            source=path.read_text(encoding="utf-8"),
+            self.config.device, shares_device=self.config.side.shares_device, rank=self.config.rank, source=source
         )
+        if self.config.device == "cpu" and os.environ.get("PKB_EMULATE_CUDA") == "1" and emulated_gpu.wanted(source):
+            self.device = emulated_gpu.install(self.device, source)
         spec = importlib.util.spec_from_file_location("candidate", path)
         assert spec is not None
         assert spec.loader is not None
@@ -138,7 +139,7 @@ class CandidateRank(Rank):
             report = self.run(self.solution, command, on_open=look if command.inspect else None)
         return replace(
             report,
-            observed=seen.summary(),
+            observed=replace(seen.summary(), instructions=emulated_gpu.executed()),
             changed=tuple(self.seals.digest(self._unchanged(slot)) != before[slot] for slot in slots),
             aliases=tuple(map(self._aliases, slots)),
         )

@@ -20,6 +20,7 @@ from pkb.rank.unlisted import UnlistedGroups, libraries_that_open_ipc, watch_ipc
 from pkb.types.protocol.limits import MAX_NAME, clean, is_library
 from pkb.types.protocol.replies import Observed
 
+_is_available = torch.cuda.is_available  # the real one, whatever a candidate is told later
 COPY_MARKS = ("Memcpy DtoD", "Memcpy PtoP")
 
 
@@ -58,7 +59,7 @@ class Observer:
         before, unlisted = _sequence_numbers(), self._unlisted.operations()
         reductions = self._activity.library_reductions
         with device_events(wanted=profile) as events:
-            seen.profiled = profile and torch.cuda.is_available()
+            seen.profiled = profile and _is_available()
             yield seen
         seen.events.update(str(event.name) for event in events)
         after = _sequence_numbers()

@@ -16,6 +16,7 @@ import torch
 from pkb.types.protocol.limits import MAX_KERNEL_NAMES, MAX_NAME, MAX_NS, MAX_RECORDS, clean
 from pkb.types.protocol.replies import Activity, RecordRow
 
+_is_available = torch.cuda.is_available  # the real one, whatever a candidate is told later
 _BYTES = re.compile(r'"bytes":\s*"?(\d{1,15})')
 
 
@@ -30,7 +31,7 @@ class DeviceEvents(list[Any]):
 def device_events(*, wanted: bool) -> Iterator[DeviceEvents]:
     """The profiler's events of this block, there once the block is over; none where it is not wanted or there is no GPU."""
     events = DeviceEvents()
-    if not wanted or not torch.cuda.is_available():
+    if not wanted or not _is_available():
         yield events
         return
     with warnings.catch_warnings():

@@ -67,6 +67,8 @@ class Cause(StrEnum):
     LACKS_CUDA = "lacks_cuda"
     LACKS_MULTICAST = "lacks_multicast"
     LACKS_INLINE_ASSEMBLY = "lacks_inline_assembly"
+    NOT_EMULATED = "not_emulated"
+    """CUDA on a CPU: an instruction or a function that the emulated GPU does not know."""
 
 
 class NotOnThisPlatform(RuntimeError):

@@ -163,6 +163,8 @@ class Evaluation:
     hints: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     """What was checked, in words, and what was left out and why."""
+    fidelity: dict[str, str] = field(default_factory=dict)
+    """Instructions that ran on an emulated GPU: exact, approximate, or exact without the order that a GPU leaves open."""
     stage_seconds: dict[str, float] = field(default_factory=dict)
     isolation: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)

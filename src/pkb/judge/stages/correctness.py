@@ -23,6 +23,8 @@ class Checked(NamedTuple):
     call_bytes: CallBytes
     calls: int
     """How many were made: all that were asked for, unless one of them moves gigabytes."""
+    fidelity: Mapping[str, str]
+    """Of what ran on an emulated GPU."""
 
 
 def check_calls(
@@ -43,6 +45,7 @@ def check_calls(
     `same_bits`: what is right within the tolerance must also be the same on all ranks.
     """
     seen, worst, first_call_us, call_bytes = Communication.UNKNOWN, 0.0, 0.0, CallBytes(0, 0)
+    executed: dict[str, str] = {}
     trial = 0
     while trial < trials:
         progress(f"correctness: {words}, call {trial + 1} of {trials}")
@@ -55,6 +58,7 @@ def check_calls(
         first_call_us = first_call_us or 1e6 * (time.perf_counter() - start)
         if not spec.as_published:
             check_conduct(reports, Stage.CORRECTNESS)
+        executed = fidelity(reports)
         call_bytes = exchange.know_truth(slots)
         outcome = exchange.compare(slots, words=f"{words}, trial {trial}")
         if outcome.rejected:
@@ -69,7 +73,7 @@ def check_calls(
         exchange.drop()
         trial += 1
         trials = affordable_trials(trials, argument_bytes=argument_bytes, output_bytes=call_bytes.outputs)
-    return Checked(seen, worst, first_call_us, call_bytes, trials)
+    return Checked(seen, worst, first_call_us, call_bytes, trials, executed)
 
 
 def bits_mismatch(digests: Mapping[tuple[int, int], tuple[str, ...]], *, words: str) -> Mismatch | None:
@@ -139,6 +143,12 @@ def check_conduct(reports: Reports, stage: Stage) -> None:
                     failure=Failure(FailureKind.ALIASED_OUTPUT, f"shares memory with {shared[0]}", rank),
                 ),
             )
+
+
+def fidelity(reports: Reports) -> dict[str, str]:
+    """How well each instruction was modelled that any rank says it has executed."""
+    every = [report.observed.instructions for report in reports.values() if report.observed is not None]
+    return dict(sorted((name, how) for instructions in every for name, how in instructions.items()))
 
 
 def communication(reports: Reports) -> Communication:

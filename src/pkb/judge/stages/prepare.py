@@ -6,7 +6,7 @@ from pkb.candidates.source import Source, has_solution
 from pkb.judge.crew.sides import build_environment
 from pkb.judge.decision import Decided
 from pkb.judge.stages.build import BuildReport, prebuild
-from pkb.platforms.base import PlatformFacts
+from pkb.platforms.base import EMULATED_CUDA, PlatformFacts
 from pkb.types.job import Job
 from pkb.types.verdict import Evidence, Failure, FailureKind, Stage, Verdict
 
@@ -36,8 +36,14 @@ def check_rules(source: Source, inspection: Inspection) -> None:
 
 def why_unsupported(inspection: Inspection, facts: PlatformFacts) -> str:
     """Why such a platform cannot run the candidate, by its text alone; empty if it can. Nothing is compiled in vain."""
-    missing = sorted(inspection.needs - set(facts.capabilities))
-    return f"the {facts.name} platform cannot run {', '.join(missing)} candidates" if missing else ""
+    offered = set(facts.capabilities)
+    if "cuda" in offered:
+        offered.add("gpu")
+    elif EMULATED_CUDA in offered:
+        offered.add("cuda")
+    missing = sorted(inspection.needs - offered)
+    fix = f": {facts.without_cuda}" if facts.without_cuda and missing == ["cuda"] else ""
+    return f"the {facts.name} platform cannot run {', '.join(missing)} candidates{fix}" if missing else ""
 
 
 def check_needs(inspection: Inspection, facts: PlatformFacts) -> None:

@@ -128,6 +128,14 @@ def _set_stream(stream: Any) -> None:
         _state.stream = stream
 
 
+def current_stream() -> Any:
+    return _state.stream
+
+
+def make_current(stream: Any) -> None:
+    _state.stream = stream
+
+
 @contextlib.contextmanager
 def _stream(stream: Any) -> Iterator[None]:
     before = _state.stream

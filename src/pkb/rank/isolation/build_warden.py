@@ -24,6 +24,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pkb.kit.emulated import recipe as emulated
 from pkb.kit.errors import CompileError
 from pkb.kit.recipes import recipe
 from pkb.rank.isolation import reach
@@ -156,10 +157,13 @@ def _carry_out(settings: dict[str, Any], work: Path) -> dict[str, str] | None:
     scratch.mkdir()
     output = scratch / _RESULT
     try:
-        recipe(settings["kind"], settings["given"]).build(scratch, output)
+        find = emulated.recipe if settings["kind"] in emulated.KINDS else recipe
+        find(settings["kind"], settings["given"]).build(scratch, output)
         output.replace(work / _RESULT)
     except CompileError as error:
         return {"type": "compile", "text": error.log}
+    except emulated.NotEmulated as what:
+        return {"type": "not emulated", "text": str(what)[:2000]}
     except MemoryError:
         return {"type": "limit", "text": "the build needs more memory than it may have"}
     except OSError as error:

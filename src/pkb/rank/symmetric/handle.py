@@ -20,6 +20,8 @@ from pkb.rank.symmetric.region import Region, fence, pad_offset, wait_for_word
 class Handle:
     """Symmetric memory of one group: this rank's region and those of its peers, by rank of the group."""
 
+    has_switch = False
+    """Whether handles have a multicast address: with an emulated switch only."""
     signal_pad_size: int = 9216
     """In bytes; on the class it is the size of pads to come, as in torch."""
 
@@ -32,7 +34,7 @@ class Handle:
         self.buffer_size = self._regions[rank].data_bytes
         self.signal_pad_size = self._regions[rank].pad_bytes
         self.offset = 0
-        self.multicast_ptr = 0
+        self.multicast_ptr = 0  # an emulated switch sets it (pkb.rank.emulate.cuda.switch)
         self._buffers = [region.address for region in self._regions]
         self._pads = [region.pad_address for region in self._regions]
         # Device code takes the address of an array of addresses; on a CPU that is an array of the host's.
@@ -169,7 +171,7 @@ class Handle:
 
     @staticmethod
     def has_multicast_support(device_type: Any, device_index: int, /) -> bool:
-        return False
+        return Handle.has_switch
 
     @staticmethod
     def stream_write_value32(input: torch.Tensor, offset: int, val: int) -> torch.Tensor:

@@ -6,6 +6,7 @@ on one rank meets the n-th on the others. A peer that allocated another size, or
 
 import json
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from pkb.rank.symmetric.handle import Handle
 from pkb.rank.symmetric.region import Region, attach
 
 _sequence: dict[str, int] = {}
+ON_HANDLE: Callable[[Handle], None] | None = None
+"""Told of every new handle, where somebody wants to know: an emulated switch."""
 
 
 def resolve_group(group: Any) -> dist.ProcessGroup:
@@ -61,6 +64,8 @@ def meet(region: Region, group: dist.ProcessGroup, *, timeout_s: float, handle_c
         wait.read("mapped", peer)
     ACTIVITY.done()
     handle = handle_class(regions, rank=rank, group_name=name)
+    if ON_HANDLE is not None:
+        ON_HANDLE(handle)
     region.handles[name] = handle
     return handle
 

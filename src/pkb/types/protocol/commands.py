@@ -162,7 +162,7 @@ class RunBatch(Command[BatchReport]):
             return kind.most_bytes
         calls = len(self.schedule.slots)
         asked = calls * (256 + 64 * KIB * self.schedule.digests + 8 * KIB * self.inspect)
-        return min(BatchReport.most_bytes, 8 * KIB + asked + 3 * MIB // 2 * self.records)
+        return min(BatchReport.most_bytes, 24 * KIB + asked + 3 * MIB // 2 * self.records)
 
     def why_not(self, reply: Reply) -> str:
         assert isinstance(reply, BatchReport)

@@ -27,6 +27,8 @@ MAX_CONTAINERS = 50_000
 MAX_RECORDS = 6000
 """Of what ran on a device, per rank and batch."""
 MAX_KERNEL_NAMES = 2000
+MAX_INSTRUCTIONS = 64
+"""Of an emulated GPU, of different names; no kernel has as many."""
 MAX_NS = 600_000_000_000
 
 LIBRARY_MARKS = ("nccl", "nvshmem")

@@ -4,7 +4,7 @@ Of the oracle's ranks these are results, of a candidate's they are claims.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from pkb.types.difference import DifferenceKind, Pattern
@@ -15,6 +15,7 @@ from pkb.types.protocol.limits import (
     MAX_CALLS,
     MAX_DIMENSIONS,
     MAX_ELEMENTS,
+    MAX_INSTRUCTIONS,
     MAX_KERNEL_NAMES,
     MAX_NAME,
     MAX_NODES,
@@ -132,6 +133,9 @@ class BadOutput(Reply):
     message: Sentence
 
 
+Fidelity = Literal["exact", "approximate", "order not modelled"]
+
+
 @dataclass(frozen=True)
 class Observed:
     """What moved the data while a batch ran, by the rank's own account."""
@@ -142,6 +146,8 @@ class Observed:
     library_events: Annotated[dict[Name, Count], AtMost(8)]
     peer_copies: Count
     profiled: bool
+    instructions: Annotated[dict[Name, Fidelity], AtMost(MAX_INSTRUCTIONS)] = field(default_factory=dict)
+    """Executed so far on an emulated GPU, with how well each is modelled."""
 
 
 RecordRow = tuple[

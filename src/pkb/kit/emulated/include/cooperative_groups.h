@@ -1,0 +1,51 @@
+// cooperative_groups: the grid, the block, and tiles of a warp. Groups made by what threads happen to be active are not emulated.
+#pragma once
+#include "emu.h"
+
+namespace cooperative_groups {
+struct grid_group {
+  void sync() const { emu_sync_grid(); }
+  unsigned long long size() const { return (unsigned long long)gridDim.x * gridDim.y * gridDim.z * blockDim.x * blockDim.y * blockDim.z; }
+  unsigned long long thread_rank() const {
+    const unsigned long long block = blockIdx.x + (unsigned long long)gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    return block * blockDim.x * blockDim.y * blockDim.z + emu_linear_thread();
+  }
+  unsigned block_rank() const { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
+  unsigned num_blocks() const { return gridDim.x * gridDim.y * gridDim.z; }
+  bool is_valid() const { return true; }
+};
+struct thread_block {
+  static void sync() { __syncthreads(); }
+  static unsigned size() { return blockDim.x * blockDim.y * blockDim.z; }
+  static unsigned num_threads() { return size(); }
+  static unsigned thread_rank() { return emu_linear_thread(); }
+  static uint3 group_index() { return blockIdx; }
+  static uint3 thread_index() { return threadIdx; }
+};
+template <unsigned N, class Parent = thread_block>
+struct thread_block_tile {
+  static_assert(N <= 32 && (N & (N - 1)) == 0);
+  static unsigned thread_rank() { return emu_lane() % N; }
+  static constexpr unsigned size() { return N; }
+  static constexpr unsigned num_threads() { return N; }
+  static unsigned meta_group_rank() { return emu_linear_thread() / N; }
+  static unsigned meta_group_size() { return (thread_block::size() + N - 1) / N; }
+  static unsigned mask() { return (N == 32 ? ~0u : ((1u << N % 32) - 1) << emu_lane() / N * N); }
+  void sync() const { emu_sync_warp(mask()); }
+  template <class T> T shfl(T x, int lane) const { return __shfl_sync(mask(), x, lane, N); }
+  template <class T> T shfl_down(T x, unsigned by) const { return __shfl_down_sync(mask(), x, by, N); }
+  template <class T> T shfl_up(T x, unsigned by) const { return __shfl_up_sync(mask(), x, by, N); }
+  template <class T> T shfl_xor(T x, int by) const { return __shfl_xor_sync(mask(), x, by, N); }
+  int any(int x) const { return __any_sync(mask(), x); }
+  int all(int x) const { return __all_sync(mask(), x); }
+  unsigned ballot(int x) const { return __ballot_sync(mask(), x) >> emu_lane() / N * N; }
+};
+inline grid_group this_grid() { return {}; }
+inline thread_block this_thread_block() { return {}; }
+template <unsigned N, class P> inline thread_block_tile<N, P> tiled_partition(const P&) { return {}; }
+template <class G> inline void sync(const G& group) { group.sync(); }
+template <class T> struct plus { T operator()(T a, T b) const { return a + b; } };
+template <class T> struct greater { T operator()(T a, T b) const { return a < b ? b : a; } };
+template <class T> struct less { T operator()(T a, T b) const { return b < a ? b : a; } };
+template <class G, class T, class Op> inline T reduce(const G& group, T x, Op op) { return emu::reduce(G::mask(), x, op); }
+}  // namespace cooperative_groups

@@ -1,0 +1,237 @@
+// CUDA for g++: the language, and what kernels call, on top of runtime.cpp. Inline assembly has been replaced, instruction by
+// instruction, by calls of the functions in emu_ptx.h (see ptx.py), launches and shared memory by those here (see rewrite.py).
+#pragma once
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <functional>
+#include <map>
+#include <type_traits>
+#include <utility>
+
+// The candidate's own text has lost these (see rewrite.py); headers that are not its own may hold them.
+#define __device__
+#define __host__
+#define __global__
+#define __forceinline__ inline
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Vectors
+
+#define EMU_VECTORS(T, N, A1, A2, A4)                                                                                  \
+  struct alignas(A1) N##1 { T x; };                                                                                    \
+  struct alignas(A2) N##2 { T x, y; };                                                                                 \
+  struct N##3 { T x, y, z; };                                                                                          \
+  struct alignas(A4) N##4 { T x, y, z, w; };                                                                           \
+  inline N##1 make_##N##1(T x) { return {x}; }                                                                         \
+  inline N##2 make_##N##2(T x, T y) { return {x, y}; }                                                                 \
+  inline N##3 make_##N##3(T x, T y, T z) { return {x, y, z}; }                                                         \
+  inline N##4 make_##N##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+EMU_VECTORS(signed char, char, 1, 2, 4)
+EMU_VECTORS(unsigned char, uchar, 1, 2, 4)
+EMU_VECTORS(short, short, 2, 4, 8)
+EMU_VECTORS(unsigned short, ushort, 2, 4, 8)
+EMU_VECTORS(int, int, 4, 8, 16)
+EMU_VECTORS(unsigned, uint, 4, 8, 16)
+EMU_VECTORS(long long, longlong, 8, 16, 16)
+EMU_VECTORS(unsigned long long, ulonglong, 8, 16, 16)
+EMU_VECTORS(float, float, 4, 8, 16)
+EMU_VECTORS(double, double, 8, 16, 16)
+#undef EMU_VECTORS
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+  constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
+  constexpr operator uint3() const { return {x, y, z}; }
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What runtime.cpp gives
+
+struct EmuWords { uint64_t word[2]; };  // what a lane shows to the others of its warp
+struct EmuAt { const char* what; const char* file; int line; };  // an instruction in the candidate's text
+extern "C" {
+extern uint3 emu_thread, emu_block;
+extern uint3 emu_block_dim, emu_grid_dim;
+extern char* emu_shared_arena;  // shared memory of all blocks: an address of the shared window is an offset in it
+void emu_poll(const void* address, unsigned bytes, const EmuAt* at);  // a look at memory that others change: they run before it
+void emu_yield();
+void emu_sync_named(unsigned barrier, unsigned threads);  // 0 threads: all of the block
+void emu_arrive_named(unsigned barrier, unsigned threads);
+void emu_sync_warp(unsigned mask);
+void emu_sync_grid();
+char* emu_shared();                                        // dynamic shared memory of this block
+void* emu_shared_static(const void* function, unsigned number, size_t bytes, size_t align);
+EmuWords* emu_warp();                                      // of all lanes of this warp
+unsigned emu_lane();
+unsigned emu_linear_thread();
+void emu_copy_later(void* to, const void* from, unsigned bytes, unsigned zeros);  // done by emu_copies_done only
+void emu_copies_close();
+void emu_copies_done(unsigned but);
+char* emu_multicast(unsigned member, uint64_t address);    // null past the last member
+uint64_t emu_now_ns();
+void emu_used(const EmuAt* at, int how);  // for the record of what was executed: 0 exact, 1 approximate, 2 order not modelled
+[[noreturn]] void emu_fault(const char* what, const void* address);
+[[noreturn]] void emu_unsupported(const char* what);
+void emu_enqueue(const char* name, const unsigned* grid, const unsigned* block, unsigned shared, void* stream, int cooperative,
+                 void (*body)(void*), void* argument, void (*free)(void*));
+void* emu_current_stream();
+}
+#define threadIdx emu_thread
+#define blockIdx emu_block
+#define blockDim emu_block_dim
+#define gridDim emu_grid_dim
+constexpr int warpSize = 32;
+
+// Every access to memory that others may see and that is an instruction of its own passes here: where a race detector hooks in.
+#ifndef EMU_ACCESS
+#define EMU_ACCESS(address, bytes, is_write, order, scope) ((void)0)
+#endif
+
+namespace emu {
+template <class To, class From>
+inline To bits(const From& x) { static_assert(sizeof(To) == sizeof(From)); To y; memcpy(&y, &x, sizeof y); return y; }
+
+// A kernel with its arguments, copied when it is launched, as CUDA does.
+template <class F>
+void enqueue(const char* name, dim3 grid, dim3 block, size_t shared, void* stream, bool cooperative, F body) {
+  const unsigned g[3] = {grid.x, grid.y, grid.z}, b[3] = {block.x, block.y, block.z};
+  emu_enqueue(name, g, b, (unsigned)shared, stream, cooperative, [](void* f) { (*static_cast<F*>(f))(); }, new F(body),
+              [](void* f) { delete static_cast<F*>(f); });
+}
+struct Launch {
+  dim3 grid, block;
+  size_t shared = 0;
+  void* stream = nullptr;
+  Launch(dim3 grid, dim3 block, size_t shared = 0, void* stream = nullptr)
+      : grid(grid), block(block), shared(shared), stream(stream) {}
+  template <class F, class... A>
+  void operator()(const char* name, F kernel, A... arguments) const {
+    enqueue(name, grid, block, shared, stream, false, [=] { kernel(arguments...); });
+  }
+};
+// A kernel by its address and an array of pointers to its arguments, as drivers launch it.
+template <class... A>
+int sizes(void (*)(A...), int* out) {
+  const int all[] = {(int)sizeof(A)..., 0};
+  memcpy(out, all, sizeof all);
+  return sizeof...(A);
+}
+template <class... A, size_t... I>
+void launch_packed(std::index_sequence<I...>, const char* name, void (*kernel)(A...), dim3 grid, dim3 block, size_t shared,
+                   void* stream, bool cooperative, void** arguments) {
+  auto body = [kernel](std::remove_const_t<A>... a) { kernel(a...); };
+  auto bound = std::bind(body, *static_cast<std::remove_const_t<A>*>(arguments[I])...);
+  enqueue(name, grid, block, shared, stream, cooperative, bound);
+}
+template <class... A>
+void launch_packed(const char* name, void (*kernel)(A...), dim3 grid, dim3 block, size_t shared, void* stream, bool cooperative,
+                   void** arguments) {
+  launch_packed(std::index_sequence_for<A...>{}, name, kernel, grid, block, shared, stream, cooperative, arguments);
+}
+using Packed = std::function<void(dim3, dim3, size_t, void*, bool, void**)>;
+inline std::map<const void*, Packed>& known() { static std::map<const void*, Packed> all; return all; }
+struct Known {
+  template <class... A>
+  Known(const char* name, void (*kernel)(A...)) {
+    known()[(const void*)kernel] = [=](dim3 g, dim3 b, size_t s, void* t, bool c, void** a) {
+      launch_packed(name, kernel, g, b, s, t, c, a);
+    };
+  }
+};
+
+template <class T>
+inline T from_lane(unsigned mask, T x, unsigned lane) {
+  static_assert(sizeof x <= 16);
+  memcpy(&emu_warp()[emu_lane()], &x, sizeof x);
+  emu_sync_warp(mask);
+  T y;
+  memcpy(&y, &emu_warp()[lane & 31], sizeof y);
+  emu_sync_warp(mask);
+  return y;
+}
+template <class T, class Op>
+inline T reduce(unsigned mask, T x, Op op) {  // by all of the mask, in the order of lanes
+  memcpy(&emu_warp()[emu_lane()], &x, sizeof x);
+  emu_sync_warp(mask);
+  T sum{};
+  bool first = true;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if (!(mask >> lane & 1)) continue;
+    T y;
+    memcpy(&y, &emu_warp()[lane], sizeof y);
+    sum = first ? y : op(sum, y), first = false;
+  }
+  emu_sync_warp(mask);
+  return sum;
+}
+}  // namespace emu
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Barriers, fences, votes, shuffles
+
+inline void __syncthreads() { emu_sync_named(0, 0); }
+int __syncthreads_count(int x);
+inline int __syncthreads_or(int x) { return __syncthreads_count(x) != 0; }
+inline int __syncthreads_and(int x) { return __syncthreads_count(!x) == 0; }
+inline void __syncwarp(unsigned mask = ~0u) { emu_sync_warp(mask); }
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __nanosleep(unsigned) { emu_yield(); }
+inline long long clock64() { return (long long)(emu_now_ns() * 2); }
+inline int clock() { return (int)clock64(); }
+inline long long wall_clock64() { return (long long)emu_now_ns(); }
+[[noreturn]] inline void __trap() { emu_fault("trap", nullptr); }
+
+namespace emu {
+inline unsigned base_of(int width) { return emu_lane() / width * width; }
+}
+template <class T> inline T __shfl_sync(unsigned mask, T x, int lane, int width = 32) {
+  return emu::from_lane(mask, x, emu::base_of(width) + (lane & (width - 1)));
+}
+template <class T> inline T __shfl_xor_sync(unsigned mask, T x, int by, int width = 32) {
+  const unsigned from = emu_lane() ^ by;  // of a later part of the warp: its own value, as PTX has it
+  return emu::from_lane(mask, x, from >= emu::base_of(width) + width ? emu_lane() : from);
+}
+template <class T> inline T __shfl_down_sync(unsigned mask, T x, unsigned by, int width = 32) {
+  return emu::from_lane(mask, x, emu_lane() + by < emu::base_of(width) + width ? emu_lane() + by : emu_lane());
+}
+template <class T> inline T __shfl_up_sync(unsigned mask, T x, unsigned by, int width = 32) {
+  return emu::from_lane(mask, x, emu_lane() >= emu::base_of(width) + by ? emu_lane() - by : emu_lane());
+}
+template <class T> inline T __reduce_add_sync(unsigned mask, T x) { return emu::reduce(mask, x, [](T a, T b) { return a + b; }); }
+template <class T> inline T __reduce_max_sync(unsigned mask, T x) { return emu::reduce(mask, x, [](T a, T b) { return a < b ? b : a; }); }
+template <class T> inline T __reduce_min_sync(unsigned mask, T x) { return emu::reduce(mask, x, [](T a, T b) { return b < a ? b : a; }); }
+template <class T> inline T __reduce_and_sync(unsigned mask, T x) { return emu::reduce(mask, x, [](T a, T b) { return a & b; }); }
+template <class T> inline T __reduce_or_sync(unsigned mask, T x) { return emu::reduce(mask, x, [](T a, T b) { return a | b; }); }
+template <class T> inline T __reduce_xor_sync(unsigned mask, T x) { return emu::reduce(mask, x, [](T a, T b) { return a ^ b; }); }
+inline unsigned __ballot_sync(unsigned mask, int x) { return __reduce_or_sync(mask, x ? 1u << emu_lane() : 0u); }
+inline int __any_sync(unsigned mask, int x) { return __ballot_sync(mask, x) != 0; }
+inline int __all_sync(unsigned mask, int x) { return __ballot_sync(mask, !x) == 0; }
+template <class T> inline unsigned __match_any_sync(unsigned mask, T x) {
+  memcpy(&emu_warp()[emu_lane()], &x, sizeof x);
+  emu_sync_warp(mask);
+  unsigned same = 0;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    if (mask >> lane & 1 && !memcmp(&emu_warp()[lane], &x, sizeof x)) same |= 1u << lane;
+  emu_sync_warp(mask);
+  return same;
+}
+[[noreturn]] inline unsigned __activemask() { emu_unsupported("__activemask"); }
+inline int __syncthreads_count(int x) {
+  unsigned* count = static_cast<unsigned*>(emu_shared_static((const void*)&__syncthreads_count, 0, 4, 4));
+  __syncthreads();
+  if (emu_linear_thread() == 0) *count = 0;
+  __syncthreads();
+  *count += x != 0;
+  __syncthreads();
+  return (int)*count;
+}
+
+#include "emu_atomics.h"
+#include "emu_math.h"
+#include "emu_ptx.h"

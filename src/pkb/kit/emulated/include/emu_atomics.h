@@ -1,0 +1,60 @@
+// Atomic functions. One that may be a look at a flag (compare and swap, exchange, adding nothing) lets others run before it.
+#pragma once
+
+namespace emu {
+template <class T>
+using word_t = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
+
+template <class T, class Op>
+inline T update(T* p, Op op, const char* name, bool looks) {  // any type of 2, 4 or 8 bytes
+  using Word = word_t<T>;
+  static_assert(sizeof(T) == sizeof(Word));
+  if ((uintptr_t)p % sizeof(T)) emu_fault("an atomic operation at an address that is not aligned", p);
+  const EmuAt at{name, nullptr, 0};
+  if (looks) emu_poll(p, sizeof(T), &at);
+  EMU_ACCESS(p, sizeof(T), true, "relaxed", "gpu");
+  Word old = __atomic_load_n((Word*)p, __ATOMIC_SEQ_CST);
+  while (!__atomic_compare_exchange_n((Word*)p, &old, bits<Word>((T)op(bits<T>(old))), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  }
+  return bits<T>(old);
+}
+template <class T> inline bool nothing(T v) { const T zero{}; return !memcmp(&v, &zero, sizeof v); }
+template <class T> struct Same { using type = T; };
+template <class T> using same_t = typename Same<T>::type;
+}  // namespace emu
+
+#define EMU_ATOMIC(name, expression, looks)                                                                            \
+  template <class T> inline T name(T* p, emu::same_t<T> v) {                                                           \
+    return emu::update(p, [v](T old) -> T { return expression; }, #name, looks);                                       \
+  }                                                                                                                    \
+  template <class T> inline T name##_system(T* p, emu::same_t<T> v) { return name(p, v); }                             \
+  template <class T> inline T name##_block(T* p, emu::same_t<T> v) { return name(p, v); }
+EMU_ATOMIC(atomicAdd, old + v, emu::nothing(v))
+EMU_ATOMIC(atomicSub, old - v, emu::nothing(v))
+EMU_ATOMIC(atomicMax, old < v ? v : old, emu::nothing(v))
+EMU_ATOMIC(atomicMin, v < old ? v : old, false)
+EMU_ATOMIC(atomicAnd, old & v, false)
+EMU_ATOMIC(atomicOr, old | v, emu::nothing(v))
+EMU_ATOMIC(atomicXor, old ^ v, emu::nothing(v))
+EMU_ATOMIC(atomicExch, v, true)
+EMU_ATOMIC(atomicInc, old >= v ? T(0) : T(old + 1), false)
+EMU_ATOMIC(atomicDec, old == T(0) || old > v ? v : T(old - 1), false)
+#undef EMU_ATOMIC
+template <class T> inline T atomicCAS(T* p, emu::same_t<T> expect, emu::same_t<T> v) {
+  return emu::update(p, [=](T old) { return emu::bits<emu::word_t<T>>(old) == emu::bits<emu::word_t<T>>(expect) ? v : old; },
+                     "atomicCAS", true);
+}
+template <class T> inline T atomicCAS_system(T* p, emu::same_t<T> expect, emu::same_t<T> v) { return atomicCAS(p, expect, v); }
+template <class T> inline T atomicCAS_block(T* p, emu::same_t<T> expect, emu::same_t<T> v) { return atomicCAS(p, expect, v); }
+
+// Loads and stores with a hint. __ldg and __ldcs are plain here; those that look past L1 may be a look at a flag.
+template <class T> inline T __ldg(const T* p) { return *p; }
+template <class T> inline T __ldcs(const T* p) { return *p; }
+template <class T> inline T __ldca(const T* p) { return *p; }
+template <class T> inline T __ldlu(const T* p) { return *p; }
+template <class T> inline T __ldcg(const T* p) { const EmuAt at{"__ldcg", nullptr, 0}; emu_poll(p, sizeof(T), &at); return *(const volatile T*)p; }
+template <class T> inline T __ldcv(const T* p) { const EmuAt at{"__ldcv", nullptr, 0}; emu_poll(p, sizeof(T), &at); return *(const volatile T*)p; }
+template <class T> inline void __stcs(T* p, emu::same_t<T> v) { *p = v; }
+template <class T> inline void __stcg(T* p, emu::same_t<T> v) { *p = v; }
+template <class T> inline void __stwb(T* p, emu::same_t<T> v) { *p = v; }
+template <class T> inline void __stwt(T* p, emu::same_t<T> v) { *p = v; }

@@ -1,0 +1,62 @@
+// A block of a running kernel: its fibers, its barriers, its shared memory.
+#pragma once
+#include <string.h>
+
+#include <map>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "fibers.h"
+
+namespace emu {
+struct Dim { unsigned x, y, z; };
+struct Words { uint64_t word[2]; };
+struct Kernel;
+
+constexpr size_t SLOT = 256 << 10;         // of the arena, for one block
+constexpr size_t SHARED_MOST = 227 << 10;  // of a block, as on an H200
+constexpr size_t ARENA_SLOTS = 8192;
+
+struct Gate { unsigned arrived = 0, generation = 0, needed = 0; };  // who meets at a barrier; `needed` 0: all that are left
+struct WarpGate { unsigned mask = 0, arrived = 0, generation = 0; };
+struct Warp {
+  unsigned live = 0;
+  WarpGate gates[8];
+  void open() {
+    for (WarpGate& g : gates)
+      if (g.arrived && (g.mask & live & ~g.arrived) == 0) g.arrived = 0, ++g.generation;
+  }
+};
+
+struct Block {
+  Kernel* kernel = nullptr;
+  Dim index{};
+  std::vector<Fiber*> fibers;
+  std::vector<Warp> warps;
+  std::vector<Words> words;
+  Gate named[16];
+  unsigned live = 0, current = 0;
+  unsigned slot = 0;
+  char* shared = nullptr;
+  size_t used = 0;  // of shared memory
+  std::map<std::pair<const void*, unsigned>, void*> statics;
+
+  void open_named() {
+    for (Gate& g : named)
+      if (!g.needed && g.arrived && g.arrived == live) g.arrived = 0, ++g.generation;
+  }
+  void left() {  // by the current thread: one that has ended counts as come
+    Warp& warp = warps[current / 32];
+    warp.live &= ~(1u << current % 32), warp.open();
+    --live, open_named();
+  }
+};
+
+// The order in which a pass visits threads: anywhere first, then up or down.
+struct Order {
+  unsigned start, stride, count;
+  Order(std::minstd_rand& random, unsigned count) : start(random() % count), stride(random() % 2 ? 1 : count - 1), count(count) {}
+  unsigned at(unsigned n) const { return (start + (uint64_t)n * stride) % count; }
+};
+}  // namespace emu

@@ -1,0 +1,69 @@
+// Fibers: a CUDA thread has a stack of its own and runs until it waits, or until a timer finds it running for too long.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+#include <vector>
+
+namespace emu {
+constexpr size_t STACK = 256 << 10;  // of addresses: pages are taken as they are touched
+constexpr uint64_t CANARY = 0x5afe57ac5afe57acull;
+
+#if defined(__x86_64__)  // without a system call, which swapcontext makes twice
+using Context = void*;
+extern "C" void emu_switch(Context* from, Context* to);
+inline void prepare(Context* c, char* stack, void (*entry)()) {
+  void** top = reinterpret_cast<void**>((uintptr_t)(stack + STACK) & ~(uintptr_t)63);
+  *--top = nullptr;  // where `entry` would return to
+  *--top = reinterpret_cast<void*>(entry);
+  for (int i = 0; i < 6; ++i) *--top = nullptr;
+  *c = top;
+}
+#else
+using Context = ucontext_t;
+inline void emu_switch(Context* from, Context* to) { swapcontext(from, to); }
+inline void prepare(Context* c, char* stack, void (*entry)()) {
+  getcontext(c);
+  c->uc_stack.ss_sp = stack, c->uc_stack.ss_size = STACK, c->uc_link = nullptr;
+  makecontext(c, entry, 0);
+}
+#endif
+
+struct Copy { void* to; const void* from; unsigned bytes, zeros; };  // `to` null: the end of a group
+struct Look { const void* address = nullptr; uint64_t value = 0; const void* at = nullptr; };
+struct Fiber {
+  Context context;
+  char* stack = nullptr;
+  bool done = true, polled = false;
+  const unsigned* gate = nullptr;  // the generation of the barrier it waits at
+  unsigned generation = 0;
+  Look look;
+  std::vector<Copy> copies;
+  bool blocked() const { return gate && *gate == generation; }
+};
+
+inline std::vector<Fiber*>& spare_fibers() { static std::vector<Fiber*> all; return all; }
+inline Fiber* take_fiber(void (*entry)()) {
+  auto& spare = spare_fibers();
+  if (spare.empty()) {
+    constexpr int COUNT = 64;
+    char* slab = static_cast<char*>(mmap(nullptr, COUNT * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (slab == MAP_FAILED) return nullptr;
+    for (int i = COUNT; i-- > 0;) {
+      Fiber* f = new Fiber;
+      f->stack = slab + i * STACK;
+      *reinterpret_cast<uint64_t*>(f->stack) = CANARY;
+      prepare(&f->context, f->stack, entry);
+      spare.push_back(f);
+    }
+  }
+  Fiber* f = spare.back();
+  spare.pop_back();
+  f->done = false, f->polled = false, f->gate = nullptr, f->look = {}, f->copies.clear();
+  return f;
+}
+}  // namespace emu

@@ -1,0 +1,357 @@
+// Runs kernels on a CPU. The threads of a block are fibers: one runs until it comes to a barrier or looks at memory that others
+// change, then another one, in random order. As many blocks run at once as an H200 would hold, but a block is begun only when
+// those before it wait, or by chance. One OS thread runs them all: ranks are processes, and have their cores for each other.
+#include "runtime.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#if defined(__x86_64__)
+__asm__(".text\n.globl emu_switch\n.hidden emu_switch\nemu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n"
+        " push %r14\n push %r15\n mov %rsp, (%rdi)\n mov (%rsi), %rsp\n pop %r15\n pop %r14\n pop %r13\n pop %r12\n"
+        " pop %rbx\n pop %rbp\n ret\n");
+#endif
+
+extern "C" {
+emu::Dim emu_thread, emu_block, emu_block_dim, emu_grid_dim;
+char* emu_shared_arena;
+}
+
+namespace emu {
+Block* block;
+std::minstd_rand random_numbers(1);
+std::string failure;
+
+namespace {
+Context scheduler;
+pthread_t scheduler_thread;
+volatile bool in_fiber = false;       // a fiber runs, and not in a function of the runtime
+volatile unsigned switches = 0, switches_at_tick = 0;
+std::vector<Block*> spare_blocks;
+unsigned slots_made = 0;
+double idle_since = 0;
+bool reported = false;
+Report report = nullptr;
+std::set<std::pair<std::string, int>> used_names;
+
+Fiber& me() { return *block->fibers[block->current]; }
+void leave() {
+  in_fiber = false;
+  emu_switch(&me().context, &scheduler);
+  in_fiber = true;
+}
+struct Inside {  // the timer keeps away from the runtime's own state
+  Inside() { in_fiber = false; }
+  ~Inside() { in_fiber = true; }
+};
+void entry() {
+  for (;;) {
+    in_fiber = true;
+    block->kernel->body(block->kernel->argument);
+    in_fiber = false;
+    me().done = true;
+    block->left();
+    --block->kernel->live;
+    block->kernel->open_grid();
+    emu_switch(&me().context, &scheduler);
+  }
+}
+void wait_at(const unsigned* gate, unsigned generation) {
+  Fiber& f = me();
+  f.gate = gate, f.generation = generation;
+  leave();
+}
+void finish_copies(Fiber& f, unsigned but) {
+  size_t end = f.copies.size();
+  for (; end && (f.copies[end - 1].to || but--); --end) {}  // not the last groups, nor what is not closed yet
+  for (size_t i = 0; i < end; ++i) {
+    const Copy& c = f.copies[i];
+    if (!c.to) continue;
+    if (c.bytes) memcpy(c.to, c.from, c.bytes);
+    memset(static_cast<char*>(c.to) + c.bytes, 0, c.zeros);
+  }
+  f.copies.erase(f.copies.begin(), f.copies.begin() + end);
+}
+void on_tick(int) {
+  const int error = errno;
+  if (!pthread_equal(pthread_self(), scheduler_thread)) {
+    pthread_kill(scheduler_thread, SIGVTALRM);
+  } else if (in_fiber && switches == switches_at_tick) {
+    me().polled = true;  // it may spin on a plain load: others must go on
+    leave();
+  } else {
+    switches_at_tick = switches;
+  }
+  errno = error;
+}
+void set_timer(long microseconds) {
+  const itimerval value{{0, microseconds}, {0, microseconds}};
+  setitimer(ITIMER_VIRTUAL, &value, nullptr);
+}
+Block* start_block(Kernel& k) {
+  Block* b;
+  if (spare_blocks.empty()) {
+    if (slots_made == ARENA_SLOTS) return nullptr;
+    b = new Block;
+    b->slot = slots_made++;
+    b->shared = emu_shared_arena + b->slot * SLOT;
+  } else {
+    b = spare_blocks.back();
+    spare_blocks.pop_back();
+  }
+  const unsigned i = k.next++, threads = k.threads();
+  b->kernel = &k;
+  b->index = {i % k.grid.x, i / k.grid.x % k.grid.y, i / k.grid.x / k.grid.y};
+  b->live = threads;
+  b->warps.assign((threads + 31) / 32, Warp{});
+  b->words.assign(b->warps.size() * 32, Words{});
+  for (Gate& g : b->named) g = Gate{};
+  b->statics.clear();
+  b->used = (k.shared + 1023) & ~(size_t)1023;
+  memset(b->shared, 0xff, k.shared);  // NaN: nothing may rely on zeroed shared memory
+  for (unsigned t = 0; t < threads; ++t) {
+    Fiber* f = take_fiber(entry);
+    if (!f) fail("no memory for the stacks of threads", nullptr);
+    b->fibers.push_back(f);
+    b->warps[t / 32].live |= 1u << t % 32;
+  }
+  return b;
+}
+void end_block(Block* b, bool abandoned) {
+  for (Fiber* f : b->fibers) {
+    if (*reinterpret_cast<uint64_t*>(f->stack) != CANARY) fail("a thread's stack is too small", nullptr);
+    if (abandoned) prepare(&f->context, f->stack, entry);
+    spare_fibers().push_back(f);
+  }
+  b->fibers.clear();
+  spare_blocks.push_back(b);
+}
+// One pass over the threads of a block: whether anything happened.
+bool pass(Block& b) {
+  bool moved = false;
+  const Kernel& k = *b.kernel;
+  const unsigned threads = k.threads();
+  const Order order(random_numbers, threads);
+  block = &b;
+  emu_block = b.index, emu_block_dim = k.block, emu_grid_dim = k.grid;
+  for (unsigned n = 0; n < threads && failure.empty(); ++n) {
+    const unsigned t = order.at(n);
+    Fiber& f = *b.fibers[t];
+    if (f.done || f.blocked()) continue;
+    f.gate = nullptr, f.polled = false;
+    b.current = t;
+    emu_thread = {t % k.block.x, t / k.block.x % k.block.y, t / k.block.x / k.block.y};
+    switches = switches + 1;
+    emu_switch(&scheduler, &f.context);
+    moved |= !f.polled;
+  }
+  return moved;
+}
+}  // namespace
+
+void Kernel::open_grid() {
+  if (grid_gate.arrived && grid_gate.arrived == live) grid_gate.arrived = 0, ++grid_gate.generation;
+}
+unsigned Kernel::resident() const {
+  const unsigned by_threads = 2048 / std::max(1u, (threads() + 31) / 32 * 32);
+  const unsigned by_shared = shared ? (unsigned)((228u << 10) / (shared + 1024)) : 32;
+  return SMS * std::max(1u, std::min({by_threads, by_shared, 32u}));
+}
+bool Kernel::step() {
+  const size_t most = resident();
+  if (active.empty() || (next < total && active.size() < std::min<size_t>(most, spread))) grow(1);
+  bool moved = false;
+  for (size_t i = 0; i < active.size() && failure.empty();) {
+    Block* b = active[i];
+    moved |= pass(*b);
+    if (b->live == 0) {
+      active[i] = active.back(), active.pop_back();
+      end_block(b, false);
+      moved = true;
+    } else {
+      ++i;
+    }
+  }
+  if (!moved && next < total && active.size() < most) {
+    grow(std::min<size_t>(active.size(), most - active.size()));  // those that run all wait: perhaps for one of these
+    moved = true;
+  }
+  return moved;
+}
+void Kernel::grow(size_t count) {
+  while (count-- && next < total) {
+    Block* b = start_block(*this);
+    if (!b) return;
+    active.insert(active.begin() + random_numbers() % (active.size() + 1), b);
+  }
+}
+void Kernel::abandon() {
+  for (Block* b : active) end_block(b, true);
+  active.clear();
+  next = total;
+}
+
+void fail(const char* what, const void* address) {
+  char text[400];
+  const int n = snprintf(text, sizeof text, "CUDA emulator: %s (%p), kernel %s, block (%u, %u, %u), thread (%u, %u, %u)\n", what,
+                         address, block && block->kernel ? block->kernel->name.c_str() : "?", emu_block.x, emu_block.y, emu_block.z,
+                         emu_thread.x, emu_thread.y, emu_thread.z);
+  if (write(2, text, n) < 0) _exit(134);
+  signal(SIGABRT, SIG_DFL);
+  abort();
+}
+double seconds() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+void begin_running() {
+  scheduler_thread = pthread_self();
+  if (!emu_shared_arena) {
+    void* place = mmap(nullptr, ARENA_SLOTS * SLOT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (place == MAP_FAILED) fail("no memory for shared memory", nullptr);
+    emu_shared_arena = static_cast<char*>(place);
+    struct sigaction action = {};
+    action.sa_handler = on_tick;
+    action.sa_flags = SA_NODEFER | SA_RESTART;
+    sigaction(SIGVTALRM, &action, nullptr);
+  }
+  set_timer(4000);
+}
+void end_running() { set_timer(0); }
+
+// Between steps: lets other processes run, and says after a while who waits.
+void rest(bool moved, const std::vector<Kernel*>& running) {
+  if (moved) {
+    if (reported && report) report(nullptr, 0, 0, 0, nullptr, 0, nullptr, 0);
+    idle_since = 0, reported = false;
+    if (random_numbers() % 64 == 0) usleep(random_numbers() % 200);
+    return;
+  }
+  const double now = seconds();
+  if (idle_since == 0) idle_since = now;
+  const double idle = now - idle_since;
+  if (idle < 0.0005) sched_yield();
+  else usleep(idle < 0.02 ? 50 : 500);
+  if (idle < 0.25 || reported || !report) return;
+  reported = true;
+  unsigned waiting = 0;
+  const Fiber* first = nullptr;
+  const Block* where = nullptr;
+  unsigned thread = 0;
+  for (const Kernel* k : running)
+    for (const Block* b : k->active)
+      for (unsigned t = 0; t < b->fibers.size(); ++t)
+        if (!b->fibers[t]->done && (b->fibers[t]->look.address || !first)) {
+          waiting += b->fibers[t]->look.address != nullptr;
+          if (!first || !first->look.address) first = b->fibers[t], where = b, thread = t;
+        }
+  if (!first) return;
+  const unsigned linear = where->index.x + where->kernel->grid.x * (where->index.y + where->kernel->grid.y * where->index.z);
+  const auto* at = static_cast<const EmuAt*>(first->look.at);
+  report(where->kernel->name.c_str(), linear, thread, waiting, first->look.address, first->look.value, at ? at->what : nullptr, at ? at->line : 0);
+}
+}  // namespace emu
+
+using namespace emu;
+extern "C" {
+void emu_poll(const void* address, unsigned bytes, const EmuAt* at) {
+  Inside inside;
+  uint64_t now = 0;
+  memcpy(&now, address, std::min(bytes, 8u));
+  Fiber& f = me();
+  const bool same = f.look.address == address && f.look.value == now;
+  f.look = {address, now, at};
+  f.polled = same;
+  leave();
+  in_fiber = false;
+}
+void emu_yield() { Inside inside; me().polled = true; leave(); in_fiber = false; }
+void emu_sync_named(unsigned number, unsigned threads) {
+  Inside inside;
+  me().look = {};
+  Gate& g = block->named[number & 15];
+  const unsigned generation = g.generation;
+  g.needed = threads;
+  ++g.arrived;
+  if (threads && g.arrived >= threads) g.arrived = 0, ++g.generation;
+  else block->open_named();
+  if (g.generation == generation) wait_at(&g.generation, generation);
+  in_fiber = false;
+}
+void emu_arrive_named(unsigned number, unsigned threads) {
+  Inside inside;
+  Gate& g = block->named[number & 15];
+  g.needed = threads;
+  if (++g.arrived >= threads) g.arrived = 0, ++g.generation;
+}
+void emu_sync_warp(unsigned mask) {
+  Inside inside;
+  Warp& warp = block->warps[block->current / 32];
+  const unsigned bit = 1u << block->current % 32;
+  if (!(mask & bit)) fail("a lane that is not in the mask of its own warp instruction", nullptr);
+  if ((mask & warp.live) == bit) return;
+  WarpGate* mine = nullptr;
+  for (WarpGate& g : warp.gates)
+    if (g.arrived && g.mask == mask) mine = &g;
+  for (WarpGate& g : warp.gates)
+    if (!mine && !g.arrived) mine = &g, g.mask = mask;
+  if (!mine) fail("more than eight groups of one warp wait at once", nullptr);
+  const unsigned generation = mine->generation;
+  mine->arrived |= bit;
+  warp.open();
+  if (mine->generation == generation) wait_at(&mine->generation, generation);
+  in_fiber = false;
+}
+void emu_sync_grid() {
+  Inside inside;
+  Kernel& k = *block->kernel;
+  const unsigned generation = k.grid_gate.generation;
+  ++k.grid_gate.arrived;
+  k.open_grid();
+  if (k.grid_gate.generation == generation) wait_at(&k.grid_gate.generation, generation);
+  in_fiber = false;
+}
+char* emu_shared() { return block->shared; }
+void* emu_shared_static(const void* function, unsigned number, size_t bytes, size_t align) {
+  Inside inside;
+  void*& place = block->statics[{function, number}];
+  if (!place) {
+    block->used = (block->used + align - 1) / align * align;
+    place = block->shared + block->used;
+    block->used += bytes;
+    if (block->used > SHARED_MOST + 1024) fail("more shared memory than a block can have", nullptr);
+    memset(place, 0xff, bytes);
+  }
+  return place;
+}
+Words* emu_warp() { return &block->words[block->current / 32 * 32]; }
+unsigned emu_lane() { return block->current % 32; }
+unsigned emu_linear_thread() { return block->current; }
+void emu_copy_later(void* to, const void* from, unsigned bytes, unsigned zeros) { Inside inside; me().copies.push_back({to, from, bytes, zeros}); }
+void emu_copies_close() { Inside inside; me().copies.push_back({nullptr, nullptr, 0, 0}); }
+void emu_copies_done(unsigned but) { Inside inside; finish_copies(me(), but); }
+uint64_t emu_now_ns() { return (uint64_t)(seconds() * 1e9); }
+void emu_fault(const char* what, const void* address) { fail(what, address); }
+void emu_unsupported(const char* what) {
+  in_fiber = false;
+  failure = what;
+  for (;;) emu_switch(&me().context, &scheduler);  // and never again here
+}
+void emu_used(const EmuAt* at, int how) { Inside inside; used_names.insert({at->what, how}); }
+int emu_used_names(char* out, unsigned size) {
+  std::string text;
+  for (auto& [name, how] : used_names) text += std::to_string(how) + name + "\n";
+  snprintf(out, size, "%s", text.c_str());
+  return (int)used_names.size();
+}
+void emu_configure(unsigned seed, Report new_report) { random_numbers.seed(seed + 1), report = new_report; }
+}

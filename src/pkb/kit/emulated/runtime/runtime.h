@@ -1,0 +1,44 @@
+// What the parts of the runtime share: blocks and kernels (runtime.cpp), streams and host functions (streams.cpp).
+#pragma once
+#include <pthread.h>
+
+#include <string>
+
+#include "blocks.h"
+
+struct EmuAt { const char* what; const char* file; int line; };
+
+namespace emu {
+constexpr unsigned SMS = 132;
+
+struct Kernel {
+  std::string name;
+  Dim grid, block;
+  size_t shared;
+  void (*body)(void*);
+  void* argument;
+  void (*free)(void*);
+  unsigned total, next = 0, live, spread;
+  Gate grid_gate;
+  std::vector<Block*> active;
+
+  unsigned threads() const { return block.x * block.y * block.z; }
+  unsigned resident() const;
+  bool over() const { return next == total && active.empty(); }
+  void open_grid();
+  bool step();
+  void grow(size_t count);
+  void abandon();
+};
+
+// kernel (null: it moves again), block, thread, threads that look at memory, where the first looks, what is there, the instruction
+using Report = void (*)(const char*, unsigned, unsigned, unsigned, const void*, uint64_t, const char*, int);
+
+extern std::minstd_rand random_numbers;
+extern std::string failure;  // what is not emulated and was asked for; running kernels are abandoned then
+[[noreturn]] void fail(const char* what, const void* address);
+double seconds();
+void begin_running();
+void end_running();
+void rest(bool moved, const std::vector<Kernel*>& running);
+}  // namespace emu

@@ -1,0 +1,273 @@
+// Streams and events. The default stream is drained by every operation on it, since torch's own operators run at once on a CPU.
+// What is put on another stream is late: it runs when somebody waits for it, when a running kernel waits in vain (it may wait for
+// that), or after a tenth of a second in which the host did something else.
+#include <string.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "runtime.h"
+
+namespace emu {
+namespace {
+struct Stream;
+struct Token {  // a place in a stream
+  bool done = false;
+  Stream* stream = nullptr;
+};
+struct Operation {
+  std::unique_ptr<Kernel> kernel;          // one of these three
+  std::function<void()> call;
+  std::shared_ptr<Token> wait;
+  std::shared_ptr<Token> record;           // with a call or alone
+};
+struct Stream {
+  std::deque<Operation> queue;
+  bool blocking = false;                   // waits for the default stream and it for this one
+};
+
+std::recursive_mutex mutex;
+std::map<uint64_t, std::unique_ptr<Stream>> streams;
+std::map<uint64_t, std::shared_ptr<Token>> events;
+uint64_t last_number = 16;
+uint64_t current_stream = 0;
+double oldest = 0;                         // since when something waits in a queue
+bool running = false;
+int last_error = 0;
+
+Stream& stream_of(uint64_t number) {
+  auto& found = streams[number <= 2 ? 0 : number];  // 1 and 2 are names of the default stream
+  if (!found) found.reset(new Stream);
+  return *found;
+}
+bool pending() {
+  for (auto& [number, stream] : streams)
+    if (!stream->queue.empty()) return true;
+  return false;
+}
+void free_kernel(Kernel& k) { k.free(k.argument); }
+void drop_all() {
+  for (auto& [number, stream] : streams) {
+    for (Operation& o : stream->queue) {
+      if (o.kernel) o.kernel->abandon(), free_kernel(*o.kernel);
+      if (o.record) o.record->done = true;
+    }
+    stream->queue.clear();
+  }
+}
+// Streams that have to move for this one to move.
+void gather(Stream& stream, std::set<Stream*>& wanted) {
+  if (!wanted.insert(&stream).second) return;
+  for (Operation& o : stream.queue)
+    if (o.wait && !o.wait->done && o.wait->stream) gather(*o.wait->stream, wanted);
+}
+// Runs streams until `over` says so. A wanted stream that waits in vain for long makes all others wanted too.
+template <class Over>
+void run(std::set<Stream*> wanted, Over over) {
+  if (running) return;  // a host function that a stream calls
+  running = true;
+  begin_running();
+  double still_since = 0;
+  while (!over()) {
+    bool moved = false;
+    std::vector<Kernel*> kernels;
+    for (Stream* stream : wanted) {
+      if (stream->queue.empty()) continue;
+      Operation& o = stream->queue.front();
+      bool done = false;
+      if (o.kernel) {
+        kernels.push_back(o.kernel.get());
+        moved |= o.kernel->step();
+        if (!failure.empty()) break;
+        done = o.kernel->over();
+        if (done) free_kernel(*o.kernel), kernels.pop_back();
+      } else if (o.wait) {
+        done = o.wait->done;
+      } else {
+        if (o.call) o.call();
+        done = true;
+      }
+      if (done) {
+        if (o.record) o.record->done = true;
+        stream->queue.pop_front();
+        moved = true;
+      }
+    }
+    if (!failure.empty()) {
+      drop_all();
+      break;
+    }
+    if (moved) {
+      still_since = 0;
+    } else {
+      const double now = seconds();
+      if (still_since == 0) still_since = now;
+      if (now - still_since > 0.01)
+        for (auto& [number, stream] : streams) wanted.insert(stream.get());
+    }
+    if (!over()) rest(moved, kernels);
+  }
+  end_running();
+  running = false;
+  if (!pending()) oldest = 0;
+}
+void drain(Stream& stream) {
+  std::set<Stream*> wanted;
+  gather(stream, wanted);
+  run(wanted, [&] { return stream.queue.empty(); });
+}
+void drain_all() {
+  std::set<Stream*> wanted;
+  for (auto& [number, stream] : streams) gather(*stream, wanted);
+  run(wanted, [&] { return !pending(); });
+}
+void drain_token(const std::shared_ptr<Token>& token) {
+  if (!token || token->done || !token->stream) return;
+  std::set<Stream*> wanted;
+  gather(*token->stream, wanted);
+  run(wanted, [&] { return token->done; });
+}
+// In a thread of its own: nothing stays in a queue for ever while the host is busy elsewhere.
+void watch() {
+  for (;;) {
+    usleep(20000);
+    std::unique_lock<std::recursive_mutex> guard(mutex, std::try_to_lock);
+    if (guard && oldest && seconds() - oldest > 0.1) drain_all();
+  }
+}
+void put(uint64_t number, Operation o) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  Stream& stream = stream_of(number);
+  const bool is_default = number <= 2;
+  if (is_default)
+    for (auto& [other, s] : streams)
+      if (s->blocking && !s->queue.empty()) drain(*s);
+  if (o.record) o.record->stream = &stream;
+  stream.queue.push_back(std::move(o));
+  if (is_default) {
+    drain(stream);
+    return;
+  }
+  if (!oldest) {
+    oldest = seconds();
+    static std::thread* watcher = new std::thread(watch);
+    (void)watcher;
+  }
+}
+}  // namespace
+}  // namespace emu
+
+using namespace emu;
+extern "C" {
+void emu_enqueue(const char* name, const unsigned* grid, const unsigned* threads, unsigned shared, void* stream, int, void (*body)(void*),
+                 void* argument, void (*release)(void*)) {
+  const uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2], each = (uint64_t)threads[0] * threads[1] * threads[2];
+  if (!blocks || !each || each > 1024 || threads[2] > 64 || grid[1] > 65535 || grid[2] > 65535 || shared > SHARED_MOST) {
+    last_error = shared > SHARED_MOST ? 1 : 9;  // cudaErrorInvalidValue, cudaErrorInvalidConfiguration: nothing is launched
+    release(argument);
+    return;
+  }
+  auto kernel = std::make_unique<Kernel>();
+  kernel->name = name, kernel->grid = {grid[0], grid[1], grid[2]}, kernel->block = {threads[0], threads[1], threads[2]};
+  kernel->shared = shared, kernel->body = body, kernel->argument = argument, kernel->free = release;
+  kernel->total = (unsigned)blocks, kernel->live = (unsigned)(blocks * each);
+  kernel->spread = 1 + random_numbers() % 4;
+  Operation o;
+  o.kernel = std::move(kernel);
+  put((uint64_t)stream, std::move(o));
+}
+void emu_call(void (*function)(void*), void* argument, void* stream) {
+  Operation o;
+  o.call = [=] { function(argument); };
+  put((uint64_t)stream, std::move(o));
+}
+void emu_copy(void* to, const void* from, size_t bytes, void* stream) {
+  Operation o;
+  o.call = [=] { memmove(to, from, bytes); };
+  put((uint64_t)stream, std::move(o));
+}
+void emu_fill(void* to, int value, size_t bytes, void* stream) {
+  Operation o;
+  o.call = [=] { memset(to, value, bytes); };
+  put((uint64_t)stream, std::move(o));
+}
+uint64_t emu_stream_create(int blocking) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  const uint64_t number = ++last_number;
+  stream_of(number).blocking = blocking;
+  return number;
+}
+void emu_stream_synchronize(uint64_t number) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  drain(stream_of(number));
+}
+int emu_stream_idle(uint64_t number) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  return stream_of(number).queue.empty();
+}
+void emu_synchronize() {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  drain_all();
+}
+uint64_t emu_event_create() {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  events[++last_number] = nullptr;
+  return last_number;
+}
+void emu_event_record(uint64_t event, uint64_t stream) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  Operation o;
+  o.record = events[event] = std::make_shared<Token>();
+  put(stream, std::move(o));
+}
+void emu_event_wait(uint64_t event, uint64_t stream) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  auto token = events[event];
+  if (!token || token->done) return;
+  Operation o;
+  o.wait = token;
+  put(stream, std::move(o));
+}
+void emu_event_synchronize(uint64_t event) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  drain_token(events[event]);
+}
+int emu_event_done(uint64_t event) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  auto token = events[event];
+  return !token || token->done;
+}
+void emu_set_current_stream(uint64_t number) { current_stream = number; }
+void* emu_current_stream() { return (void*)current_stream; }
+int emu_last_error(int clear) {
+  const int error = last_error;
+  if (clear) last_error = 0;
+  return error;
+}
+void emu_set_error(int error) { last_error = error; }
+
+// What was asked for and is not emulated, once; 0 if nothing.
+int emu_take_failure(char* out, unsigned size) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  if (failure.empty()) return 0;
+  snprintf(out, size, "%s", failure.c_str());
+  failure.clear();
+  return 1;
+}
+
+// A multicast address: 0x70 in bits 48 to 55, the number of the buffer in bits 40 to 47, the place in it below.
+static struct Cast { char* const* table; unsigned world; } casts[256];
+void emu_set_multicast(unsigned number, void* table, unsigned world) { casts[number & 255] = {static_cast<char* const*>(table), world}; }
+char* emu_multicast(unsigned member, uint64_t address) {
+  const Cast& c = casts[address >> 40 & 255];
+  if (address >> 48 != 0x70 || !c.world) fail("not a multicast address", reinterpret_cast<void*>(address));
+  return member < c.world ? c.table[member] + (address & ((1ull << 40) - 1)) : nullptr;
+}
+}

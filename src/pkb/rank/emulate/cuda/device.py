@@ -1,0 +1,128 @@
+"""The emulated GPU of this rank: the runtime's library, its streams, and who waits for what."""
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_int, c_uint, c_uint64, c_void_p
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any
+
+from pkb.kit.emulated.recipe import runtime_recipe
+from pkb.rank.symmetric.activity import ACTIVITY
+from pkb.rank.symmetric.region import owned
+from pkb.types.failure import Cause, NotOnThisPlatform
+from pkb.types.protocol.limits import MAX_INSTRUCTIONS, MAX_NAME, clean
+from pkb.types.protocol.replies import Fidelity
+
+SMS = 16
+"""Multiprocessors that the device says it has: what sizes its grid by them gets a small one. As many blocks run at once as on
+the 132 of an H200, so that a fixed grid which fits there fits here."""
+_REPORT = ctypes.CFUNCTYPE(None, c_char_p, c_uint, c_uint, c_uint, c_uint64, c_uint64, c_char_p, c_int)
+_TEXT_BYTES = 1 << 16
+_FIDELITY: dict[str, Fidelity] = {"0": "exact", "1": "approximate", "2": "order not modelled"}
+
+PROPERTIES = SimpleNamespace(
+    name="emulated GPU", major=9, minor=0, multi_processor_count=SMS, total_memory=16 << 30, warp_size=32,
+    max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536, shared_memory_per_block=48 << 10,
+    shared_memory_per_block_optin=227 << 10, shared_memory_per_multiprocessor=228 << 10, L2_cache_size=50 << 20,
+    is_integrated=0, is_multi_gpu_board=0, gcnArchName="", uuid="",
+)  # fmt: skip
+
+
+class NotEmulatedHere(NotOnThisPlatform):
+    """A kernel asked for an instruction or a function that has no model."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(Cause.NOT_EMULATED, f"not emulated on a CPU: {what}")
+
+
+class Gpu:
+    def __init__(self, library: ctypes.CDLL, *, seed: int) -> None:
+        self.library = library
+        library.emu_stream_create.restype = c_uint64
+        library.emu_event_create.restype = c_uint64
+        for name, count in (
+            ("emu_stream_synchronize", 1), ("emu_stream_idle", 1), ("emu_event_synchronize", 1), ("emu_event_done", 1),
+            ("emu_set_current_stream", 1), ("emu_event_record", 2), ("emu_event_wait", 2),
+        ):  # fmt: skip
+            getattr(library, name).argtypes = [c_uint64] * count
+        library.emu_set_multicast.argtypes = [c_uint, c_uint64, c_uint]
+        self._report = _REPORT(_tell)  # kept: C++ calls it
+        library.emu_configure(c_uint(seed % 2**31), self._report)
+
+    def synchronize(self) -> None:
+        self.library.emu_synchronize()
+        self.check()
+
+    def check(self) -> None:
+        """Raises if a kernel has asked for what is not emulated."""
+        text = ctypes.create_string_buffer(1000)
+        if self.library.emu_take_failure(text, len(text)):
+            raise NotEmulatedHere(text.value.decode(errors="replace"))
+
+    def used(self) -> dict[str, Fidelity]:
+        """Instructions executed so far, and how well each is modelled."""
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        self.library.emu_used_names(text, len(text))
+        lines = [line for line in text.value.decode(errors="replace").splitlines() if line]
+        return {clean(line[1:], MAX_NAME): _FIDELITY[line[0]] for line in lines[:MAX_INSTRUCTIONS]}
+
+
+@lru_cache
+def gpu() -> Gpu:
+    path = runtime_recipe().obtain().path
+    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)  # kernels find its functions there
+    chosen = os.environ.get("PKB_EMULATOR_SEED")
+    return Gpu(library, seed=int(chosen) if chosen else int.from_bytes(os.urandom(3), "little"))
+
+
+def executed() -> dict[str, Fidelity]:
+    return gpu().used() if gpu.cache_info().currsize else {}
+
+
+def resident_blocks(threads: int, shared: int) -> int:
+    by_shared = (228 << 10) // (shared + 1024) if shared else 32
+    return SMS * max(0, min(2048 // max(32, -(-threads // 32) * 32), by_shared, 32))
+
+
+def _tell(
+    kernel: bytes | None, block: int, thread: int, waiting: int, address: int, value: int, what: bytes | None, line: int
+) -> None:
+    """Called by the runtime when nothing has moved for a while, and (no kernel) when it moves again."""
+    if kernel is None:
+        ACTIVITY.done()
+        return
+    where = f"kernel {kernel.decode(errors='replace')}, block {block}, thread {thread}"
+    if not address:
+        ACTIVITY.waiting(f"{where} waits at a barrier that the rest of its block does not reach")
+        return
+    others = f" ({waiting} threads wait)" if waiting > 1 else ""
+    instruction = f"{(what or b'a load').decode(errors='replace')}{f' in line {line}' if line else ''}"
+    ACTIVITY.waiting(f"{where} waits for {_place(address)}, which is {value}: {instruction}{others}")
+
+
+def _place(address: int) -> str:
+    """An address in words of symmetric memory."""
+    seen: set[int] = set()
+    for region in owned():
+        for handle in region.handles.values():
+            for rank, part in enumerate(handle._regions):
+                if part.address in seen:
+                    continue
+                seen.add(part.address)
+                if part.pad_address <= address < part.pad_address + part.pad_bytes:
+                    return f"word {(address - part.pad_address) // 4} of the signal pad of rank {rank}"
+                if part.address <= address < part.address + part.data_bytes:
+                    offset = address - part.address
+                    return f"byte {offset} of the symmetric buffer of rank {rank} ({part.data_bytes} bytes)"
+    return f"memory of its own rank (0x{address:x})"
+
+
+def dimensions(dim: Any) -> Any:
+    return (c_uint * 3)(*((dim, 1, 1) if isinstance(dim, int) else (*dim, 1, 1)[:3]))
+
+
+def pointer_arguments(library: ctypes.CDLL, name: str) -> Any:
+    run = getattr(library, f"emu_run_{name}")
+    run.argtypes = [POINTER(c_uint), POINTER(c_uint), c_uint, c_void_p, c_int, c_void_p]
+    return run

@@ -1,0 +1,30 @@
+"""Whether a candidate needs the emulated GPU, found out without loading it: what ranks of other candidates never import."""
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pkb.rank.devices import Device
+    from pkb.types.protocol.replies import Fidelity
+
+_HOLDS_CUDA = re.compile(
+    r"__global__|compile_cuda_extension|\bkit\.compile\b|pkb\.kit\.cuda|pkb\.kit import[^\n]*\bcompile\b"
+)
+
+
+def wanted(source: str) -> bool:
+    return _HOLDS_CUDA.search(source) is not None
+
+
+def install(device: "Device", source: str) -> "Device":
+    """Puts it in place; returns the device to wait for."""
+    from pkb.rank.emulate.cuda.install import install as put_in_place
+
+    return put_in_place(device, source)
+
+
+def executed() -> dict[str, "Fidelity"]:
+    """Instructions that the emulated GPU has executed; none where it is not in place."""
+    module = sys.modules.get("pkb.rank.emulate.cuda.device")
+    return module.executed() if module is not None else {}
