@@ -11,6 +11,7 @@ from pkb.cli.runs_option import StoreFolder, open_reader
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from pkb.analysis.outcomes import RunCounts
     from pkb.store import RunSummary
 
 app = typer.Typer(
@@ -28,38 +29,39 @@ def list_runs(
     ctx.obj = store  # `pkb runs --store DIR show RUN` means the same as `pkb runs show RUN --store DIR`
     if ctx.invoked_subcommand is not None:
         return
+    from pkb.analysis.outcomes import counts, run_outcomes
     from pkb.cli.output import PIPED_WIDTH, stdout_console, write_json
 
     with open_reader(store) as reader:
-        summaries = [reader.summary(run) for run in reader.runs()]
+        found = [(reader.summary(run), counts(run_outcomes(reader, run))) for run in reader.runs()]
     if json_out:
-        write_json("-", [summary.to_dict() for summary in summaries])
+        write_json("-", [summary.to_dict() | counted.to_dict() for summary, counted in found])
         return
     console = stdout_console(piped_width=PIPED_WIDTH)
-    if summaries:
-        console.print(_table(summaries))
+    if found:
+        console.print(_table(found))
     else:
         console.print("no runs yet")
 
 
-def _table(summaries: list["RunSummary"]) -> "RenderableType":
+def _table(found: list[tuple["RunSummary", "RunCounts"]]) -> "RenderableType":
     from rich import box
     from rich.table import Table
+
+    from pkb.cli.counts_words import outcomes_words, spent_words
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("id", "name", "kind", "state"):
         table.add_column(name, no_wrap=name != "name", overflow="fold")
     table.add_column("done", justify="right", no_wrap=True)
-    for name in ("verdicts", "platform", "hardware"):
+    for name in ("outcomes", "models", "platform", "hardware"):
         table.add_column(name)
     table.add_column("age", justify="right", no_wrap=True)
-    for summary in summaries:
+    for summary, counted in found:
         run = summary.run
-        failed = f" ({summary.tasks['failed']} failed)" if summary.tasks.get("failed") else ""
         table.add_row(
-            run.id, run.name, run.kind, summary.shown_state,
-            f"{summary.tasks.get('done', 0)}/{sum(summary.tasks.values())}{failed}",
-            ", ".join(f"{count} {verdict}" for verdict, count in summary.verdicts.items()) or "-",
+            run.id, run.name, run.kind, summary.shown_state, f"{counted.ended}/{counted.tasks}",
+            outcomes_words(counted.outcomes) or "-", spent_words(counted.spent) or "-",
             ", ".join(summary.platforms) or "-", ", ".join(summary.hardware) or "-", age_words(run.created_at),
         )  # fmt: skip
     return table

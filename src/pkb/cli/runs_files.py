@@ -135,7 +135,7 @@ def delete(
 
     with open_reader(store or ctx.obj) as reader:
         chosen = list({found.id: found for found in map(reader.run, run)}.values())
-        counts = {found.id: sum(reader.summary(found).verdicts.values()) for found in chosen}
+        counts = {found.id: reader.summary(found).evaluations for found in chosen}
     if not yes:
         what = ", ".join(f"{run_id} ({count} evaluations)" for run_id, count in counts.items())
         raise UserError(f"this would delete {what} for good", "give --yes to do it")
