@@ -78,7 +78,8 @@ def test_every_command_counts_a_run_alike(tmp_path: Path, run: Run) -> None:
     assert listed["outcomes"] == shown["outcomes"] == counted
     assert collection["verdicts"] | without["outcomes"] == counted
     assert {row["outcome"]: row["reason"] for row in shown["task_rows"]} == {
-        "correct": shown["evaluations"][-1]["detail"], "no_answer": NO_CODE, "no_verdict": "the provider is gone", "waiting": "",
+        "correct": shown["evaluations"][-1]["detail"], "no_answer": NO_CODE, "no_verdict": "the provider is gone",
+        "waiting": "",
     }  # fmt: skip
 
     spent = {"answers": 6, "tokens_in": 6006, "tokens_out": 60, "cost_usd": pytest.approx(0.06)}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pkb.platforms.registry import traits
 from pkb.types.difference import Mismatch
-from pkb.types.failure import Failure
+from pkb.types.failure import READ_FROM_THE_TOP, Failure
 from pkb.types.profile import Profile
 from pkb.types.timing import Timing
 from pkb.types.verdict import Evaluation, RankState, Verdict
@@ -89,7 +89,8 @@ def _failure(failure: Failure | None, *, rule: bool) -> list[str]:
     head += f" on rank {failure.rank}" if failure.rank is not None else ""
     lines = [f"{head}: {_text(failure.message)}"]
     if trace := failure.trace.rstrip().splitlines():
-        lines.append(_text("\n".join(trace[-TRACE_LINES:])))
+        shown = trace[:TRACE_LINES] if failure.kind in READ_FROM_THE_TOP else trace[-TRACE_LINES:]
+        lines.append(_text("\n".join(shown)))
     return lines
 
 

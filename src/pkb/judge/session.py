@@ -13,7 +13,7 @@ from pkb.candidates.source import read
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.leftovers import sweep
 from pkb.judge.decision import Decided, harness_failure
-from pkb.judge.hints import hints_for
+from pkb.judge.hints import hints_for, text_hints
 from pkb.judge.pipeline import Notes, OneSize, Progress
 from pkb.judge.settling import second_world
 from pkb.judge.stages import prepare
@@ -134,6 +134,8 @@ class _Session:
         if not decided.verdict.is_timed and decided.verdict is not Verdict.REJECTED:
             evidence = replace(evidence, timing=None)  # timed, and then found wrong with another number of ranks
         hints = hints_for(decided.verdict, evidence, platform=job.case.platform, backend=self.backend)
+        if self.prepared is not None:
+            hints += text_hints(self.prepared[0], platform=job.case.platform)
         return Evaluation(
             verdict=decided.verdict,
             stage=decided.stage,
