@@ -1,5 +1,6 @@
 """The `--problems DIR` option that several commands share: a user's own problem modules beside the package's."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,11 +19,14 @@ ProblemsFolder = Annotated[
 
 def open_registry(folder: Path | None) -> "Registry":
     """The package's problems, and those of the folder if one is given."""
-    from pkb.problems.registry import default_registry, load_folder
+    from pkb.problems.registry import default_registry
 
     if folder is None:
         return default_registry()
     if not folder.is_dir():
         what = "is not a directory" if folder.exists() else "does not exist"
         raise UserError(f"--problems {folder} {what}", "give a folder with modules named pNN_name.py")
-    return default_registry().plus(load_folder(folder))
+    registry = default_registry().with_folder(folder)
+    for entry in registry.broken():
+        print(f"left out: {entry.why_broken}", file=sys.stderr)
+    return registry

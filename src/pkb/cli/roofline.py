@@ -105,6 +105,7 @@ def _bounds(
     registry: "Registry", keys: str, *, machine: "Hardware", size: str, ranks: int, dtype: str | None, **more: Any
 ) -> "list[BoundsRow]":
     from pkb.problems.base import DTYPES, SIZE_NAMES
+    from pkb.roofline.bounds import cost_of
     from pkb.roofline.rows import bounds_row
 
     if size not in SIZE_NAMES:
@@ -121,6 +122,9 @@ def _bounds(
         kind = dtype or problem.default_dtype
         if (why_not := problem.why_not(size, ranks, kind)) is not None:
             print(f"left out: {why_not}", file=sys.stderr)
+            continue
+        if not cost_of(problem, size=size, world_size=ranks, dtype=kind).is_known:
+            print(f"left out: {problem.stem} declares no cost, so nothing bounds it", file=sys.stderr)
             continue
         rows.append(bounds_row(problem, size=size, ranks=ranks, dtype=kind, hardware=machine, **more))
     if not rows:

@@ -14,7 +14,7 @@ from pkb.judge.service.messages import JudgeOrder
 from pkb.judge.settling import check_words
 from pkb.platforms.registry import create
 from pkb.problems.base import Problem
-from pkb.problems.registry import Registry, default_registry, load_folder
+from pkb.problems.registry import Registry, default_registry
 from pkb.store import TaskSpec
 from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
@@ -78,8 +78,7 @@ class Settings:
         return Settings(**chosen, case=Case(**case | {"problem": ""}))
 
     def registry(self) -> Registry:
-        folder = self.problems_folder
-        return default_registry() if folder is None else default_registry().plus(load_folder(Path(folder)))
+        return default_registry().with_folder(Path(self.problems_folder) if self.problems_folder else None)
 
     def tasks(self, problems: list[Problem], *, samples: int) -> list[TaskSpec]:
         """A task for each problem and sample; the case is settled here, so that a resumed run judges the same one."""

@@ -24,7 +24,7 @@ from pkb.platforms.base import Platform
 from pkb.platforms.device_lock import devices_of, hold
 from pkb.platforms.registry import create
 from pkb.problems.base import Problem
-from pkb.problems.registry import default_registry, load_folder
+from pkb.problems.registry import default_registry
 from pkb.types.job import Job
 from pkb.types.protocol.commands import DrawSpec
 from pkb.types.verdict import CandidateRef, Evaluation, Evidence, ProblemRef, Stage, Verdict
@@ -53,8 +53,7 @@ def evaluate_sizes(
 
 
 def problem_of(job: Job) -> Problem:
-    extra = load_folder(job.problems_folder) if job.problems_folder else []
-    return default_registry().plus(extra).get(job.case.problem)
+    return default_registry().with_folder(job.problems_folder).get(job.case.problem)
 
 
 def devices_for(job: Job) -> list[str]:
