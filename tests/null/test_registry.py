@@ -155,7 +155,7 @@ def test_a_misspelt_problem_is_suggested() -> None:
 
 def test_a_problem_without_a_cost_has_no_limit(tmp_path: Path) -> None:
     (tmp_path / "p901_mine.py").write_text(MINIMAL_FORM)
-    folder = ["--problems", str(tmp_path)]
+    folder = ["--problems-dir", str(tmp_path)]
     shown = CliRunner().invoke(app, ["show", "901", *folder])
     assert shown.exit_code == 0, shown.output
     assert "not known: the problem declares no cost" in " ".join(shown.stdout.split())

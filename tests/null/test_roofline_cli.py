@@ -49,7 +49,7 @@ def test_options_reach_the_bounds(tmp_path: Path) -> None:
     assert (blackwell["hardware"], blackwell["ranks"], blackwell["dtype"]) == ("b200x8", 8, "fp32")
     assert blackwell["bound_us"] == pytest.approx(7 * 64 * 32 * 4 / 900e9 * 1e6)
     out = tmp_path / "rows.json"
-    table = pkb("roofline", "1-3,13", "--out", str(out)).stdout
+    table = pkb("roofline", "1-3,13", "--json", str(out)).stdout
     assert [row["id"] for row in json.loads(out.read_text())] == [1, 2, 3, 13]
     assert "gemm_allreduce" in table
     assert "4 problems, size paper, 4 ranks, h100x8, ideal ceilings" in table
@@ -76,7 +76,7 @@ def test_what_cannot_run_is_said_and_left_out() -> None:
         (["--link-efficiency", "1.2"], "--link-efficiency"),
         (["--plot", "x.bmp"], ".png"),
         (["--plot", "/no/such/x.png"], "/no/such"),
-        (["--out", "/no/such/x.json"], "/no/such"),
+        (["--json", "/no/such/x.json"], "/no/such"),
         (["--results", "/no/such.json"], "/no/such.json"),
         (["nonsense"], "nonsense"),
     ],

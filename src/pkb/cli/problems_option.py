@@ -1,4 +1,4 @@
-"""The `--problems DIR` option that several commands share: a user's own problem modules beside the package's."""
+"""The `--problems-dir DIR` option that several commands share: a user's own problem modules beside the package's."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ProblemsFolder = Annotated[
     Path | None,
-    typer.Option("--problems", metavar="DIR", help="A folder with problem modules of your own (pNN_name.py)."),
+    typer.Option("--problems-dir", metavar="DIR", help="A folder with problem modules of your own (pNN_name.py)."),
 ]
 
 
@@ -25,7 +25,7 @@ def open_registry(folder: Path | None) -> "Registry":
         return default_registry()
     if not folder.is_dir():
         what = "is not a directory" if folder.exists() else "does not exist"
-        raise UserError(f"--problems {folder} {what}", "give a folder with modules named pNN_name.py")
+        raise UserError(f"--problems-dir {folder} {what}", "give a folder with modules named pNN_name.py")
     registry = default_registry().with_folder(folder)
     for entry in registry.broken():
         print(f"left out: {entry.why_broken}", file=sys.stderr)

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.command import JsonTarget
+from pkb.cli.completion import run_names
 from pkb.cli.runs_option import StoreFolder, open_reader
 from pkb.platforms.registry import traits
 from pkb.types.case import Case
@@ -21,16 +23,17 @@ _STYLES = {"correct": "green", "harness_error": "magenta", "unsupported": "yello
 
 def show(
     ctx: typer.Context,
-    run: Annotated[str, typer.Argument(help="Id, the beginning of one, a name, or latest.")],
+    run: Annotated[str, typer.Argument(help="Id, the beginning of one, a name, or latest.", autocompletion=run_names)],
     problem: Annotated[str | None, typer.Option(help="Only these: ids, names, stems, ranges: 1-8,13.")] = None,
     store: StoreFolder = None,
-    json_out: Annotated[bool, typer.Option("--json", help="A JSON document on standard output.")] = False,
+    json_out: JsonTarget = None,
 ) -> None:
     """One run: a row for each verdict and each answer of a model, and one for each task that has none yet."""
     from pkb.analysis.outcomes import counts, run_outcomes
     from pkb.cli.counts_words import outcomes_words, spent_words
-    from pkb.cli.output import PIPED_WIDTH, stdout_console, write_json
+    from pkb.cli.output import PIPED_WIDTH, check_json_target, stdout_console, write_json
 
+    check_json_target(json_out)
     with open_reader(store or ctx.obj) as reader:
         chosen = reader.run(run)
         every = run_outcomes(reader, chosen)
@@ -40,13 +43,14 @@ def show(
         raise UserError(f"run {chosen.id} has no task for --problem {problem}", "`pkb runs show` lists them all")
     rows = [row for outcome in found for row in outcome.judged]
     counted = counts(found)
-    if json_out:
+    if json_out is not None:
         parts = {
             "task_rows": [outcome.task.to_dict() | outcome.to_dict() for outcome in found],
             "evaluations": [row.to_dict() for row in rows],
         }
-        write_json("-", summary.to_dict() | counted.to_dict() | parts)
-        return
+        write_json(json_out, summary.to_dict() | counted.to_dict() | parts)
+        if json_out == "-":
+            return
     console = stdout_console(piped_width=PIPED_WIDTH)
     title = f"{chosen.id}  {chosen.name}  {chosen.kind}, {summary.shown_state}, {chosen.created_at[:19]}Z"
     console.print(title, style="bold")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.command import JsonTarget
 from pkb.cli.counts_words import outcomes_words, spent_words
+from pkb.cli.output import check_json_target
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
 from pkb.types.errors import UserError
@@ -27,7 +29,7 @@ def score(
     results: Annotated[
         list[str],
         typer.Argument(
-            metavar="RESULTS...",
+            metavar="RESULTS",
             help="Stored runs (id, name or latest), verdicts (.json), lines of them (.jsonl), folders.",
         ),
     ],
@@ -43,7 +45,7 @@ def score(
         bool, typer.Option("--as-published", help="Count reused outputs as right, as the published protocol does.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the resampling behind the intervals.")] = 0,
-    json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    json_out: JsonTarget = None,
     csv_out: Annotated[bool, typer.Option("--csv", help="One line a sample on standard output.")] = False,
     store: StoreFolder = None,
     folder: ProblemsFolder = None,
@@ -51,9 +53,10 @@ def score(
     """Score verdicts: failure modes, pass@k, fast_p, speedups, by taxonomy. Runs nothing."""
     if by not in AXES:
         raise UserError(f"--by {by!r} is not known", f"one of {', '.join(AXES)}")
-    if json_out and csv_out:
+    if json_out == "-" and csv_out:
         raise UserError("--json and --csv both want standard output", "give one of them")
     wanted = _parse_ks(k)
+    check_json_target(json_out)
 
     from pkb.analysis.results import read_results
 
@@ -135,7 +138,7 @@ def _report(
     axis: str,
     wanted: list[int],
     seed: int,
-    json_out: bool,
+    json_out: str | None,
     with_published: bool,
 ) -> None:
     from pkb.analysis.document import comparison_document, group_document, score_document
@@ -148,7 +151,7 @@ def _report(
     for samples in found.collections().values():
         ks = wanted or _usual_ks(samples)
         scored.append((score_of(samples, ks=ks, seed=seed), group_by(samples, problems, axis, seed=seed)))
-    if json_out:
+    if json_out is not None:
         import dataclasses
 
         document = {
@@ -162,8 +165,9 @@ def _report(
         }
         if with_published:
             document["published"] = dataclasses.asdict(published())
-        write_json("-", document)
-        return
+        write_json(json_out, document)
+        if json_out == "-":
+            return
 
     from pkb.cli.score_tables import comparison_part, published_part, score_part
 

@@ -39,7 +39,7 @@ def score_part(score: Score, groups: Sequence[Group], *, problems_known: int) ->
     parts += [_by_group(groups), ""]
     if problems_known < score.problems:
         parts.append(
-            Text("problems that this pkb does not have are under `unknown problem` (--problems DIR)", style="dim")
+            Text("problems that this pkb does not have are under `unknown problem` (--problems-dir DIR)", style="dim")
         )
     return Lines(*parts)
 

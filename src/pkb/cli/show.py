@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pkb.cli.command import JsonTarget
+from pkb.cli.completion import problem_names
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.types.errors import UserError
 
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def show(
-    problem: Annotated[str, typer.Argument(help="Id, name or stem: 13, gemm_allreduce, 13_gemm_allreduce.")],
+    problem: Annotated[
+        str,
+        typer.Argument(help="Id, name or stem: 13, gemm_allreduce, 13_gemm_allreduce.", autocompletion=problem_names),
+    ],
     ranks: Annotated[int, typer.Option(help="Shapes and costs for this many ranks.")] = 4,
     dtype: Annotated[
         str | None, typer.Option(help="Shapes and costs in this dtype. Default: bf16 where the problem has it.")
@@ -28,14 +33,15 @@ def show(
     hardware: Annotated[
         str, typer.Option(help="Bounds on this machine: a name that `pkb roofline` knows, or a .toml file.")
     ] = "h100x8",
-    json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    json_out: JsonTarget = None,
     folder: ProblemsFolder = None,
 ) -> None:
     """Show one problem: what it is, its reference, arguments, sizes, cost and the bounds on its time."""
-    from pkb.cli.output import stdout_console, write_json
+    from pkb.cli.output import check_json_target, stdout_console, write_json
     from pkb.cli.problems import as_row
     from pkb.cli.problems_option import open_registry
 
+    check_json_target(json_out)
     chosen = open_registry(folder).get(problem)
     if ranks < 1:
         raise UserError(f"--ranks {ranks} makes no group", "give 1 or more")
@@ -47,9 +53,9 @@ def show(
     from pkb.roofline.hardware import load
 
     shown = describe(chosen, ranks=ranks, dtype=dtype, hardware=load(hardware))
-    if json_out:
-        write_json("-", as_row(chosen) | shown.to_dict())
-    else:
+    if json_out is not None:
+        write_json(json_out, as_row(chosen) | shown.to_dict())
+    if json_out != "-":
         _print(stdout_console(), chosen, shown)
 
 

@@ -21,6 +21,8 @@ from pkb.types.errors import UserError
 from pkb.types.json_value import Json
 
 _ORDERS = itertools.count()
+PROMPT_SIZE = "paper"
+"""What a prompt speaks of where the task leaves the size open."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +85,8 @@ class Settings:
     def tasks(self, problems: list[Problem], *, samples: int) -> list[TaskSpec]:
         """A task for each problem and sample; the case is settled here, so that a resumed run judges the same one."""
         platform = self.case.platform
-        size = "paper" if platform == AUTO else create(platform).default_size
+        # Where the platform is left open (no verdict is asked for yet), whoever judges settles the size as well.
+        size = AUTO if platform == AUTO else create(platform).default_size
         return [
             TaskSpec(
                 collection=self.model,
@@ -101,7 +104,7 @@ class Settings:
             backend=self.backend,
             hardware=self.hardware,
             ranks=task.case.ranks,
-            size=task.case.size,
+            size=PROMPT_SIZE if task.case.size == AUTO else task.case.size,
             dtype=task.case.dtype,
             shots=self.shots if self.shots is not None else min(1, len(examples(self.backend))),
             parts_folder=Path(self.parts_folder) if self.parts_folder else None,

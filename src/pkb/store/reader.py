@@ -1,5 +1,6 @@
 """Reading: what analysis, reports and tables use. A Reader cannot write."""
 
+import difflib
 import json
 import sqlite3
 import time
@@ -44,7 +45,9 @@ class Reader(Database):
             if found:
                 some = ", ".join(run.id for run in found[:4])
                 raise UserError(f"{reference!r} could mean {len(found)} runs: {some}", "give more of the id")
-        raise UserError(f"no run is called {reference!r} in {self.root}", "`pkb runs` lists them")
+        near = difflib.get_close_matches(reference, [name for run in runs for name in (run.name, run.id) if name])
+        meant = f"did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
+        raise UserError(f"no run is called {reference!r} in {self.root}", f"{meant}`pkb runs` lists them")
 
     def tasks(self, run_id: str, *, state: str | None = None) -> list[Task]:
         """In the order in which they were added."""
