@@ -207,7 +207,7 @@ def test_a_size_that_no_machine_holds_is_refused_before_anything_starts(tmp_path
     problems = tmp_path / "problems"
     problems.mkdir()
     write(problems, ENORMOUS, "p901_enormous.py")
-    done = pkb("eval", write(tmp_path, GOOD, "901_enormous.py"), "--platform", "cpu", "--problems", problems,
+    done = pkb("eval", write(tmp_path, GOOD, "901_enormous.py"), "--platform", "cpu", "--problems-dir", problems,
                "--size", "tiny,real", "--ranks", "8")  # fmt: skip
     assert done.returncode == 2
     assert "needs about" in done.stderr

@@ -73,7 +73,7 @@ def broken_problems(tmp_path: Path) -> Path:
 
 def test_broken_problems_are_found_out(broken_problems: Path, tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
-    done = lint("901,902", "--ranks", "2", "--dtype", "fp32", "--problems", broken_problems, "--json", out)
+    done = lint("901,902", "--ranks", "2", "--dtype", "fp32", "--problems-dir", broken_problems, "--json", out)
     assert "Traceback" not in done.stderr
     assert done.returncode == 1, done.stdout + done.stderr
     passed: dict[int, set[str]] = {901: set(), 902: set()}

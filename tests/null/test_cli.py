@@ -64,7 +64,7 @@ def _refused(arguments: list[str]) -> str:
         (["problems", "--parallelism", "zp"], "one of collective, tp"),
         (["problems", "--pattern", "teleport"], "all-reduce"),
         (["problems", "--group-by", "colour"], "parallelism, layer"),
-        (["problems", "--problems", "/nowhere"], "/nowhere does not exist"),
+        (["problems", "--problems-dir", "/nowhere"], "/nowhere does not exist"),
         (["show", "999"], "no problem is called '999'"),
         (["show", "nonsense"], "`pkb problems` lists"),
         (["show", "13", "--ranks", "0"], "--ranks 0"),
@@ -100,7 +100,7 @@ def test_wrong_usage_is_one_line(arguments: list[str], says: str) -> None:
         (["--call-limit", "0"], "--call-limit"),
         (["--build-limit", "-1"], "--build-limit"),
         (["--memory-limit", "nan"], "--memory-limit"),
-        (["--problems", "/nowhere"], "does not exist"),
+        (["--problems-dir", "/nowhere"], "does not exist"),
     ],
 )
 def test_eval_refuses_wrong_options(candidate: Path, options: list[str], says: str) -> None:

@@ -90,7 +90,7 @@ def test_show_reads_a_folder_of_problems(tmp_path: Path) -> None:
     source = Path(pkb.__file__).parent / "problems" / "p13_gemm_allreduce.py"
     text = source.read_text().replace("id=13", "id=913").replace('name="gemm_allreduce"', 'name="mine"')
     (tmp_path / "p913_mine.py").write_text(text)
-    assert RUNNER.invoke(app, ["show", "913", "--problems", str(tmp_path)]).exit_code == 0
+    assert RUNNER.invoke(app, ["show", "913", "--problems-dir", str(tmp_path)]).exit_code == 0
     assert RUNNER.invoke(app, ["show", "913"]).exit_code == 2
-    merged = json.loads(RUNNER.invoke(app, ["problems", "--json", "--problems", str(tmp_path)]).stdout)
+    merged = json.loads(RUNNER.invoke(app, ["problems", "--json", "--problems-dir", str(tmp_path)]).stdout)
     assert {13, 913} <= {row["id"] for row in merged}

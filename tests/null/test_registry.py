@@ -1,10 +1,14 @@
 """Problems are found by id, name and stem, in the package and in a folder of the user's."""
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from pkb.cli.main import app
 from pkb.problems import Registry, default_registry, get, select
 from pkb.problems.registry import load_folder
 from pkb.types.errors import UserError
@@ -98,3 +102,66 @@ def test_half_a_problem_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "p903_half.py").write_text("def solution(x):\n    return x\n")
     with pytest.raises(UserError, match="neither"):
         load_folder(tmp_path)
+
+
+def test_a_broken_file_spoils_itself_only(tmp_path: Path) -> None:
+    (tmp_path / "p901_mine.py").write_text(MINIMAL_FORM)
+    broken = {
+        "p902_typo.py": ("import torch\n\ndef solution(x:\n", "p902_typo.py, line 3: SyntaxError"),
+        "p903_raises.py": ("x = 1\nprint(missing)\n", "p903_raises.py, line 2: NameError"),
+        "p904_exits.py": ("raise SystemExit('no')", "p904_exits.py, line 1: SystemExit: no"),
+        "p905_half.py": ("def solution(x):\n    return x\n", "declares neither"),
+        "p906_draws.py": (MINIMAL_FORM.replace("draw.normal", "draw.nomal"), "p906_draws.py, line 6: AttributeError"),
+    }
+    for name, (text, _) in broken.items():
+        (tmp_path / name).write_text(text)
+    registry = default_registry().with_folder(tmp_path)
+    assert registry.get(901).name == "mine"
+    assert {problem.id for problem in registry.all()} >= {1, 901}
+    assert not {problem.id for problem in registry.all()} & {902, 903, 904, 905, 906}
+    assert len(registry.broken()) == len(broken)
+    for entry in registry.broken():
+        said = broken[f"p{entry.id}_{entry.name}.py"][1]
+        assert said in entry.why_broken
+        with pytest.raises(UserError, match=re.escape(said)):
+            registry.get(entry.id)
+
+
+@pytest.mark.parametrize(
+    ("takes", "fits"),
+    [
+        ("x", True), ("x, scale=1.0", True), ("*arguments", True), ("y", False), ("x, y", False),
+        ("y, x=None", False), ("", False),
+    ],
+)  # fmt: skip
+def test_names_of_inputs_and_of_the_signature_are_compared(tmp_path: Path, takes: str, fits: bool) -> None:
+    (tmp_path / "p901_mine.py").write_text(MINIMAL_FORM.replace("def solution(x)", f"def solution({takes})"))
+    if fits:
+        assert load_folder(tmp_path)
+    else:
+        with pytest.raises(UserError, match=r"inputs\(\) gives x, and solution takes"):
+            load_folder(tmp_path)
+
+
+def test_a_misspelt_problem_is_suggested() -> None:
+    with pytest.raises(UserError, match="did you mean 13_gemm_allreduce"):
+        get("13_gemm_alreduce")
+    with pytest.raises(UserError, match="13_gemm_allreduce"):
+        select("1,gemm_allredcue")
+    with pytest.raises(UserError) as error:
+        get("something else entirely")
+    assert "did you mean" not in str(error.value)
+
+
+def test_a_problem_without_a_cost_has_no_limit(tmp_path: Path) -> None:
+    (tmp_path / "p901_mine.py").write_text(MINIMAL_FORM)
+    folder = ["--problems-dir", str(tmp_path)]
+    shown = CliRunner().invoke(app, ["show", "901", *folder])
+    assert shown.exit_code == 0, shown.output
+    assert "not known: the problem declares no cost" in " ".join(shown.stdout.split())
+    assert "0 us" not in shown.stdout
+    document = json.loads(CliRunner().invoke(app, ["show", "901", *folder, "--json"]).stdout)
+    assert {case["bounds"] for case in document["cases"].values()} == {None}
+    bounds = CliRunner().invoke(app, ["roofline", "901,1", *folder, "--json"])
+    assert [row["id"] for row in json.loads(bounds.stdout)] == [1]
+    assert "901_mine declares no cost" in bounds.stderr

@@ -1,6 +1,7 @@
 """`pkb roofline` and the bounds of `pkb show`: what people and scripts get, without a GPU."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def test_options_reach_the_bounds(tmp_path: Path) -> None:
     assert (blackwell["hardware"], blackwell["ranks"], blackwell["dtype"]) == ("b200x8", 8, "fp32")
     assert blackwell["bound_us"] == pytest.approx(7 * 64 * 32 * 4 / 900e9 * 1e6)
     out = tmp_path / "rows.json"
-    table = pkb("roofline", "1-3,13", "--out", str(out)).stdout
+    table = pkb("roofline", "1-3,13", "--json", str(out)).stdout
     assert [row["id"] for row in json.loads(out.read_text())] == [1, 2, 3, 13]
     assert "gemm_allreduce" in table
     assert "4 problems, size paper, 4 ranks, h100x8, ideal ceilings" in table
@@ -75,7 +76,7 @@ def test_what_cannot_run_is_said_and_left_out() -> None:
         (["--link-efficiency", "1.2"], "--link-efficiency"),
         (["--plot", "x.bmp"], ".png"),
         (["--plot", "/no/such/x.png"], "/no/such"),
-        (["--out", "/no/such/x.json"], "/no/such"),
+        (["--json", "/no/such/x.json"], "/no/such"),
         (["--results", "/no/such.json"], "/no/such.json"),
         (["nonsense"], "nonsense"),
     ],
@@ -134,7 +135,7 @@ def test_results_of_stored_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_show_prints_bounds() -> None:
     text = " ".join(pkb("show", "1").stdout.split())
-    assert "5.825 us on h100x8 (link binds)" in text
+    assert re.search(r"5\.825 us on h100x8, [0-9.]+ us without overlap \(link binds; latency [0-9.]+ us\)", text)
     document = json.loads(pkb("show", "1", "--json", "--hardware", "b200x8").stdout)
     bounds = document["cases"]["paper"]["bounds"]
     assert bounds["ideal"]["bound_us"] == pytest.approx(1.25 * 2**21 / 900e9 * 1e6)
@@ -144,6 +145,6 @@ def test_show_prints_bounds() -> None:
 
 def test_the_panel_says_how_near() -> None:
     said = limit_words(TIMING.roofline, platform="virtual")
-    assert said.startswith("8.693 us (compute binds, h200-shared datasheet): reference 5.5 %, candidate 9.42 %")
+    assert said.startswith("8.693 us (compute binds; latency 2.3 us; h200-shared datasheet): reference 5.5 %, candidate 9.42 %")
     assert "pkb probe" in limit_words(None, platform="cpu")
     assert "%" not in limit_words(TIMING.roofline, platform="virtual", believed=False)

@@ -120,6 +120,13 @@ FOUND: dict[str, list[str]] = {
         "class Lazy:\n    @classmethod\n    def __torch_function__(cls, *a): ...",
         "from torch.overrides import TorchFunctionMode\nclass M(TorchFunctionMode): ...",
     ],
+    "host_tensor": [
+        "import torch\ndef solution(x):\n    return torch.zeros(x.shape, dtype=x.dtype) + x",
+        "import torch as t\nrows = t.arange(8).unsqueeze(1)",
+        "import torch\nsteps = torch.tensor([0, 1, 2])",
+        "import torch.distributed._symmetric_memory as symm_mem\nbuffer = symm_mem.empty(8)",
+        "import torch\nx = torch.cat([torch.empty(3), y])",
+    ],
     "silent_fallback": [
         "import torch.distributed as dist\ndef solution(x):\n    try:\n        return fast(x)\n    except Exception:\n"
         "        dist.all_reduce(x)\n        return x",
@@ -196,6 +203,18 @@ LEFT_ALONE: dict[str, list[str]] = {
     "tensor_subclass": [
         "import torch\nclass Net(torch.nn.Module): ...",
         "import torch\nclass F(torch.autograd.Function): ...",
+    ],
+    "host_tensor": [
+        "import torch\ntorch.zeros_like(x) + torch.empty(3, device=x.device)",
+        "import torch\nrows = torch.arange(8).unsqueeze(1).to(x.device)",
+        "import torch\nsteps = torch.tensor([0, 1]).tolist()",
+        "import torch\nflag = torch.zeros(1)\nflag = flag.cuda()",
+        "import torch\ntorch.set_default_device('cuda')\nx = torch.empty(3)",
+        "import torch\nwith torch.device('cuda'):\n    x = torch.empty(3)",
+        "import torch\nhalf = torch.tensor(0.5)",
+        "import torch\nx = torch.empty(3, **options)",
+        "import torch\nfrom pkb import kit\nlib = kit.build_cpp('', name='x')\nout = torch.empty(3)",
+        "def empty(n): return n\nx = empty(3)",
     ],
     "silent_fallback": [
         "try:\n    import triton\nexcept ImportError:\n    triton = None",

@@ -131,7 +131,7 @@ def test_import_keeps_all_it_can_and_names_the_rest(tmp_path: Path, root: Path) 
         assert sha is not None
         assert reader.objects.get(sha) == (folder / "claude/13_gemm_allreduce_cuda.py").read_bytes()
     text = invoke(root, "import", str(folder), status=1)
-    assert "by its name it is 13_gemm_allreduce" in text
+    assert "1 files have another problem's number; by name: 07_gemm_allreduce_cuda.py is 13_gemm_allreduce" in text
     assert "claude/99_moe_dispatch_cuda.py: refused: no problem is called 'moe_dispatch'" in text
     shutil.rmtree(folder)
     folder.mkdir()

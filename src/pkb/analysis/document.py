@@ -14,7 +14,7 @@ from pkb.types.json_value import Json
 COLUMNS = (
     "collection", "problem", "name", "sample", "step", "verdict", "failure_mode", "judged", "communication", "decision",
     "speedup", "speedup_low", "speedup_high", "utilisation", "platform", "hardware", "ranks", "size", "dtype", "plan",
-    "backend", "cost_usd", "tokens", "origin",
+    "backend", "cost_usd", "tokens", "tokens_in", "tokens_out", "origin",
 )  # fmt: skip
 
 
@@ -51,6 +51,8 @@ def score_document(score: Score) -> dict[str, Json]:
         ],
         "cost_usd": score.cost_usd,
         "tokens": score.tokens,
+        "tokens_in": score.tokens_in,
+        "tokens_out": score.tokens_out,
     }
 
 
@@ -116,6 +118,8 @@ def sample_row(sample: Sample) -> dict[str, str | float]:
         "utilisation": sample.utilisation,
         "cost_usd": sample.cost_usd,
         "tokens": sample.tokens,
+        "tokens_in": sample.tokens_in,
+        "tokens_out": sample.tokens_out,
         "origin": sample.origin,
         **{name: said.get(name) for name in ("platform", "hardware", "ranks", "size", "dtype", "plan")},
     }

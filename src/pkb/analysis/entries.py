@@ -1,7 +1,8 @@
 """One entry of a results file as a sample, checked at the edge: what scores are made of must be there in the right types.
 
-An entry is a bare verdict, or a sample around one: {"collection", "problem": id, "sample", "step", "cost_usd", "tokens",
-"evaluation": verdict, or null where no answer came}. A line of `pkb runs export` is such a sample in other words.
+An entry is a bare verdict, or a sample around one: {"collection", "problem": id, "sample", "step", "cost_usd", "tokens_in",
+"tokens_out" (or their sum, "tokens"), "evaluation": verdict, or null where no answer came}. A line of `pkb runs export` is
+such a sample in other words.
 """
 
 import math
@@ -9,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pkb.analysis.samples import Sample
+from pkb.analysis.samples import Sample, total
 from pkb.types.document_versions import current
 from pkb.types.plan import PUBLISHED
 from pkb.types.verdict import SCHEMA_VERSION, Decision, Verdict
@@ -48,6 +49,7 @@ def read_entry(document: object, *, collection: str, origin: str = "", label: st
     if judged_for not in (None, problem):
         raise MalformedEntry(f"a sample of problem {problem} with a verdict on problem {judged_for}")
     index = _whole(said, "sample")
+    tokens_in, tokens_out = _whole(said, "tokens_in"), _whole(said, "tokens_out")
     sample = Sample(
         collection=label or str(said.get("collection") or collection),
         problem=problem,
@@ -55,7 +57,9 @@ def read_entry(document: object, *, collection: str, origin: str = "", label: st
         evaluation=verdict,
         step=_whole(said, "step"),
         cost_usd=_amount(said, "cost_usd"),
-        tokens=_whole(said, "tokens"),
+        tokens=total((tokens_in, tokens_out)) if said.get("tokens") is None else _whole(said, "tokens"),
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
         origin=origin,
     )
     if said.get("task_key"):
@@ -97,16 +101,14 @@ def _plain_sample(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(task, Mapping):
         return document
     run, answer = (part if isinstance(part := document.get(name), Mapping) else {} for name in ("run", "answer"))
-    counted = [count for name in ("tokens_in", "tokens_out") if (count := answer.get(name)) is not None]
-    if not all(type(count) is int for count in counted):
-        raise MalformedEntry(f"`answer` counts its tokens as {counted!r}")
     return {
         "collection": task.get("collection"),
         "problem": task.get("problem_id"),
         "sample": task.get("sample"),
         "step": document.get("step"),
         "cost_usd": answer.get("cost_usd"),
-        "tokens": sum(counted) if counted else None,
+        "tokens_in": answer.get("tokens_in"),
+        "tokens_out": answer.get("tokens_out"),
         "evaluation": document["evaluation"],
         "run_id": run.get("id"),
         "task_key": task.get("key"),

@@ -5,7 +5,7 @@ A file holds one verdict (`.json`, as `pkb eval --json` writes it) or one entry 
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -28,10 +28,10 @@ class BadEntry(NamedTuple):
 @dataclass(frozen=True)
 class Results:
     samples: tuple[Sample, ...]
-    """One a try; of an agent's loop the last step, with what all its steps have cost."""
+    """One a try; of an agent's loop the last judged step, with what all its steps have cost."""
     unreadable: tuple[BadEntry, ...]
     earlier_steps: int = 0
-    """Entries that are an earlier step of a loop, and so not a sample of their own."""
+    """Entries that are another step of a loop, and so not a sample of their own."""
 
     def collections(self) -> dict[str, list[Sample]]:
         """Samples by collection, in the order in which they were named."""
@@ -41,9 +41,12 @@ class Results:
         return groups
 
 
-def read_results(paths: Sequence[Path], *, labels: Sequence[str] = ()) -> Results:
-    """All verdicts under the paths. One label names everything; several name the paths one by one. Without labels a folder
-    or a `.jsonl` file is a collection named after itself, and loose `.json` files are one named after their folder.
+def read_results(
+    paths: Sequence[Path], *, labels: Sequence[str] = (), stored: Mapping[Path, Sequence[Sample]] | None = None
+) -> Results:
+    """All verdicts under the paths; one that is in `stored` means these samples of a run. One label names everything; several
+    name the paths one by one. Without labels a folder or a `.jsonl` file is a collection named after itself, and loose `.json`
+    files are one named after their folder.
     """
     if len(labels) > 1 and len(labels) != len(paths):
         raise UserError(
@@ -52,8 +55,12 @@ def read_results(paths: Sequence[Path], *, labels: Sequence[str] = ()) -> Result
     entries: list[Entry] = []
     bad: list[BadEntry] = []
     seen: set[Path] = set()
+    of_runs: list[Sample] = []
     for position, path in enumerate(paths):
         label = labels[position if len(labels) > 1 else 0] if labels else ""
+        if stored is not None and path in stored:
+            of_runs += [replace(sample, collection=label or sample.collection) for sample in stored[path]]
+            continue
         for file in _files(path):
             if file.resolve() in seen:  # a folder and a file inside it: the same verdict is not two samples
                 continue
@@ -64,7 +71,7 @@ def read_results(paths: Sequence[Path], *, labels: Sequence[str] = ()) -> Result
                 except MalformedEntry as error:
                     bad.append(BadEntry(where, str(error)))
     samples, earlier = _one_a_try(entries, bad)
-    return Results(tuple(_numbered(list(map(_apart, samples)))), tuple(bad), earlier)
+    return Results(tuple(_numbered(list(map(_apart, [*samples, *of_runs])))), tuple(bad), earlier)
 
 
 def _apart(sample: Sample) -> Sample:
@@ -73,7 +80,7 @@ def _apart(sample: Sample) -> Sample:
 
 
 def _one_a_try(entries: Sequence[Entry], bad: list[BadEntry]) -> tuple[list[Sample], int]:
-    """The last step of every try, with the cost of all its steps."""
+    """The last judged step of every try, with the cost of all its steps."""
     tries: dict[tuple[str, ...], dict[int, Sample]] = {}
     for position, (sample, identity) in enumerate(entries):
         steps = tries.setdefault(identity or ("bare", str(position)), {})
@@ -84,8 +91,18 @@ def _one_a_try(entries: Sequence[Entry], bad: list[BadEntry]) -> tuple[list[Samp
             steps[step] = sample
     samples = []
     for steps in tries.values():
-        cost, tokens = total(sample.cost_usd for sample in steps.values()), total(s.tokens for s in steps.values())
-        samples.append(replace(steps[max(steps)], cost_usd=cost, tokens=tokens))
+        # Last words and looks at the problem are steps too: paid for, but nothing to score.
+        judged = [step for step, sample in steps.items() if sample.evaluation is not None]
+        every = steps.values()
+        samples.append(
+            replace(
+                steps[max(judged or steps)],
+                cost_usd=total(one.cost_usd for one in every),
+                tokens=total(one.tokens for one in every),
+                tokens_in=total(one.tokens_in for one in every),
+                tokens_out=total(one.tokens_out for one in every),
+            )
+        )
     return samples, sum(len(steps) - 1 for steps in tries.values())
 
 

@@ -27,6 +27,9 @@ class Sample:
     """The step of an agent loop that it came from."""
     cost_usd: float | None = None
     tokens: int | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    """Of all its steps; a file may name the sum only."""
     origin: str = ""
     """File and line it was read from."""
     as_published: bool = False

@@ -94,7 +94,9 @@ class Score:
     conditions: Mapping[tuple[str, ...], int]
     """(platform, hardware, ranks, size, dtype) of the samples that have a verdict."""
     cost_usd: float | None
-    tokens: float | None
+    tokens: int | None
+    tokens_in: int | None
+    tokens_out: int | None
     """Sums over the samples that name them; None where none does."""
 
 
@@ -213,6 +215,8 @@ def score(samples: Sequence[Sample], *, ks: Sequence[int] = (1,), seed: int = 0)
         conditions=Counter(sample.conditions for sample in samples if sample.evaluation is not None),
         cost_usd=total(sample.cost_usd for sample in samples),
         tokens=total(sample.tokens for sample in samples),
+        tokens_in=total(sample.tokens_in for sample in samples),
+        tokens_out=total(sample.tokens_out for sample in samples),
     )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pkb.candidates import torch_adaptor
 from pkb.candidates.build_records import BuildError, Built, Prebuilt, RefusedOption, Skipped
+from pkb.candidates.compiler_log import in_candidate
 from pkb.candidates.constants import Constants, Dynamic
 from pkb.candidates.names import Names
 from pkb.candidates.scopes import PythonScope, every_scope
@@ -144,7 +145,11 @@ def prebuild(source: str) -> Prebuilt:
             if doubt:
                 report.skipped.append(Skipped(line, f"{doubt}: {error.first_error}"))
                 continue
-            report.error = BuildError(name, call.kind, line, first_error=error.first_error, log=error.log)
+            text = given.get("source") or given.get("cuda_src")
+            log = in_candidate(error.log, compiled=str(text), candidate=source)
+            # The same line of the log, now with its place in the candidate.
+            first = next((said for said in log.splitlines() if said.strip().endswith(error.first_error)), "")
+            report.error = BuildError(name, call.kind, line, first_error=first.strip() or error.first_error, log=log)
             return report
         report.built.append(_record(name, call.kind, line, artifact))
     return report

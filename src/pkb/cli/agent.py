@@ -5,14 +5,17 @@ from typing import Annotated
 import typer
 
 from pkb.cli import model_options as options
+from pkb.cli.command import JsonTarget
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
 from pkb.types.case import AUTO, Case
+from pkb.types.errors import UserError
 
 
 def agent(
     problems: options.Problems = None,
+    named: options.NamedProblems = None,
     model: options.ModelName = None,
     backend: options.Backend = "cuda",
     samples: options.Samples = 1,
@@ -34,14 +37,14 @@ def agent(
     max_tokens: options.MaxTokens = None,
     time_limit: options.TimeLimit = 600.0,
     retries: options.Retries = 4,
-    parallel: options.Parallel = 4,
+    askers: options.Askers = 4,
     prices: options.PricesFile = None,
     name: options.RunName = "",
     resume: options.Resume = None,
     out: options.OutFolder = None,
     store: StoreFolder = None,
     folder: ProblemsFolder = None,
-    json_out: options.JsonOut = False,
+    json_out: JsonTarget = None,
 ) -> None:
     """Let a model work on problems: it hands in kernels, is told what the judge found, and tries again."""
     from pkb.cli import model_runs
@@ -49,10 +52,12 @@ def agent(
     fields = dict(
         backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), hardware=hardware,
         shots=shots, parts_folder=options.path_text(parts), problems_folder=options.path_text(folder), temperature=temperature,
-        max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=parallel, steps=steps,
+        max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=askers, steps=steps,
         budget_tokens=budget_tokens, budget_usd=budget_usd, budget_seconds=budget_seconds,
     )  # fmt: skip
+    if problems is not None and named is not None:
+        raise UserError("problems are named twice", "name them before the options, or with --problems")
     model_runs.begin_or_resume(
-        store, resume=resume, kind="agent", problems=problems, model=model, fields=fields, prices=prices, samples=samples,
-        name=name, evaluate=True, out=out, json_out=json_out,
+        store, resume=resume, kind="agent", problems=problems or named, model=model, fields=fields, prices=prices,
+        samples=samples, name=name, evaluate=True, out=out, json_out=json_out,
     )  # fmt: skip

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.command import JsonTarget
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -15,9 +16,7 @@ if TYPE_CHECKING:
 
 def check(
     file: Annotated[Path, typer.Argument(help="The candidate: a .py file that defines solution(...).")],
-    json_out: Annotated[
-        str | None, typer.Option("--json", metavar="OUT", help="Write the report as JSON; - is standard output.")
-    ] = None,
+    json_out: JsonTarget = None,
     build_limit: Annotated[float, typer.Option(metavar="SECONDS", help="What the build may take.")] = 600.0,
 ) -> None:
     """Inspect and build only: no GPU needed, nothing is run."""

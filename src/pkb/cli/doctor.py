@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.command import JsonTarget
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    json_out: JsonTarget = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="Get what can be had: an NCCL that lets several ranks share a GPU.")
     ] = False,
@@ -24,9 +26,10 @@ def doctor(
 ) -> None:
     """Say which platforms work here and what is missing. Exit status 0 if one works (with --node: that one), else 2."""
     from pkb.cli import machine_facts
-    from pkb.cli.output import stdout_console, write_json
+    from pkb.cli.output import check_json_target, stdout_console, write_json
     from pkb.platforms import registry as platforms
 
+    check_json_target(json_out)
     if fix:
         _fix()
     found = platforms.detect()
@@ -45,9 +48,9 @@ def doctor(
         tried = doctor_node.node()
         sections |= tried
         works = all(fact.ok for fact in [tried["node"][0], *tried.get("trial", [])])
-    if json_out:
-        write_json("-", _document(found, sections))
-    else:
+    if json_out is not None:
+        write_json(json_out, _document(found, sections))
+    if json_out != "-":
         console = stdout_console()
         for title, facts in sections.items():
             console.print(_table(title, facts))

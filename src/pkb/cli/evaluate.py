@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pkb.cli.against_option import AgainstOption, known_against
+from pkb.cli.command import JsonTarget
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.types.case import AUTO, Case
@@ -33,10 +34,7 @@ def evaluate(
         str | None, typer.Option(help="bf16, fp16, fp32 or fp64. Default: bf16 where the problem has it.")
     ] = None,
     plan: Annotated[str, typer.Option(help=f"How thorough: {', '.join(PLANS)}.")] = "standard",
-    json_out: Annotated[
-        str | None,
-        typer.Option("--json", metavar="OUT", help="Write the verdict (an array of several) as JSON; - is standard output."),
-    ] = None,
+    json_out: JsonTarget = None,
     timing: Annotated[
         bool | None,
         typer.Option("--timing/--no-timing", help="Time it. Default: yes, on cpu no."),

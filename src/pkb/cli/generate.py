@@ -5,14 +5,17 @@ from typing import Annotated
 import typer
 
 from pkb.cli import model_options as options
+from pkb.cli.command import JsonTarget
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
 from pkb.types.case import AUTO, Case
+from pkb.types.errors import UserError
 
 
 def generate(
     problems: options.Problems = None,
+    named: options.NamedProblems = None,
     model: options.ModelName = None,
     backend: options.Backend = "cuda",
     samples: options.Samples = 1,
@@ -28,7 +31,7 @@ def generate(
     max_tokens: options.MaxTokens = None,
     time_limit: options.TimeLimit = 600.0,
     retries: options.Retries = 4,
-    parallel: options.Parallel = 4,
+    askers: options.Askers = 4,
     prices: options.PricesFile = None,
     evaluate: Annotated[
         bool, typer.Option("--eval/--no-eval", help="Judge the answers; --resume RUN does it later.")
@@ -38,7 +41,7 @@ def generate(
     out: options.OutFolder = None,
     store: StoreFolder = None,
     folder: ProblemsFolder = None,
-    json_out: options.JsonOut = False,
+    json_out: JsonTarget = None,
 ) -> None:
     """Ask a model for candidates, one answer each, and judge them."""
     from pkb.cli import model_runs
@@ -46,9 +49,11 @@ def generate(
     fields = dict(
         backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), hardware=hardware,
         shots=shots, parts_folder=options.path_text(parts), problems_folder=options.path_text(folder), temperature=temperature,
-        max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=parallel,
+        max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=askers,
     )  # fmt: skip
+    if problems is not None and named is not None:
+        raise UserError("problems are named twice", "name them before the options, or with --problems")
     model_runs.begin_or_resume(
-        store, resume=resume, kind="generate", problems=problems, model=model, fields=fields, prices=prices, samples=samples,
-        name=name, evaluate=evaluate, out=out, json_out=json_out,
+        store, resume=resume, kind="generate", problems=problems or named, model=model, fields=fields, prices=prices,
+        samples=samples, name=name, evaluate=evaluate, out=out, json_out=json_out,
     )  # fmt: skip

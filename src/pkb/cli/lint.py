@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.command import JsonTarget
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.types.case import AUTO
@@ -21,7 +22,7 @@ ROOM = 0.5
 
 
 def lint(
-    ids: Annotated[str, typer.Argument(metavar="[IDS]", help="Ids, names, ranges: 1-8,13; or all.")] = "all",
+    ids: Annotated[str, typer.Argument(metavar="IDS", help="Ids, names, ranges: 1-8,13; or all.")] = "all",
     size: Annotated[
         str | None,
         typer.Option(help="Sizes, with commas. Default: tiny,paper; on a CPU, where paper takes hours, tiny."),
@@ -31,9 +32,7 @@ def lint(
     ] = None,
     dtype: Annotated[str, typer.Option(help="Dtypes, with commas.")] = "bf16,fp32",
     platform: PlatformOption = AUTO,
-    json_out: Annotated[
-        str | None, typer.Option("--json", metavar="OUT", help="Write all rows as JSON; - is standard output.")
-    ] = None,
+    json_out: JsonTarget = None,
     folder: ProblemsFolder = None,
 ) -> None:
     """Prove per problem, size and number of ranks that no null candidate passes."""

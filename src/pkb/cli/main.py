@@ -1,10 +1,9 @@
 """Entry point: puts the commands together, and turns wrong usage into one line and exit status 2."""
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 import pkb
 from pkb.cli import (
@@ -26,27 +25,12 @@ from pkb.cli import (
     score,
     show,
 )
-from pkb.types.errors import UserError
-
-
-class CommandGroup(TyperGroup):
-    """Where a user's mistake and Ctrl-C stop. Every other exception is a bug of ours and keeps its traceback."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except UserError as error:
-            print("error: " + " ".join(str(error).split()), file=sys.stderr)
-            raise typer.Exit(2) from None
-        except KeyboardInterrupt:
-            print("interrupted: no verdict", file=sys.stderr)
-            raise typer.Exit(130) from None
-
+from pkb.cli.command import HELP_NAMES, PkbCommand, PkbGroup
 
 app = typer.Typer(
-    cls=CommandGroup,
+    cls=PkbGroup,
+    context_settings=HELP_NAMES,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help starts faster and pipes well
     help="ParallelKernelBench: is a multi-GPU kernel right, fast, and how near to the hardware's limit?",
@@ -69,23 +53,26 @@ def options(
     pass
 
 
-app.command("problems")(problems.problems)
-app.command("show")(show.show)
-app.command("prompt")(prompt.prompt)
-app.command("eval")(evaluate.evaluate)
-app.command("generate")(generate.generate)
-app.command("agent")(agent.agent)
-app.command("check")(check.check)
-app.command("lint")(lint.lint)
-app.command("roofline")(roofline.roofline)
-app.command("score")(score.score)
-app.command("probe")(probe.probe)
-app.command("demo")(demo.demo)
-app.command("doctor")(doctor.doctor)
-app.command("run")(run.run)
-app.command("report")(report.report)
-app.add_typer(runs.app, name="runs")
-app.add_typer(records.app, name="records")
+for _name, _function, _in_short in (
+    ("problems", problems.problems, "List the problems, filtered by taxonomy."),
+    ("show", show.show, "Show one problem: reference, arguments, sizes, bounds."),
+    ("eval", evaluate.evaluate, "Judge one candidate."),
+    ("check", check.check, "Read and build one candidate; nothing is run."),
+    ("demo", demo.demo, "Judge four bundled candidates."),
+    ("run", run.run, "Judge many candidates, of files or of models; resumable."),
+    ("prompt", prompt.prompt, "Print the prompt that asks a model for a candidate."),
+    ("generate", generate.generate, "Ask a model for candidates, one answer each; judge them."),
+    ("agent", agent.agent, "Let a model work on problems with the judge's feedback."),
+    ("score", score.score, "Score verdicts: pass@k, fast_p, failure modes, costs."),
+    ("report", report.report, "Write runs as a static site."),
+    ("roofline", roofline.roofline, "Bounds on the time of a call, and how near results are."),
+    ("lint", lint.lint, "Prove that no null candidate passes a problem."),
+    ("probe", probe.probe, "Measure this machine's ceilings for the roofline."),
+    ("doctor", doctor.doctor, "Say which platforms work here and what is missing."),
+):
+    app.command(_name, cls=PkbCommand, short_help=_in_short)(_function)
+app.add_typer(runs.app, name="runs", short_help="Stored runs: list, show, read, check, export, import, delete.")
+app.add_typer(records.app, name="records", short_help="Records of other machines: show, merge, make tables.")
 
 
 def main() -> None:

@@ -5,9 +5,13 @@ from typing import Annotated
 
 import typer
 
+from pkb.cli.completion import problem_names, run_names
 from pkb.types.plan import PLANS
 
-Problems = Annotated[str | None, typer.Argument(help="Ids, names, stems, ranges: 1-8,13; or all.")]
+Problems = Annotated[
+    str | None, typer.Argument(help="Ids, names, stems, ranges: 1-8,13; or all.", autocompletion=problem_names)
+]
+NamedProblems = Annotated[str | None, typer.Option("--problems", metavar="IDS", help="The same as an option.")]
 ModelName = Annotated[
     str | None,
     typer.Option(
@@ -28,16 +32,18 @@ Temperature = Annotated[float | None, typer.Option(help="Default: the provider's
 MaxTokens = Annotated[int | None, typer.Option(help="Of one answer. Default: the provider's.")]
 TimeLimit = Annotated[float, typer.Option(metavar="SECONDS", help="For one answer, retries included.")]
 Retries = Annotated[int, typer.Option(help="After rate limits and lost connections.")]
-Parallel = Annotated[int, typer.Option(help="Answers asked for at once; evaluations come one by one.")]
+Askers = Annotated[int, typer.Option(help="Questions to the model at a time; evaluations come one by one.")]
 PricesFile = Annotated[
     Path | None, typer.Option("--prices", metavar="FILE", help="What tokens cost; see docs/models.md.")
 ]
 RunName = Annotated[str, typer.Option("--name", help="A name for the run.")]
 Resume = Annotated[
-    str | None, typer.Option(metavar="RUN", help="Go on with a run: id, the beginning of one, a name, or latest.")
+    str | None,
+    typer.Option(
+        metavar="RUN", help="Go on with a run: id, the beginning of one, a name, or latest.", autocompletion=run_names
+    ),
 ]
 OutFolder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Also write the candidates to a folder.")]
-JsonOut = Annotated[bool, typer.Option("--json", help="A JSON document on standard output.")]
 
 
 def path_text(path: Path | None) -> str | None:

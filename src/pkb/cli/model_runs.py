@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import typer
 
+from pkb.cli.output import check_json_target
 from pkb.cli.runs_option import open_store
 from pkb.types.errors import UserError
 
@@ -32,9 +33,10 @@ def begin_or_resume(
     name: str,
     evaluate: bool,
     out: Path | None,
-    json_out: bool,
+    json_out: str | None,
 ) -> NoReturn:
     """Works on the run and ends the command with its exit status."""
+    check_json_target(json_out)
     if resume is not None:
         if problems is not None or model is not None:
             raise UserError("--resume goes on with what the run was begun with", "leave problems and --model out")
@@ -78,7 +80,7 @@ def _settle(settings: "Settings", chosen: list["Problem"]) -> "Settings":
 
 
 def _work(
-    store: "Store", run: "Run", settings: "Settings", *, evaluate: bool, out: Path | None, json_out: bool
+    store: "Store", run: "Run", settings: "Settings", *, evaluate: bool, out: Path | None, json_out: str | None
 ) -> NoReturn:
     from pkb.cli.output import show_progress, write_json
     from pkb.generate.session import work_on
@@ -92,9 +94,9 @@ def _work(
         raise typer.Exit(130) from None
     if out is not None:
         _write(store, found, out)
-    if json_out:
-        write_json("-", {"run": run.id, "store": str(store.root), "tasks": [one.to_dict() for one in found]})
-    else:
+    if json_out is not None:
+        write_json(json_out, {"run": run.id, "store": str(store.root), "tasks": [one.to_dict() for one in found]})
+    if json_out != "-":
         for one in found:
             print(line(one))
     waiting = sum(one.task.state in ("waiting", "claimed") for one in found)

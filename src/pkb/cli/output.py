@@ -37,6 +37,8 @@ def check_json_target(out: str | None) -> None:
     path = Path(out)
     if path.is_dir():
         raise UserError(f"--json {out} is a directory", "give a file, or - for standard output")
+    if not path.suffix and os.sep not in out:  # `--json latest`: the word was meant for something else
+        raise UserError(f"is {out} the file for --json?", f"--json - is standard output, --json ./{out} that file")
     if not path.absolute().parent.is_dir():
         raise UserError(f"the folder of --json {out} does not exist", f"mkdir -p {path.parent}")
     if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):

@@ -14,6 +14,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from pkb.types.failure import READ_FROM_THE_TOP
 from pkb.types.profile import SideProfile
 from pkb.types.units import time_words
 from pkb.types.verdict import Evaluation, Failure, Mismatch, Verdict
@@ -91,11 +92,15 @@ def failure_part(failure: Failure, *, rule: bool = False) -> RenderableType:
     head.append_text(plain(failure.title, style="bold"))
     if failure.rank is not None:
         head.append(f" on rank {failure.rank}")
-    parts: list[RenderableType] = [head, Padding(plain(failure.message), (0, 0, 0, 2))]
     lines = failure.trace.rstrip().splitlines()
+    parts: list[RenderableType] = [head]
+    if not lines or lines[0] != failure.message:  # a compiler's log may begin with it
+        parts.append(Padding(plain(failure.message), (0, 0, 0, 2)))
     if lines:
-        if len(lines) > TRACE_LINES:
-            lines = [f"... {len(lines) - TRACE_LINES} lines left out; --json has them", *lines[-TRACE_LINES:]]
+        if (more := len(lines) - TRACE_LINES) > 0:
+            gap = f"... {more} lines left out; --json has them"
+            top = failure.kind in READ_FROM_THE_TOP
+            lines = [*lines[:TRACE_LINES], gap] if top else [gap, *lines[-TRACE_LINES:]]
         parts.append(Padding(plain("\n".join(lines), style="dim"), (0, 0, 0, 2)))
     return Group(*parts)
 

@@ -7,7 +7,7 @@ from rich.text import Text
 from pkb.cli.panel import plain
 from pkb.platforms.registry import traits
 from pkb.types.timing import OtherReading, tells_speed
-from pkb.types.units import time_words
+from pkb.types.units import binds_words, time_words
 from pkb.types.verdict import Decision, Roofline, Timing
 from pkb.types.words import decision_words
 
@@ -72,11 +72,13 @@ def other_words(other: OtherReading) -> str:
 
 
 def limit_words(roofline: Roofline | None, *, platform: str, believed: bool = True, against: str = "reference") -> str:
-    """`12.3 us (link binds, h200x8 datasheet): reference 8 %, candidate 31 %`."""
+    """`12.3 us (link binds; latency 1.7 us; h200x8 datasheet): reference 8 %, candidate 31 %`."""
     if not believed:
         return "not held against times that are not to be believed"
     if roofline is None:
-        return f"not known for this hardware; `pkb probe` measures it ({platform})"
+        return (
+            f"not known: no file for this hardware (`pkb probe` measures it, {platform}), or a problem without a cost"
+        )
     shares = [
         f"{name} {share * 100:.3g} %"
         for name, share in (
@@ -86,7 +88,6 @@ def limit_words(roofline: Roofline | None, *, platform: str, believed: bool = Tr
         if share is not None
     ]
     return (
-        f"{time_words(roofline.ideal_us)} ({roofline.binds} binds, {roofline.hardware} {roofline.origin}): "
-        f"{', '.join(shares)}; best kernels reach {time_words(roofline.reachable_us)}, "
-        f"latency {time_words(roofline.latency_us)}"
+        f"{time_words(roofline.ideal_us)} ({binds_words(roofline.binds, roofline.latency_us)}; {roofline.hardware} "
+        f"{roofline.origin}): {', '.join(shares)}; best kernels reach {time_words(roofline.reachable_us)}"
     )

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from pkb.cli.command import JsonTarget
 from pkb.cli.platform_option import PlatformOption
 from pkb.types.case import AUTO
 from pkb.types.errors import UserError
@@ -17,9 +18,7 @@ def probe(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The hardware file. Default: where the roofline finds it.")
     ] = None,
-    json_out: Annotated[
-        str | None, typer.Option("--json", metavar="OUT", help="Write every measurement; - is standard output.")
-    ] = None,
+    json_out: JsonTarget = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the bandwidths between ranks: .png or .svg.")
     ] = None,

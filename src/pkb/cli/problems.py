@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.command import JsonTarget
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.types.errors import UserError
 from pkb.types.taxonomy import LAYER, PARALLELISM, STAGE
@@ -27,7 +28,7 @@ def problems(
     pattern: Annotated[str | None, typer.Option(help="Only this communication pattern, such as all-reduce.")] = None,
     source: Annotated[str | None, typer.Option(help="Only those whose source contains this text.")] = None,
     group_by: Annotated[str | None, typer.Option(help=f"Group by one of {', '.join(GROUPS)}.")] = None,
-    json_out: Annotated[bool, typer.Option("--json", help="A JSON list on standard output.")] = False,
+    json_out: JsonTarget = None,
     folder: ProblemsFolder = None,
 ) -> None:
     """List the problems, filtered by taxonomy."""
@@ -40,9 +41,10 @@ def problems(
         if word is not None and word not in words:
             raise UserError(f"{option} {word!r} is not known", f"one of {', '.join(words)}")
 
-    from pkb.cli.output import PIPED_WIDTH, stdout_console, write_json
+    from pkb.cli.output import PIPED_WIDTH, check_json_target, stdout_console, write_json
     from pkb.cli.problems_option import open_registry
 
+    check_json_target(json_out)
     everything = open_registry(folder).all()
     patterns = sorted({word for problem in everything for word in problem.taxonomy.pattern})
     if pattern is not None and pattern not in patterns:
@@ -56,9 +58,10 @@ def problems(
         and (pattern is None or pattern in problem.taxonomy.pattern)
         and (source is None or source.lower() in problem.source.lower())
     ]
-    if json_out:
-        write_json("-", [as_row(problem) for problem in chosen])
-        return
+    if json_out is not None:
+        write_json(json_out, [as_row(problem) for problem in chosen])
+        if json_out == "-":
+            return
     console = stdout_console(piped_width=PIPED_WIDTH)
     for title, members in _grouped(chosen, group_by):
         if title:

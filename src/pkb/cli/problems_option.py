@@ -1,5 +1,6 @@
-"""The `--problems DIR` option that several commands share: a user's own problem modules beside the package's."""
+"""The `--problems-dir DIR` option that several commands share: a user's own problem modules beside the package's."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,17 +13,20 @@ if TYPE_CHECKING:
 
 ProblemsFolder = Annotated[
     Path | None,
-    typer.Option("--problems", metavar="DIR", help="A folder with problem modules of your own (pNN_name.py)."),
+    typer.Option("--problems-dir", metavar="DIR", help="A folder with problem modules of your own (pNN_name.py)."),
 ]
 
 
 def open_registry(folder: Path | None) -> "Registry":
     """The package's problems, and those of the folder if one is given."""
-    from pkb.problems.registry import default_registry, load_folder
+    from pkb.problems.registry import default_registry
 
     if folder is None:
         return default_registry()
     if not folder.is_dir():
         what = "is not a directory" if folder.exists() else "does not exist"
-        raise UserError(f"--problems {folder} {what}", "give a folder with modules named pNN_name.py")
-    return default_registry().plus(load_folder(folder))
+        raise UserError(f"--problems-dir {folder} {what}", "give a folder with modules named pNN_name.py")
+    registry = default_registry().with_folder(folder)
+    for entry in registry.broken():
+        print(f"left out: {entry.why_broken}", file=sys.stderr)
+    return registry

@@ -6,13 +6,16 @@ from typing import Annotated
 import typer
 
 from pkb.cli import model_options as options
+from pkb.cli.command import JsonTarget
+from pkb.cli.completion import problem_names
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.types.errors import UserError
 
 
 def prompt(
     problem: Annotated[
-        str | None, typer.Argument(help="Id, name or stem: 13, gemm_allreduce, 13_gemm_allreduce.")
+        str | None,
+        typer.Argument(help="Id, name or stem: 13, gemm_allreduce, 13_gemm_allreduce.", autocompletion=problem_names),
     ] = None,
     backend: options.Backend = "cuda",
     hardware: options.HardwareName = "h100x8",
@@ -21,9 +24,7 @@ def prompt(
     dtype: options.Dtype = None,
     shots: options.Shots = None,
     parts: options.PartsFolder = None,
-    json_out: Annotated[
-        bool, typer.Option("--json", help="Messages, parts and hashes as JSON on standard output.")
-    ] = False,
+    json_out: JsonTarget = None,
     list_parts: Annotated[bool, typer.Option("--list-parts", help="Name the parts, and stop.")] = False,
     copy_parts: Annotated[
         Path | None,
@@ -37,11 +38,12 @@ def prompt(
         return
     if problem is None:
         raise UserError("no problem was named", "pkb prompt 13; `pkb problems` lists ids and names")
-    from pkb.cli.output import write_json
+    from pkb.cli.output import check_json_target, write_json
     from pkb.cli.problems_option import open_registry
     from pkb.generate.prompt import compose
     from pkb.generate.prompt_examples import examples
 
+    check_json_target(json_out)
     text = compose(
         open_registry(folder).get(problem),
         backend=backend,
@@ -52,9 +54,9 @@ def prompt(
         shots=shots if shots is not None else min(1, len(examples(backend))),
         parts_folder=parts,
     )
-    if json_out:
-        write_json("-", text.to_dict())
-    else:
+    if json_out is not None:
+        write_json(json_out, text.to_dict())
+    if json_out != "-":
         print(f"{text.system}\n\n{text.user}", end="")
 
 

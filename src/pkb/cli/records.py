@@ -6,37 +6,43 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.command import JsonTarget, PkbCommand, PkbGroup
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
     from pkb.analysis.machine_records import MachineRecords
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Records of other machines: show, merge, make their tables."
+    cls=PkbGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Records of other machines: show, merge, make their tables.",
 )
 Archive = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="What `make node` wrote: a .tar.gz file.")]
-Archives = Annotated[list[Path], typer.Argument(metavar="ARCHIVE...", help="What `make node` wrote: .tar.gz files.")]
+Archives = Annotated[list[Path], typer.Argument(metavar="ARCHIVE", help="What `make node` wrote: .tar.gz files.")]
 Docs = Annotated[Path, typer.Option(metavar="DIR", help="The project's docs: records/ and the pages with tables.")]
 PAGES = ("kernels.md", "references.md")
 
 
-@app.command()
+@app.command(cls=PkbCommand)
 def show(
     archive: Archive,
-    json_out: Annotated[bool, typer.Option("--json", help="A JSON document on standard output.")] = False,
+    json_out: JsonTarget = None,
 ) -> None:
     """Say what an archive holds and what speaks against it. Exit status 1 if `merge` would refuse it."""
     from pkb.analysis.machine_checks import latest_controls
-    from pkb.cli.output import write_json
+    from pkb.cli.output import check_json_target, write_json
     from pkb.types.protocol.codec import encode
 
+    check_json_target(json_out)
     records, against = _checked(archive)
     manifest = records.manifest
     counts = {name: len(lines) for name, lines in records.records.items()}
-    if json_out:
+    if json_out is not None:
         manifest_json = encode(manifest).decode()
-        write_json("-", f'{{"digest": "{records.digest}", "manifest": {manifest_json}}}')
-        raise typer.Exit(1 if against else 0)
+        write_json(json_out, f'{{"digest": "{records.digest}", "manifest": {manifest_json}}}')
+        if json_out == "-":
+            raise typer.Exit(1 if against else 0)
     print(f"{manifest.machine}: {manifest.hardware}, platform {manifest.platform}, {manifest.ranks} ranks")
     print(f"taken {manifest.created_at}; driver {manifest.driver or '-'}; {_words(manifest.versions)}")
     print(f"judge {manifest.judge_sha256[:16]}: {_judge_words(records)}")
@@ -52,7 +58,7 @@ def show(
     raise typer.Exit(1 if against else 0)
 
 
-@app.command()
+@app.command(cls=PkbCommand)
 def merge(archives: Archives, docs: Docs = Path("docs")) -> None:
     """Check archives and add them to docs/records and to the tables. Exit status 1 if one was refused.
 
@@ -78,7 +84,7 @@ def merge(archives: Archives, docs: Docs = Path("docs")) -> None:
     raise typer.Exit(1 if refused else 0)
 
 
-@app.command()
+@app.command(cls=PkbCommand)
 def tables(docs: Docs = Path("docs")) -> None:
     """Make the tables of merged machines again, after a folder of records was deleted or a problem changed."""
     _check_docs(docs)

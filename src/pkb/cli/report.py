@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from pkb.cli.command import JsonTarget
+from pkb.cli.completion import run_names
+from pkb.cli.output import check_json_target
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
 from pkb.types.errors import UserError
@@ -13,7 +16,8 @@ from pkb.types.errors import UserError
 
 def report(
     runs: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help="Ids, names, or latest, which is the default.")
+        list[str] | None,
+        typer.Argument(metavar="RUN", help="Ids, names, or latest, which is the default.", autocompletion=run_names),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the site goes; replaced if it is a report.")] = Path(
         "pkb-report"
@@ -30,14 +34,15 @@ def report(
     port: Annotated[int, typer.Option(help="With --serve; 0 takes a free one.")] = 8017,
     store: StoreFolder = None,
     folder: ProblemsFolder = None,
-    json_out: Annotated[bool, typer.Option("--json", help="What was written, as JSON on standard output.")] = False,
+    json_out: JsonTarget = None,
 ) -> None:
     """Write runs as a static site: leaderboard, problems, candidates, failures, comparisons.
 
     With --serve and no RUN, a site that is already there is served as it is.
     """
-    if json_out and serve:
-        raise UserError("--json and --serve do not go together", "write first, serve then")
+    if json_out == "-" and serve:
+        raise UserError("--json - and --serve both want standard output", "give a file to --json")
+    check_json_target(json_out)
     if not (serve and not runs and (out / "index.html").is_file()):
         _write(
             runs or ["latest"], out, figures=figures, published=published, records=records, title=title, store=store,
@@ -57,7 +62,7 @@ def _write(
     title: str,
     store: Path | None,
     folder: Path | None,
-    json_out: bool,
+    json_out: str | None,
 ) -> None:
     from pkb.cli.output import show_progress, write_json
     from pkb.cli.problems_option import open_registry
@@ -76,14 +81,14 @@ def _write(
                 reader, chosen, out=out, registry=open_registry(folder), tell=tell,
                 options=Options(title=title, figures=figures, published=published, records=records),
             )  # fmt: skip
-    if json_out:
+    if json_out is not None:
         write_json(
-            "-",
+            json_out,
             {"index": str(built.index), "pages": built.pages, "collections": built.contenders,
              "candidates": built.tries, "seconds": built.seconds},
         )  # fmt: skip
-        return
-    print(f"{built.index}: {built.pages} pages, {built.tries} candidates in {built.contenders} collections")
+    if json_out != "-":
+        print(f"{built.index}: {built.pages} pages, {built.tries} candidates in {built.contenders} collections")
 
 
 def _need(package: str, extra: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pkb.cli.command import JsonTarget
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.types.errors import UserError
 
@@ -25,7 +26,7 @@ DEFAULT_HARDWARE = "h100x8"
 
 def roofline(
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[IDS]", help="Problems: 13, gemm_allreduce, 1-8,13 or all.")
+        list[str] | None, typer.Argument(metavar="IDS", help="Problems: 13, gemm_allreduce, 1-8,13 or all.")
     ] = None,
     hardware: Annotated[
         str | None,
@@ -46,8 +47,7 @@ def roofline(
         list[Path] | None,
         typer.Option(metavar="FILE...", help="Verdicts written by --json: how near to the limit their times are."),
     ] = None,
-    json_out: Annotated[bool, typer.Option("--json", help="A JSON list on standard output.")] = False,
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="Write the JSON list to a file.")] = None,
+    json_out: JsonTarget = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the bounds: .png, .svg or .pdf (needs pkb[plot]).")
     ] = None,
@@ -65,9 +65,8 @@ def roofline(
         raise UserError(f"--link-efficiency {link_efficiency:g} is no share", "give a number above 0, at most 1")
     if ranks < 1:
         raise UserError(f"--ranks {ranks} makes no group", "give 1 or more")
-    check_json_target(out)
-    # `--json -` is how other commands say standard output; here the dash would be a problem's name.
-    words = [word for word in ids or [] if not (word == "-" and json_out)]
+    check_json_target(json_out)
+    words = ids or []
     registry = open_registry(folder)
     if results:
         from pkb.cli.roofline_results import read_rows, results_table
@@ -81,7 +80,7 @@ def roofline(
             for row in read_rows(files, registry=registry, hardware=load(hardware) if hardware else None)
             if row.id in chosen
         ]
-        _emit([row.to_dict() for row in rows], partial(results_table, rows), json_out=json_out, out=out)
+        _emit([row.to_dict() for row in rows], partial(results_table, rows), json_out=json_out)
         return
 
     from pkb.cli.roofline_table import bounds_table
@@ -94,7 +93,7 @@ def roofline(
 
         draw(plot, bounds, hardware=machine, ceilings=ceilings, link_efficiency=link_efficiency)
         print(f"drawn: {plot}", file=sys.stderr)
-    _emit([asdict(row) for row in bounds], partial(bounds_table, bounds), json_out=json_out, out=out)
+    _emit([asdict(row) for row in bounds], partial(bounds_table, bounds), json_out=json_out)
 
 
 def _keys(words: list[str]) -> str:
@@ -105,6 +104,7 @@ def _bounds(
     registry: "Registry", keys: str, *, machine: "Hardware", size: str, ranks: int, dtype: str | None, **more: Any
 ) -> "list[BoundsRow]":
     from pkb.problems.base import DTYPES, KNOWN_SIZES
+    from pkb.roofline.bounds import cost_of
     from pkb.roofline.rows import bounds_row
 
     if size not in KNOWN_SIZES:
@@ -122,6 +122,9 @@ def _bounds(
         if (why_not := problem.why_not(size, ranks, kind)) is not None:
             print(f"left out: {why_not}", file=sys.stderr)
             continue
+        if not cost_of(problem, size=size, world_size=ranks, dtype=kind).is_known:
+            print(f"left out: {problem.stem} declares no cost, so nothing bounds it", file=sys.stderr)
+            continue
         rows.append(bounds_row(problem, size=size, ranks=ranks, dtype=kind, hardware=machine, **more))
     if not rows:
         raise UserError("no problem can run like this", "other --size, --ranks or --dtype; reasons are above")
@@ -129,14 +132,12 @@ def _bounds(
 
 
 def _emit(
-    rows: "Sequence[Mapping[str, Json]]", table: "Callable[[int], RenderableType]", *, json_out: bool, out: str | None
+    rows: "Sequence[Mapping[str, Json]]", table: "Callable[[int], RenderableType]", *, json_out: str | None
 ) -> None:
     from pkb.cli.output import PIPED_WIDTH, stdout_console, write_json
 
-    if out is not None:
-        write_json(out, rows)
-    if json_out:
-        write_json("-", rows)
-    elif out != "-":
+    if json_out is not None:
+        write_json(json_out, rows)
+    if json_out != "-":
         console = stdout_console(piped_width=PIPED_WIDTH)
         console.print(table(console.width))

@@ -7,7 +7,11 @@ import typer
 
 from pkb.cli import model_options as options
 from pkb.cli.against_option import AgainstOption, known_against
+from pkb.cli.command import JsonTarget, given_options
+from pkb.cli.completion import run_names
+from pkb.cli.counts_words import cost_words, tokens_words, word_words
 from pkb.cli.platform_option import PlatformOption
+from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
 from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
@@ -16,16 +20,22 @@ if TYPE_CHECKING:
     from pkb.cluster.tally import Tally
 
 _SHOWN_FAILURES = 5
+_WITH_RESUME = {"resume", "retry_errors", "limit", "workers", "builders", "askers", "cluster", "store", "json_out"}
+_OF_MODELS = {"problems", "samples", "hardware", "temperature", "max_tokens", "prices", "askers"}
 
 
 def run(
     ctx: typer.Context,
-    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More candidates.")] = None,
+    more: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="Candidates: files, or folders of them.")
+    ] = None,
     candidates: Annotated[
         list[Path] | None, typer.Option(metavar="PATH", help="Candidate files, or folders of them.")
     ] = None,
     model: Annotated[list[str] | None, typer.Option(metavar="M", help="Ask this model for candidates.")] = None,
-    problems: Annotated[str, typer.Option(help="For models: all, or ids, names and ranges such as 1-8,13.")] = "all",
+    problems: Annotated[
+        str, typer.Option(metavar="IDS", help="For models: all, or ids, names and ranges such as 1-8,13.")
+    ] = "all",
     samples: Annotated[int, typer.Option(help="For models: candidates per problem.")] = 1,
     backend: Annotated[
         str | None, typer.Option(help="For models: what to write, cuda if not given. For files: when names give none.")
@@ -44,13 +54,14 @@ def run(
     temperature: Annotated[float | None, typer.Option(help="For models. Default: the model's own.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="For models: the longest answer.")] = None,
     prices: Annotated[Path | None, typer.Option(metavar="FILE", help="For models: prices, see docs/models.md.")] = None,
-    problems_folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A folder with problem modules of your own (pNN_name.py).")
-    ] = None,
+    problems_folder: ProblemsFolder = None,
     eval_limit: Annotated[float, typer.Option(metavar="SECONDS", help="What one evaluation may take.")] = 3600.0,
     name: Annotated[str, typer.Option(help="The run's name.")] = "",
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on with a stored run: an id, a name, or latest.")
+        str | None,
+        typer.Option(
+            metavar="RUN", help="Go on with a stored run: an id, a name, or latest.", autocompletion=run_names
+        ),
     ] = None,
     retry_errors: Annotated[
         bool, typer.Option("--retry-errors", help="With --resume: try again what got no verdict.")
@@ -67,27 +78,28 @@ def run(
         str | None, typer.Option(metavar="ADDRESS", help="Work on a Ray cluster: its address, or auto.")
     ] = None,
     store: StoreFolder = None,
-    json_out: Annotated[bool, typer.Option("--json", help="The summary as JSON on standard output.")] = False,
+    json_out: JsonTarget = None,
 ) -> None:
     """Evaluate many candidates. Exit status 0: every task has a verdict; 2: some have none."""
-    from pkb.cli.output import write_json
+    from pkb.cli.output import check_json_target, write_json
     from pkb.cli.run_sweep import Asked, SweepWorkers, begin, carry_on
 
-    # By name: typer may bring a click of its own, whose enum is not click's.
-    sources = {key: ctx.get_parameter_source(key) for key in ctx.params}
-    given = {key for key, source in sources.items() if source is not None and source.name != "DEFAULT"}
+    check_json_target(json_out)
     work = SweepWorkers(workers=workers, builders=builders, askers=askers, cluster=cluster, limit=limit)
     if resume is not None:
-        if planned := sorted(
-            given - {"resume", "retry_errors", "limit", "workers", "builders", "askers", "cluster", "store", "json_out"}
-        ):
+        if planned := given_options(ctx, _WITH_RESUME):
             raise UserError(
-                f"--{planned[0].replace('_', '-')} does not go with --resume: a run keeps its plan", "leave it out"
+                f"--resume {resume} goes on with what the run was begun with, and {', '.join(planned)} would change that",
+                "leave it out, or begin a new run without --resume",
             )
         tally = carry_on(resume, store=store, work=work, retry_errors=retry_errors)
     else:
         if retry_errors:
             raise UserError("--retry-errors needs --resume RUN", "--resume latest --retry-errors")
+        if not model:
+            every = {parameter.name for parameter in ctx.command.params}
+            if only_models := given_options(ctx, every - _OF_MODELS):
+                raise UserError(f"{', '.join(only_models)} is for models, and no --model is given", "leave it out")
         asked = Asked(
             candidates=[*(candidates or []), *(more or [])], models=model or [], problems=problems, samples=samples,
             backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), timing=timing,
@@ -96,9 +108,9 @@ def run(
         )  # fmt: skip
         tally = begin(asked, store=store, work=work)
     status = tally.exit_status_for(limited=limit is not None)
-    if json_out:
-        write_json("-", tally.to_dict() | {"exit_status": status})
-    else:
+    if json_out is not None:
+        write_json(json_out, tally.to_dict() | {"exit_status": status})
+    if json_out != "-":
         print("\n".join(summary_lines(tally, store=store)))
     raise typer.Exit(status)
 
@@ -106,13 +118,16 @@ def run(
 def summary_lines(tally: "Tally", *, store: Path | None) -> list[str]:
     where = f" --store {store}" if store else ""
     lines = [f"{tally.run}: {tally.state}, {sum(tally.verdicts.values())} verdicts for {tally.tasks} tasks"]
-    lines += [f"  {count:>4} {verdict}" for verdict, count in tally.verdicts.items()]
+    lines += [f"  {count:>4} {word_words(verdict)}" for verdict, count in tally.verdicts.items()]
     if tally.no_answer:
         lines.append(f"  {tally.no_answer:>4} no answer with a candidate in it")
     if tally.timed:
         lines.append(f"  {tally.faster:>4} proven faster than the reference, of {tally.timed} timed")
+    spent = tokens_words(tally.tokens_in, tally.tokens_out)
     if tally.cost_usd is not None:
-        lines.append(f"  {tally.cost_usd:.2f} US dollars for models")
+        spent.append(cost_words(tally.cost_usd))
+    if spent:
+        lines.append(f"  models: {', '.join(spent)}")
     lines += [f"no verdict: {key}: {' '.join(why.split())[:160]}" for key, why in tally.failed[:_SHOWN_FAILURES]]
     if (unseen := len(tally.failed) - _SHOWN_FAILURES) > 0:
         lines.append(f"no verdict: {unseen} more")
@@ -123,5 +138,5 @@ def summary_lines(tally: "Tally", *, store: Path | None) -> list[str]:
     if tally.elsewhere:
         lines.append(f"{tally.elsewhere} tasks are in the hands of another sweep")
     lines.append(f"results: pkb runs show {tally.run}{where}")
-    lines.append(f"scores:  pkb runs export {tally.run} --out run.jsonl{where} && pkb score run.jsonl")
+    lines.append(f"scores:  pkb score {tally.run}{where}")
     return lines

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.command import JsonTarget
+from pkb.cli.completion import run_names
 from pkb.cli.runs_option import StoreFolder, open_reader
 from pkb.platforms.registry import traits
 from pkb.types.case import Case
@@ -13,39 +15,50 @@ from pkb.types.errors import UserError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pkb.store import EvaluationRow, Task
+    from pkb.analysis.outcomes import Outcome
+    from pkb.store import EvaluationRow
 
 _STYLES = {"correct": "green", "harness_error": "magenta", "unsupported": "yellow"}
 
 
 def show(
     ctx: typer.Context,
-    run: Annotated[str, typer.Argument(help="Id, the beginning of one, a name, or latest.")],
+    run: Annotated[str, typer.Argument(help="Id, the beginning of one, a name, or latest.", autocompletion=run_names)],
     problem: Annotated[str | None, typer.Option(help="Only these: ids, names, stems, ranges: 1-8,13.")] = None,
     store: StoreFolder = None,
-    json_out: Annotated[bool, typer.Option("--json", help="A JSON document on standard output.")] = False,
+    json_out: JsonTarget = None,
 ) -> None:
-    """One run: a row for each evaluation, and one for each task that has none yet."""
-    from pkb.cli.output import PIPED_WIDTH, stdout_console, write_json
+    """One run: a row for each verdict and each answer of a model, and one for each task that has none yet."""
+    from pkb.analysis.outcomes import counts, run_outcomes
+    from pkb.cli.counts_words import outcomes_words, spent_words
+    from pkb.cli.output import PIPED_WIDTH, check_json_target, stdout_console, write_json
 
+    check_json_target(json_out)
     with open_reader(store or ctx.obj) as reader:
         chosen = reader.run(run)
-        tasks = [task for task in reader.tasks(chosen.id) if is_asked_for(task.problem, problem)]
-        rows = [row for row in reader.evaluations([chosen.id]) if is_asked_for(row.case.problem, problem)]
-        if problem is not None and not tasks:
-            raise UserError(f"run {chosen.id} has no task for --problem {problem}", "`pkb runs show` lists them all")
-        if json_out:
-            found = {"task_rows": [task.to_dict() for task in tasks], "evaluations": [row.to_dict() for row in rows]}
-            write_json("-", reader.summary(chosen).to_dict() | found)
-            return
+        every = run_outcomes(reader, chosen)
         summary = reader.summary(chosen)
-    judged = {row.task_key for row in rows}
+    found = [outcome for outcome in every if is_asked_for(outcome.task.problem, problem)]
+    if problem is not None and not found:
+        raise UserError(f"run {chosen.id} has no task for --problem {problem}", "`pkb runs show` lists them all")
+    rows = [row for outcome in found for row in outcome.judged]
+    counted = counts(found)
+    if json_out is not None:
+        parts = {
+            "task_rows": [outcome.task.to_dict() | outcome.to_dict() for outcome in found],
+            "evaluations": [row.to_dict() for row in rows],
+        }
+        write_json(json_out, summary.to_dict() | counted.to_dict() | parts)
+        if json_out == "-":
+            return
     console = stdout_console(piped_width=PIPED_WIDTH)
     title = f"{chosen.id}  {chosen.name}  {chosen.kind}, {summary.shown_state}, {chosen.created_at[:19]}Z"
     console.print(title, style="bold")
     if chosen.note:
         console.print(chosen.note)
-    console.print(_table(rows, [task for task in tasks if task.key not in judged]))
+    console.print(_table(found))
+    told = "; ".join(filter(None, (outcomes_words(counted.outcomes), spent_words(counted.spent))))
+    console.print(f"{counted.tasks} tasks: {told}")
     timed = {row.case.platform for row in rows if row.speedup is not None}
     if shared := sorted(name for name in timed if traits(name).shares_device):
         console.print(f"times taken on {' and '.join(shared)} say nothing about NVLink", style="yellow")
@@ -70,33 +83,56 @@ def is_asked_for(stem: str, wanted: str | None) -> bool:
     return False
 
 
-def _table(rows: "list[EvaluationRow]", tasks: "list[Task]") -> "RenderableType":
+def _table(outcomes: "list[Outcome]") -> "RenderableType":
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    from pkb.cli.counts_words import word_words
+
+    asked = any(outcome.steps for outcome in outcomes)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("problem", "collection", "backend"):
         table.add_column(name, overflow="fold")
     for name in ("sample", "step"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name in ("verdict", "speedup (95 %)", "platform", "moved by", "detail"):
+    for name in ("verdict", "speedup (95 %)", "platform", "moved by"):
         table.add_column(name, overflow="fold")
-    for row in rows:
-        place = _place(row.case)
-        table.add_row(
-            row.case.problem, row.collection, row.backend, str(row.sample), str(row.step),
-            Text(row.verdict, style=_STYLES.get(row.verdict, "red")), speedup_words(row), place, row.communication,
-            Text(" ".join(row.detail.split())),
-        )  # fmt: skip
-    for task in tasks:
-        place = _place(task.case)
-        detail = task.error or (f"claimed by {task.claimed_by}" if task.state == "claimed" else "")
-        table.add_row(
-            task.problem, task.collection, task.backend, str(task.sample), "-", Text(task.state, style="dim"), "-",
-            place, "-", Text(detail),
-        )  # fmt: skip
+    for name in ("tokens in", "out", "USD") if asked else ():
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("detail", overflow="fold")
+    for outcome in outcomes:
+        task = outcome.task
+        name = (task.problem, task.collection, task.backend, str(task.sample))
+        said = {step.step: step for step in outcome.steps}
+        judged = {row.step: row for row in outcome.judged}
+        for number in sorted({*said, *judged}) or [None]:
+            step, row = (None, None) if number is None else (said.get(number), judged.get(number))
+            cost = ()
+            if asked:
+                cost = (
+                    ("-", "-", "-")
+                    if step is None
+                    else (_cell(step.tokens_in), _cell(step.tokens_out), _usd(step.cost_usd))
+                )
+            if row is not None:
+                verdict = Text(row.verdict, style=_STYLES.get(row.verdict, "red"))
+                cells = (verdict, speedup_words(row), _place(row.case), row.communication)
+                detail = row.detail
+            else:
+                word = "-" if outcome.judged else word_words(outcome.word)
+                cells = (Text(word, style="dim"), "-", _place(outcome.case), "-")
+                detail = (step.error or "nothing was handed in") if outcome.judged and step else outcome.reason
+            table.add_row(*name, _cell(number), *cells, *cost, Text(" ".join(detail.split())))
     return table
+
+
+def _cell(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def _usd(amount: float | None) -> str:
+    return "-" if amount is None else f"{amount:.4f}"
 
 
 def speedup_words(row: "EvaluationRow") -> str:

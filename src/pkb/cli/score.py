@@ -1,19 +1,23 @@
 """`pkb score`: what a set of verdicts says together."""
 
+import os
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.command import JsonTarget
+from pkb.cli.counts_words import outcomes_words, spent_words
+from pkb.cli.output import check_json_target
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
     from pkb.analysis.compare import RunComparison
+    from pkb.analysis.outcomes import RunCounts
     from pkb.analysis.results import Results
     from pkb.analysis.samples import Sample
     from pkb.problems.base import Problem
@@ -23,10 +27,10 @@ AXES = ("parallelism", "layer", "stage", "pattern", "system")
 
 def score(
     results: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            metavar="RESULTS...",
-            help="Verdicts (.json), lines of them (.jsonl), folders, or stored runs (id or latest).",
+            metavar="RESULTS",
+            help="Stored runs (id, name or latest), verdicts (.json), lines of them (.jsonl), folders.",
         ),
     ],
     label: Annotated[
@@ -41,7 +45,7 @@ def score(
         bool, typer.Option("--as-published", help="Count reused outputs as right, as the published protocol does.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the resampling behind the intervals.")] = 0,
-    json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    json_out: JsonTarget = None,
     csv_out: Annotated[bool, typer.Option("--csv", help="One line a sample on standard output.")] = False,
     store: StoreFolder = None,
     folder: ProblemsFolder = None,
@@ -49,20 +53,25 @@ def score(
     """Score verdicts: failure modes, pass@k, fast_p, speedups, by taxonomy. Runs nothing."""
     if by not in AXES:
         raise UserError(f"--by {by!r} is not known", f"one of {', '.join(AXES)}")
-    if json_out and csv_out:
+    if json_out == "-" and csv_out:
         raise UserError("--json and --csv both want standard output", "give one of them")
     wanted = _parse_ks(k)
+    check_json_target(json_out)
 
     from pkb.analysis.results import read_results
 
-    with tempfile.TemporaryDirectory(prefix="pkb-score-") as scratch:
-        paths = [_exported(str(path), store, Path(scratch)) if _names_a_run(path) else path for path in results]
-        found = read_results(paths, labels=label or ())
+    stored, without = _stored(results, store)
+    found = read_results([Path(name) for name in results], labels=label or (), stored=stored)
     for entry in found.unreadable:
         print(f"not read: {entry.where}: {entry.why}", file=sys.stderr)
     if not found.samples:
+        if without:
+            held = "; ".join(f"{run}: {outcomes_words(counted.outcomes)}" for run, counted in without.items())
+            raise UserError(f"nothing to score yet: {held}", f"pkb run --resume {next(iter(without))}")
         held = f"{len(found.unreadable)} entries, none readable" if found.unreadable else "no .json or .jsonl file"
-        raise UserError(f"nothing to score: {held}", "`pkb eval --json OUT.json` writes a verdict")
+        raise UserError(
+            f"nothing to score: {held}", "`pkb eval --json OUT.json` writes a verdict; `pkb runs` lists runs"
+        )
     if as_published:
         found = replace(found, samples=tuple(replace(sample, as_published=True) for sample in found.samples))
     if csv_out:
@@ -70,39 +79,66 @@ def score(
         return
     comparison = _compared(found, max(wanted) if wanted else 1) if compare else None
     _report(
-        found, _problems_of(found, folder), comparison,
+        found, _problems_of(found, folder), comparison, without,
         axis=by, wanted=wanted, seed=seed, json_out=json_out, with_published=published,
     )  # fmt: skip
 
 
-def _names_a_run(path: Path) -> bool:
-    return not path.exists() and len(path.parts) == 1 and not path.suffix
-
-
-def _exported(name: str, store: Path | None, scratch: Path) -> Path:
-    """A stored run as the file that `pkb runs export` would write."""
+def _stored(names: list[str], store: Path | None) -> "tuple[dict[Path, list[Sample]], dict[str, RunCounts]]":
+    """Samples of those names that are stored runs; and by run, what of it has no outcome."""
+    from pkb.analysis.outcomes import read_samples
     from pkb.cli.runs_option import open_reader
-    from pkb.store.exporting import write_jsonl
+    from pkb.store import root_folder
 
-    try:
-        with open_reader(store) as reader:
-            run = reader.run(name)
-            out = scratch / f"{run.id}.jsonl"
-            write_jsonl(reader, [run], out=str(out))
-    except UserError as error:
-        raise UserError(f"{name} is neither a file nor a stored run: {error}") from None
-    return out
+    samples: dict[Path, list[Sample]] = {}
+    without: dict[str, RunCounts] = {}
+    for name in names:
+        path = Path(name)
+        if os.sep in name or path.suffix in (".json", ".jsonl"):  # ./mine is the folder, whatever runs are called
+            continue
+        if path.exists() and not (root_folder(store) / "pkb.db").is_file():
+            continue
+        try:
+            with open_reader(store) as reader:
+                run = reader.run(name)
+                if _holds_verdicts(path):
+                    raise _TwoMeanings(f"{name} is a stored run and {_what(path)} here", f"{run.id}, or ./{name}")
+                samples[path], left = read_samples(reader, run)
+        except _TwoMeanings:
+            raise
+        except UserError as error:
+            if path.exists():
+                continue
+            raise UserError(f"{name} is neither a file nor a stored run: {error.message}", error.fix) from None
+        if left.tasks:
+            without[run.id] = left
+    return samples, without
+
+
+class _TwoMeanings(UserError):
+    pass
+
+
+def _what(path: Path) -> str:
+    return "a folder with verdicts" if path.is_dir() else "a file"
+
+
+def _holds_verdicts(path: Path) -> bool:
+    if not path.is_dir():
+        return path.exists()
+    return any(file.suffix in (".json", ".jsonl") for file in path.rglob("*"))
 
 
 def _report(
     found: "Results",
     problems: "dict[int, Problem]",
     comparison: "RunComparison | None",
+    without: "dict[str, RunCounts]",
     *,
     axis: str,
     wanted: list[int],
     seed: int,
-    json_out: bool,
+    json_out: str | None,
     with_published: bool,
 ) -> None:
     from pkb.analysis.document import comparison_document, group_document, plans_document, score_document
@@ -122,7 +158,7 @@ def _report(
     for samples in collections.values():
         ks = wanted or _usual_ks(samples)
         scored.append((score_of(samples, ks=ks, seed=seed), group_by(samples, problems, axis, seed=seed)))
-    if json_out:
+    if json_out is not None:
         import dataclasses
 
         document = {
@@ -135,11 +171,13 @@ def _report(
             "comparison": comparison_document(comparison) if comparison else None,
             "unreadable": [entry._asdict() for entry in found.unreadable],
             "earlier_steps": found.earlier_steps,
+            "without_outcome": {run: counted.to_dict() for run, counted in without.items()},
         }
         if with_published:
             document["published"] = dataclasses.asdict(published())
-        write_json("-", document)
-        return
+        write_json(json_out, document)
+        if json_out == "-":
+            return
 
     from pkb.cli.score_plans import plans_part
     from pkb.cli.score_tables import comparison_part, published_part, score_part
@@ -153,8 +191,13 @@ def _report(
         console.print(comparison_part(comparison))
     if with_published:
         console.print(published_part(published()))
+    for run, counted in without.items():
+        told = ", ".join(filter(None, (outcomes_words(counted.outcomes), spent_words(counted.spent))))
+        console.print(f"in no figure, since they have no outcome: {told} (run {run})", style="yellow")
     if found.earlier_steps:
-        console.print(f"{found.earlier_steps} earlier steps of loops are not scored: the last step is", style="dim")
+        console.print(
+            f"{found.earlier_steps} other steps of loops are not scored: the last judged step is", style="dim"
+        )
     if found.unreadable:
         console.print(f"{len(found.unreadable)} entries could not be read; standard error names them", style="yellow")
 

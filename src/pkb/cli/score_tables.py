@@ -13,6 +13,7 @@ from pkb.analysis.groups import Group
 from pkb.analysis.modes import PUBLISHED, FailureMode
 from pkb.analysis.published import Published
 from pkb.analysis.score import Figure, Score, Share
+from pkb.cli.counts_words import cost_words, tokens_words
 from pkb.cli.panel import plain
 from pkb.platforms.registry import traits
 
@@ -38,7 +39,7 @@ def score_part(score: Score, groups: Sequence[Group], *, problems_known: int) ->
     parts += [_by_group(groups), ""]
     if problems_known < score.problems:
         parts.append(
-            Text("problems that this pkb does not have are under `unknown problem` (--problems DIR)", style="dim")
+            Text("problems that this pkb does not have are under `unknown problem` (--problems-dir DIR)", style="dim")
         )
     return Lines(*parts)
 
@@ -58,11 +59,12 @@ def _coverage(score: Score) -> str:
             f"; {score.not_judged} not judged (unsupported or harness error): nobody's failure, in no share below;"
             f" {score.judged_problems} problems judged"
         )
+    spent = tokens_words(score.tokens_in, score.tokens_out)
+    if not spent and score.tokens is not None:
+        spent = [f"{score.tokens} tokens"]
     if score.cost_usd is not None:
-        text += f"; {score.cost_usd:.2f} USD"
-    if score.tokens is not None:
-        text += f"; {score.tokens:.0f} tokens"
-    return text
+        spent.append(cost_words(score.cost_usd))
+    return f"{text}; {', '.join(spent)}" if spent else text
 
 
 def _conditions(score: Score) -> list[Text]:
@@ -84,7 +86,8 @@ def _conditions(score: Score) -> list[Text]:
 def _verdicts(score: Score) -> Text:
     counts = sorted(score.verdicts.items(), key=lambda item: -item[1])
     words = ", ".join(f"{name} {count}" for name, count in counts)
-    return Text(f"* not among the published categories. Verdicts: {words}", style="dim")
+    ours = any(count and not mode.is_published for mode, count in score.modes.items())
+    return Text(f"{'* not among the published categories. ' if ours else ''}Verdicts: {words}", style="dim")
 
 
 def _counts(score: Score) -> Table:
@@ -123,7 +126,7 @@ def _figures(score: Score) -> Table:
                 continue
             share = shares[k]
             table.add_row(
-                name.format(k=k), percent(share.value), f"{share.count:.4g} of {share.problems}",
+                name.format(k=k), percent(share.value), _of_problems(share),
                 f"{percent(share.interval.low)} to {percent(share.interval.high)}",
             )  # fmt: skip
     for name, figure, unit in (
@@ -135,6 +138,12 @@ def _figures(score: Score) -> Table:
         if figure is not None:
             table.add_row(name, *_figure_cells(figure, unit))
     return table
+
+
+def _of_problems(share: Share) -> str:
+    """A count where it is whole; where tries are averaged there is none."""
+    whole = abs(share.count - round(share.count)) < 1e-9
+    return f"{share.count:.0f} of {share.problems}" if whole else f"mean over tries, of {share.problems}"
 
 
 def _figure_cells(figure: Figure, unit: str) -> tuple[str, str, str]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pkb.cli.command import JsonTarget
+from pkb.cli.completion import problem_names
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.types.errors import UserError
 
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def show(
-    problem: Annotated[str, typer.Argument(help="Id, name or stem: 13, gemm_allreduce, 13_gemm_allreduce.")],
+    problem: Annotated[
+        str,
+        typer.Argument(help="Id, name or stem: 13, gemm_allreduce, 13_gemm_allreduce.", autocompletion=problem_names),
+    ],
     ranks: Annotated[int, typer.Option(help="Shapes and costs for this many ranks.")] = 4,
     dtype: Annotated[
         str | None, typer.Option(help="Shapes and costs in this dtype. Default: bf16 where the problem has it.")
@@ -28,14 +33,15 @@ def show(
     hardware: Annotated[
         str, typer.Option(help="Bounds on this machine: a name that `pkb roofline` knows, or a .toml file.")
     ] = "h100x8",
-    json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    json_out: JsonTarget = None,
     folder: ProblemsFolder = None,
 ) -> None:
     """Show one problem: what it is, its reference, arguments, sizes, cost and the bounds on its time."""
-    from pkb.cli.output import stdout_console, write_json
+    from pkb.cli.output import check_json_target, stdout_console, write_json
     from pkb.cli.problems import as_row
     from pkb.cli.problems_option import open_registry
 
+    check_json_target(json_out)
     chosen = open_registry(folder).get(problem)
     if ranks < 1:
         raise UserError(f"--ranks {ranks} makes no group", "give 1 or more")
@@ -47,9 +53,9 @@ def show(
     from pkb.roofline.hardware import load
 
     shown = describe(chosen, ranks=ranks, dtype=dtype, hardware=load(hardware))
-    if json_out:
-        write_json("-", as_row(chosen) | shown.to_dict())
-    else:
+    if json_out is not None:
+        write_json(json_out, as_row(chosen) | shown.to_dict())
+    if json_out != "-":
         _print(stdout_console(), chosen, shown)
 
 
@@ -63,7 +69,7 @@ class CaseWork:
     argument_bytes: int
     cost: "Cost"
     bounds: "dict[str, BoundsRow] | None"
-    """By ceilings; None where the machine does not join so many GPUs."""
+    """By ceilings; None where the machine does not join so many GPUs, or no cost is declared."""
 
 
 @dataclass(frozen=True)
@@ -147,19 +153,28 @@ def _describe_case(problem: "Problem", size_name: str, *, ranks: int, dtype: str
     size = problem.sizes[size_name]
     if (why_not := problem.why_not(size_name, ranks, dtype)) is not None:
         return ShownCase(dict(size), why_not, None)
-    per_rank = []
-    for rank in range(ranks):
+
+    def drawn(rank: int, kind: str) -> dict[str, str]:
         draw = Draw(
             secret=b"shape", call=0, rank=rank, world_size=ranks, size=size, dtype=DTYPES[dtype],
-            device=torch.device("meta"), layout=problem.layout,
+            device=torch.device("meta"), layout=problem.layout, kind=kind,
         )  # fmt: skip
-        per_rank.append({name: _words(value) for name, value in problem.inputs(draw).items()})
+        return {name: _words(value) for name, value in problem.inputs(draw).items()}
+
+    kinds = list(problem.kinds) or [""]
+    per_rank = [drawn(rank, kinds[0]) for rank in range(ranks)]
+    by_kind = {kind: drawn(0, kind) for kind in kinds}
+    arguments = {}
+    for name, words in per_rank[0].items():
+        differ = len({said[name] for said in by_kind.values()}) > 1
+        arguments[name] = ", ".join(f"{said[name]} ({kind})" for kind, said in by_kind.items()) if differ else words
+    cost = problem.cost(size, ranks, DTYPES[dtype].itemsize)
     work = CaseWork(
-        arguments=per_rank[0],
+        arguments=arguments,
         differing_by_rank=[name for name in per_rank[0] if any(r[name] != per_rank[0][name] for r in per_rank)],
         argument_bytes=problem.argument_bytes(size_name, ranks, dtype),
-        cost=problem.cost(size, ranks, DTYPES[dtype].itemsize),
-        bounds=_bounds(problem, size_name, ranks=ranks, dtype=dtype, hardware=hardware),
+        cost=cost,
+        bounds=_bounds(problem, size_name, ranks=ranks, dtype=dtype, hardware=hardware) if cost.is_known else None,
     )
     return ShownCase(dict(size), None, work)
 
@@ -246,12 +261,16 @@ def _print_case(console: "Console", name: str, case: ShownCase, shown: Descripti
         for argument, words in work.arguments.items()
     }
     cost = work.cost
+    facts["per rank"] = f"{bytes_words(work.argument_bytes)} of arguments"
+    if not cost.is_known:
+        facts["limit"] = "not known: the problem declares no cost (docs/adding-a-problem.md, Costs)"
+        console.print(_facts_table(facts, indent=2))
+        return
     link = f"{bytes_words(cost.link_sent_bytes)} sent, {bytes_words(cost.link_received_bytes)} received"
     if cost.switch_sent_bytes is not None:
         sent, received = bytes_words(cost.switch_sent_bytes), bytes_words(cost.switch_received_bytes or 0)
         link += f"; with in-switch reduction or multicast {sent} sent, {received} received"
     facts |= {
-        "per rank": f"{bytes_words(work.argument_bytes)} of arguments",
         "cost": f"{flops_words(cost.flops)}, {bytes_words(cost.hbm_bytes)} of memory traffic",
         "link": f"{link}; {cost.phases} dependent steps",
     }
@@ -262,15 +281,15 @@ def _print_case(console: "Console", name: str, case: ShownCase, shown: Descripti
 
 
 def _limit_words(bounds: "dict[str, BoundsRow] | None", hardware: str) -> str:
-    from pkb.types.units import time_words
+    from pkb.types.units import binds_words, time_words
 
     if bounds is None:
         return f"{hardware} does not join so many GPUs: give --hardware"
     ideal, reachable = bounds["ideal"], bounds["reachable"]
     return (
-        f"{time_words(ideal.bound_us)} on {hardware} ({ideal.binds} binds), "
-        f"{time_words(ideal.unoverlapped_us)} without overlap; best kernels reach {time_words(reachable.bound_us)}; "
-        f"latency {time_words(ideal.floor_us)} to {time_words(reachable.floor_us)}"
+        f"{time_words(ideal.bound_us)} on {hardware}, {time_words(ideal.unoverlapped_us)} without overlap "
+        f"({binds_words(ideal.binds, ideal.floor_us)}); best kernels reach {time_words(reachable.bound_us)}, "
+        f"latency {time_words(reachable.floor_us)}"
     )
 
 

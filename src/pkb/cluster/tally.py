@@ -2,8 +2,8 @@
 
 from dataclasses import asdict, dataclass
 
+from pkb.analysis.outcomes import NO_ANSWER, NO_VERDICT, UNDER_WAY, WAITING, counts, run_outcomes
 from pkb.store import Reader, Run
-from pkb.store.reader import is_held
 from pkb.types.json_value import Json
 
 
@@ -26,6 +26,8 @@ class Tally:
     elsewhere: int
     """Being worked on by another sweep."""
     cost_usd: float | None
+    tokens_in: int | None
+    tokens_out: int | None
 
     def exit_status_for(self, *, limited: bool) -> int:
         """0: every task has its outcome. 2: some have none. `limited`: those that wait were not asked for this time."""
@@ -37,22 +39,22 @@ class Tally:
 
 def tally(reader: Reader, run: Run) -> Tally:
     run = reader.run(run.id)
-    summary = reader.summary(run)
-    tasks = reader.tasks(run.id)
-    rows = list(reader.evaluations([run.id]))
-    judged = {row.task_key for row in rows}
-    costs = [step.cost_usd for task in tasks for step in reader.steps(run.id, task.key) if step.cost_usd is not None]
+    outcomes = run_outcomes(reader, run)
+    found = counts(outcomes)
+    decisions = [row.decision for outcome in outcomes if (row := outcome.last) is not None]
     return Tally(
         run=run.id,
         name=run.name,
-        state=summary.shown_state,
-        tasks=len(tasks),
-        verdicts=summary.verdicts,
-        no_answer=sum(task.state == "done" and task.key not in judged for task in tasks),
-        timed=sum(row.decision is not None for row in rows),
-        faster=sum(row.decision == "faster" for row in rows),
-        failed=tuple((task.key, task.error) for task in tasks if task.state == "failed"),
-        waiting=sum(task.state == "waiting" or (task.state == "claimed" and not is_held(task)) for task in tasks),
-        elsewhere=sum(is_held(task) for task in tasks),
-        cost_usd=sum(costs) if costs else None,
+        state=reader.summary(run).shown_state,
+        tasks=found.tasks,
+        verdicts=found.verdicts,
+        no_answer=found.outcomes.get(NO_ANSWER, 0),
+        timed=sum(decision is not None for decision in decisions),
+        faster=sum(decision == "faster" for decision in decisions),
+        failed=tuple((outcome.task.key, outcome.reason) for outcome in outcomes if outcome.word == NO_VERDICT),
+        waiting=found.outcomes.get(WAITING, 0),
+        elsewhere=found.outcomes.get(UNDER_WAY, 0),
+        cost_usd=found.spent.cost_usd,
+        tokens_in=found.spent.tokens_in,
+        tokens_out=found.spent.tokens_out,
     )

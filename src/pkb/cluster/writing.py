@@ -21,10 +21,10 @@ def write_candidate(order: AskOrder, ask: Ask | None = None) -> WrittenAnswer:
     """Without `ask`, the real models."""
     from pkb.generate.prompt import compose
     from pkb.generate.prompt_examples import examples
-    from pkb.problems.registry import default_registry, load_folder
+    from pkb.problems.registry import default_registry
 
     folder = Path(order.problems_folder) if order.problems_folder else None
-    problem = default_registry().plus(load_folder(folder) if folder else []).get(order.case.problem)
+    problem = default_registry().with_folder(folder).get(order.case.problem)
     case = order.case.resolve(
         problem=problem.stem, platform=order.case.platform, size=PROMPT_SIZE, dtype=problem.default_dtype
     )

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from pkb.platforms.registry import traits
 from pkb.types.difference import Mismatch
-from pkb.types.failure import Failure
+from pkb.types.failure import READ_FROM_THE_TOP, Failure
 from pkb.types.profile import Profile
 from pkb.types.timing import Timing
+from pkb.types.units import binds_words
 from pkb.types.verdict import Evaluation, RankState, Verdict
 from pkb.types.words import TRACE_LINES, clean, decision_words, share_words, value_words
 
@@ -89,7 +90,8 @@ def _failure(failure: Failure | None, *, rule: bool) -> list[str]:
     head += f" on rank {failure.rank}" if failure.rank is not None else ""
     lines = [f"{head}: {_text(failure.message)}"]
     if trace := failure.trace.rstrip().splitlines():
-        lines.append(_text("\n".join(trace[-TRACE_LINES:])))
+        shown = trace[:TRACE_LINES] if failure.kind in READ_FROM_THE_TOP else trace[-TRACE_LINES:]
+        lines.append(_text("\n".join(shown)))
     return lines
 
 
@@ -107,8 +109,8 @@ def _timing(timing: Timing | None, *, platform: str, believed: bool) -> list[str
         both = {"reference": roofline.reference_utilisation, "candidate": roofline.candidate_utilisation}
         shares = [f"{name} {share * 100:.3g} %" for name, share in both.items() if share is not None]
         lines.append(
-            f"hardware limit {roofline.ideal_us:.4g} us ({roofline.binds} binds): {', '.join(shares)} of it reached; "
-            f"best kernels reach {roofline.reachable_us:.4g} us, latency {roofline.latency_us:.4g} us"
+            f"hardware limit {roofline.ideal_us:.4g} us ({binds_words(roofline.binds, roofline.latency_us)}): "
+            f"{', '.join(shares)} of it reached; best kernels reach {roofline.reachable_us:.4g} us"
         )
     where = traits(platform)
     return lines + ([where.taken] if where.shares_device else [])

@@ -1,9 +1,10 @@
 """Works on a run of the store: asks for what is missing, has it judged, and leaves the run in a state that can be resumed."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pkb.analysis.outcomes import Spent, run_outcomes
 from pkb.generate.journal import StoreJournal
 from pkb.generate.judging import Judge, Progress
 from pkb.generate.models import need_inspect, open_model
@@ -26,12 +27,17 @@ class TaskOutcome:
     answers: int
     problem: str
     """Why there is no verdict, or why the task failed."""
+    word: str
+    """The verdict, or what there is in its place, as `pkb runs` counts it."""
+    spent: Spent
 
     def to_dict(self) -> dict[str, Json]:
-        return asdict(self) | {
+        return {
             "task": self.task.to_dict(),
             "evaluation": self.evaluation and self.evaluation.to_dict(),
-        }
+            "outcome": self.word,
+            "problem": self.problem,
+        } | self.spent.to_dict()
 
 
 def open_run(store: Store, reference: str, *, kind: str) -> tuple[Run, Settings]:
@@ -101,15 +107,11 @@ def _evaluate(task: Any, model: Any, *, journal: StoreJournal, evaluate: bool, s
 
 
 def outcomes(store: Store, run: Run) -> list[TaskOutcome]:
-    last: dict[str, EvaluationRow] = {}
-    for each in store.evaluations([run.id]):
-        if each.task_key not in last or each.step >= last[each.task_key].step:
-            last[each.task_key] = each
-    found = []
-    for task in store.tasks(run.id):
-        steps = store.steps(run.id, task.key)
-        row = last.get(task.key)
-        said = steps[-1].error if steps else ""
-        problem = task.error or ("" if row is not None else said or f"the task is {task.state}")
-        found.append(TaskOutcome(task, row, len(steps), problem))
-    return found
+    return [
+        TaskOutcome(
+            each.task, each.last, len(each.steps),
+            each.task.error or ("" if each.judged else each.reason or f"the task is {each.task.state}"),
+            each.word, each.spent,
+        )
+        for each in run_outcomes(store, run)
+    ]  # fmt: skip

@@ -14,13 +14,15 @@ from pkb.judge.service.messages import JudgeOrder
 from pkb.judge.settling import check_words
 from pkb.platforms.registry import create
 from pkb.problems.base import Problem
-from pkb.problems.registry import Registry, default_registry, load_folder
+from pkb.problems.registry import Registry, default_registry
 from pkb.store import TaskSpec
 from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
 from pkb.types.json_value import Json
 
 _ORDERS = itertools.count()
+PROMPT_SIZE = "paper"
+"""What a prompt speaks of where the task leaves the size open."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +80,13 @@ class Settings:
         return Settings(**chosen, case=Case(**case | {"problem": ""}))
 
     def registry(self) -> Registry:
-        folder = self.problems_folder
-        return default_registry() if folder is None else default_registry().plus(load_folder(Path(folder)))
+        return default_registry().with_folder(Path(self.problems_folder) if self.problems_folder else None)
 
     def tasks(self, problems: list[Problem], *, samples: int) -> list[TaskSpec]:
         """A task for each problem and sample; the case is settled here, so that a resumed run judges the same one."""
         platform = self.case.platform
-        size = "paper" if platform == AUTO else create(platform).default_size
+        # Where the platform is left open (no verdict is asked for yet), whoever judges settles the size as well.
+        size = AUTO if platform == AUTO else create(platform).default_size
         return [
             TaskSpec(
                 collection=self.model,
@@ -102,7 +104,7 @@ class Settings:
             backend=self.backend,
             hardware=self.hardware,
             ranks=task.case.ranks,
-            size=task.case.size,
+            size=PROMPT_SIZE if task.case.size == AUTO else task.case.size,
             dtype=task.case.dtype,
             shots=self.shots if self.shots is not None else min(1, len(examples(self.backend))),
             parts_folder=Path(self.parts_folder) if self.parts_folder else None,

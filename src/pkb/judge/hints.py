@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from pkb.candidates.rules import Inspection
 from pkb.platforms.registry import traits
 from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.profile import Profile
@@ -41,6 +42,9 @@ FAILURE_HINTS: Mapping[FailureKind, str] = {
     FailureKind.OUTPUT_LIMIT: "print less: the verdict keeps a few lines in any case",
     FailureKind.PROCESS_LIMIT: "the limits are on all ranks together; `pkb eval --memory-limit` raises the one on memory",
 }
+
+
+SHOWN_WARNINGS = 3
 
 
 def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: str) -> list[str]:
@@ -89,7 +93,10 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
             "written for another torch: what is a tensor there (such as a handle's signal_pad_ptrs_dev) is an address here"
         )
     if verdict is Verdict.UNSUPPORTED:
-        hints.append("run it on a platform that has it: `pkb doctor` lists what this machine offers")
+        hints.append(
+            "run it on a platform that has it: `pkb doctor` lists what this machine offers; `pkb check` reads and builds it "
+            "here, without running it"
+        )
     if verdict.is_timed:
         match evidence.communication:
             case Communication.LIBRARY:
@@ -100,6 +107,14 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
                 )
         hints += _profile_hint(evidence.profile)
     return hints
+
+
+def text_hints(inspection: Inspection, *, platform: str) -> list[str]:
+    """What only a candidate's text shows. On a CPU all memory is the host's: no run there finds a tensor without a device."""
+    if traits(platform).device != "cpu":
+        return []
+    found = [finding for finding in inspection.warnings if finding.rule == "host_tensor"]
+    return [f"line {finding.line}: {finding.message}: give device=" for finding in found[:SHOWN_WARNINGS]]
 
 
 def _profile_hint(profile: Profile | None) -> list[str]:

@@ -13,7 +13,7 @@ from pkb.candidates.source import read
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.leftovers import sweep
 from pkb.judge.decision import Decided, harness_failure
-from pkb.judge.hints import hints_for
+from pkb.judge.hints import hints_for, text_hints
 from pkb.judge.lacking import without_multicast
 from pkb.judge.pipeline import Notes, OneSize, Progress
 from pkb.judge.settling import second_world
@@ -25,7 +25,7 @@ from pkb.platforms.base import Platform
 from pkb.platforms.device_lock import devices_of, hold
 from pkb.platforms.registry import create
 from pkb.problems.base import Problem
-from pkb.problems.registry import default_registry, load_folder
+from pkb.problems.registry import default_registry
 from pkb.types.job import Job
 from pkb.types.protocol.commands import DrawSpec
 from pkb.types.verdict import CandidateRef, Evaluation, Evidence, ProblemRef, Stage, Verdict
@@ -54,8 +54,7 @@ def evaluate_sizes(
 
 
 def problem_of(job: Job) -> Problem:
-    extra = load_folder(job.problems_folder) if job.problems_folder else []
-    return default_registry().plus(extra).get(job.case.problem)
+    return default_registry().with_folder(job.problems_folder).get(job.case.problem)
 
 
 def devices_for(job: Job) -> list[str]:
@@ -135,6 +134,8 @@ class _Session:
         if not decided.verdict.is_timed and decided.verdict is not Verdict.REJECTED:
             evidence = replace(evidence, timing=None)  # timed, and then found wrong with another number of ranks
         hints = hints_for(decided.verdict, evidence, platform=job.case.platform, backend=self.backend)
+        if self.prepared is not None:
+            hints += text_hints(self.prepared[0], platform=job.case.platform)
         return Evaluation(
             verdict=decided.verdict,
             stage=decided.stage,

@@ -1,16 +1,22 @@
 """Finds problems by listing the modules of a folder: nothing to edit when a problem is added."""
 
+import difflib
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 
-from pkb.problems.base import Problem
+import torch
+
+from pkb.problems.base import DTYPES, Problem
+from pkb.problems.draw import Draw
 from pkb.problems.minimal import is_minimal, problem_from
 from pkb.types.errors import UserError
 
@@ -24,6 +30,8 @@ class RegisteredProblem:
     id: int
     name: str
     load: Callable[[], Problem]
+    why_broken: str = ""
+    """Of a file of a user's that cannot be loaded; whoever asks for it is told."""
 
 
 class Registry:
@@ -41,8 +49,16 @@ class Registry:
     def plus(self, problems: Iterable[Problem]) -> "Registry":
         return Registry(problems, entries=self._by_id.values())
 
+    def with_folder(self, folder: Path | None) -> "Registry":
+        """These and a user's own; without a folder, these."""
+        return self if folder is None else Registry(entries=[*self._by_id.values(), *read_folder(folder)])
+
     def all(self) -> list[Problem]:
-        return [entry.load() for entry in self._by_id.values()]
+        """All that can be loaded."""
+        return [entry.load() for entry in self._by_id.values() if not entry.why_broken]
+
+    def broken(self) -> list[RegisteredProblem]:
+        return [entry for entry in self._by_id.values() if entry.why_broken]
 
     def ids(self) -> list[int]:
         return list(self._by_id)
@@ -52,8 +68,15 @@ class Registry:
         text = str(key).strip()
         found = self._by_id.get(int(text)) if text.isdigit() else self._by_name.get(text)
         if found is None:
-            raise UserError(f"no problem is called {key!r}", "`pkb problems` lists ids and names")
+            raise UserError(f"no problem is called {key!r}", self._fix(text))
         return found.load()
+
+    def _fix(self, text: str) -> str:
+        near = difflib.get_close_matches(text.lower(), self._by_name, n=3, cutoff=0.75)
+        # A name and its stem are near the same words: one suggestion each.
+        stems = dict.fromkeys(f"{self._by_name[name].id:02d}_{self._by_name[name].name}" for name in near)
+        meant = f"did you mean {' or '.join(stems)}? " if stems else ""
+        return f"{meant}`pkb problems` lists ids and names"
 
     def select(self, keys: str) -> list[Problem]:
         """Problems by `all`, or a comma-separated list of ids, names, stems and ranges (`1-8,13`)."""
@@ -103,19 +126,80 @@ def default_registry() -> Registry:
 
 def load_folder(folder: Path) -> list[Problem]:
     """A user's own problem modules: every `pNN_name.py` of a folder."""
+    return [entry.load() for entry in read_folder(folder)]
+
+
+def read_folder(folder: Path) -> list[RegisteredProblem]:
+    """The same, where a file that cannot be loaded spoils itself only. All of them broken is an error."""
     paths = sorted(path for path in folder.iterdir() if MODULE.fullmatch(path.name))
     if not paths:
         raise UserError(f"{folder} holds no problem modules", "they are named pNN_name.py")
-    problems = []
+    entries = []
     for path in paths:
-        spec = importlib.util.spec_from_file_location(f"pkb_user_problems.{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
+        try:
+            problem = _load_file(path)
+            entries.append(RegisteredProblem(problem.id, problem.name, partial(_itself, problem)))
+        except UserError as error:
+            named = MODULE.fullmatch(path.name)
+            assert named is not None
+            entries.append(RegisteredProblem(int(named[1]), named[2], partial(_refuse, error), str(error)))
+    if all(entry.why_broken for entry in entries):
+        entries[0].load()
+    return entries
+
+
+def _refuse(error: UserError) -> Problem:
+    raise error
+
+
+def _load_file(path: Path) -> Problem:
+    spec = importlib.util.spec_from_file_location(f"pkb_user_problems.{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
         spec.loader.exec_module(module)
-        problems.append(_problem_of(module, path.name))
-    return problems
+        problem = _problem_of(module, path.name)
+        _check_arguments(problem, path.name)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # the edge to a user's file: whatever it does, the other files go on
+        line = _line_in(error, path)
+        where = f"{path.name}, line {line}" if line else path.name
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise UserError(f"{where}: {type(error).__name__}: {said}", "mend the file") from error
+    return problem
+
+
+def _line_in(error: BaseException, path: Path) -> int | None:
+    if isinstance(error, SyntaxError):
+        return error.lineno
+    frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    return frames[-1] if frames else None
+
+
+def _check_arguments(problem: Problem, origin: str) -> None:
+    """Arguments are passed by position: with other names or another order, a value would silently be taken for another."""
+    size = next(iter(problem.sizes))
+    ranks = next((n for n in problem.world_sizes if problem.why_not(size, n, problem.default_dtype) is None), None)
+    if ranks is None:
+        return
+    draw = Draw(
+        secret=b"names", call=0, rank=0, world_size=ranks, size=problem.sizes[size],
+        dtype=DTYPES[problem.default_dtype], device=torch.device("meta"), layout=problem.layout,
+    )  # fmt: skip
+    given, taken = list(problem.inputs(draw)), problem.signature.parameters
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if any(parameter.kind in variable for parameter in taken.values()):
+        return
+    names = list(taken)
+    left_out = [name for name in names[len(given) :] if taken[name].default is inspect.Parameter.empty]
+    if given != names[: len(given)] or left_out:
+        raise UserError(
+            f"{origin}: inputs() gives {', '.join(given) or 'nothing'}, and solution takes {', '.join(names) or 'nothing'}",
+            "the names must be the same, in the same order",
+        )
 
 
 def get(key: int | str) -> Problem:

@@ -17,7 +17,7 @@ from pkb.problems.base import DTYPES, Problem
 from pkb.problems.compare import Context
 from pkb.problems.draw import Arguments as Drawn
 from pkb.problems.draw import Draw, GroupRef, Value
-from pkb.problems.registry import default_registry, load_folder
+from pkb.problems.registry import default_registry
 from pkb.rank.comparison import stock
 from pkb.rank.comparison.null_candidates import lint_case
 from pkb.rank.comparison.truth import compare_trees, outcome, read_output, widen
@@ -109,8 +109,7 @@ class OracleRank(Rank):
         options = self.config.side.options
         assert isinstance(options, OracleOptions)
         folder = options.problems_folder
-        extra = load_folder(Path(folder)) if folder else []
-        self.registry = default_registry().plus(extra)
+        self.registry = default_registry().with_folder(Path(folder) if folder else None)
         self.secret = bytes.fromhex(options.secret)
         self.draws: dict[int, DrawSpec] = {}
         self.keys: dict[int, bytes] = {}

@@ -2,11 +2,12 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pkb.analysis.estimate import geometric_mean
 from pkb.analysis.groups import Group, group_by
+from pkb.analysis.ranking import Place, Standing, ranked
 from pkb.analysis.samples import Sample, total
 from pkb.analysis.score import Figure, Share, believed_speedup, fast_curve, fast_share, figure, share_at
 from pkb.problems.base import Problem
@@ -48,10 +49,12 @@ class BoardRow:
     steps: float | None
     """Mean number of a model's answers for one try."""
 
+    place: Place | None = None
+    """None where nothing was judged."""
+
     @property
-    def rank_key(self) -> tuple[float, ...]:
-        """Best first: proven faster, then correct by own kernels, then correct."""
-        return tuple(-share.value if share else 1.0 for share in (self.faster, self.custom, self.correct))
+    def standing(self) -> Standing:
+        return Standing(*(share.value if share else None for share in (self.faster, self.custom, self.correct)))
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,10 @@ def board(everybody: Sequence[Contender]) -> dict[View, list[BoardRow]]:
         rows["single"].append(_row(contender, "single", k=1, speeds=contender.firsts))
         if contender.most_tries > 1:
             rows["best"].append(_row(contender, "best", k=contender.most_tries, speeds=contender.samples))
-    return {view: sorted(found, key=lambda row: row.rank_key) for view, found in rows.items()}
+    return {
+        view: [replace(row, place=place) for place, row in ranked(found, lambda row: row.standing)]
+        for view, found in rows.items()
+    }
 
 
 def _row(contender: Contender, view: View, *, k: int, speeds: Sequence[Sample]) -> BoardRow:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pkb.analysis.samples import Sample, total
+from pkb.analysis.outcomes import Outcome, run_outcomes
+from pkb.analysis.samples import Sample
 from pkb.store import EvaluationRow, Reader, Run, Step, Task
 from pkb.types.case import Case
 
@@ -27,6 +28,8 @@ class Try:
     sample: Sample
     """The last verdict, with the cost of all steps."""
     filename: str
+    case: Case
+    """As judged, else as asked for."""
 
     @property
     def slug(self) -> str:
@@ -46,11 +49,6 @@ class Try:
     def step_count(self) -> int:
         return max(len(self.steps), len(self.judged))
 
-    @property
-    def case(self) -> Case:
-        """As judged, else as asked for."""
-        return self.last.case if self.last else self.task.case
-
     def place(self, name: str) -> str:
         """`hardware`, or a field of the case, in words."""
         if name == "hardware":
@@ -66,34 +64,19 @@ def read_tries(reader: Reader, runs: Iterable[Run]) -> list[Try]:
     """In the order of runs and tasks. Tasks without an outcome (waiting, failed) are no tries."""
     found = []
     for run in runs:
-        judged: dict[str, list[EvaluationRow]] = {}
-        for row in reader.evaluations([run.id]):
-            judged.setdefault(row.task_key, []).append(row)
         names = {candidate.sha: candidate.filename for candidate in reader.candidates(run.id)}
-        for task in reader.tasks(run.id):
-            rows = sorted(judged.get(task.key, ()), key=lambda row: row.step)
-            if rows or task.state == "done":
-                found.append(_try(reader, run, task, rows=rows, names=names))
+        found += [_try(reader, run, each, names=names) for each in run_outcomes(reader, run) if each.is_try]
     return found
 
 
-def _try(reader: Reader, run: Run, task: Task, *, rows: list[EvaluationRow], names: Mapping[str, str]) -> Try:
-    steps = reader.steps(run.id, task.key)
-    last = rows[-1] if rows else None
-    sample = Sample(
-        collection=task.collection,
-        problem=task.problem_id,
-        index=task.sample,
-        evaluation=None if last is None else _light(reader.document(last.document_sha)),
-        step=last.step if last and len(rows) > 1 else None,
-        cost_usd=total(step.cost_usd for step in steps),
-        tokens=total(count for step in steps for count in (step.tokens_in, step.tokens_out)),
-        origin=f"{run.id}/{task.key}",
-    )
+def _try(reader: Reader, run: Run, outcome: Outcome, *, names: Mapping[str, str]) -> Try:
+    task, last = outcome.task, outcome.last
+    sample = outcome.sample(None if last is None else _light(reader.document(last.document_sha)))
     # The judge saw the file's name; the store knows one for each text, and a text may be there under several.
     judged_as = str(((sample.evaluation or {}).get("candidate") or {}).get("file") or "")
     filename = judged_as or names.get((last.candidate_sha if last else task.candidate_sha) or "", "")
-    return Try(run, task, tuple(steps), tuple(rows), sample, filename or f"{task.problem}_{task.backend}.py")
+    filename = filename or f"{task.problem}_{task.backend}.py"
+    return Try(run, task, outcome.steps, outcome.judged, sample, filename, outcome.case)
 
 
 def _light(document: Mapping[str, Any]) -> dict[str, Any]:

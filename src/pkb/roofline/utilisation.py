@@ -16,10 +16,13 @@ def utilisation(
     ranks: int,
     dtype: str,
 ) -> Roofline | None:
-    """What a verdict says of the limit, or None where it is not known: no hardware file, or more ranks than it joins."""
+    """What a verdict says of the limit, or None where it is not known: no hardware file, more ranks than it joins, or a problem
+    that declares no cost."""
     if hardware is None or ranks > hardware.domain or dtype not in hardware.ideal.flops:
         return None
     cost = cost_of(problem, size=size, world_size=ranks, dtype=dtype)
+    if not cost.is_known:
+        return None
     ideal, reachable = (
         bounds_of(cost, hardware=hardware, ceilings=which, world_size=ranks, dtype=dtype)
         for which in ("ideal", "reachable")

@@ -30,12 +30,14 @@ _BATCH = 1000
 
 def jsonl_rows(reader: Reader, runs: Iterable[Run], *, sources: bool = False) -> Iterator[dict[str, Json]]:
     """One evaluation each: the run, the task, the step, the whole verdict, and what a model said about it if one did.
-    Then one line for each task that ended without a verdict."""
+    Then one line for each answer that was not judged."""
     for run in runs:
         tasks = {task.key: task for task in reader.tasks(run.id)}
+        said = {(step.task_key, step.step): step for step in reader.steps(run.id)}
+        judged: set[str] = set()
         for row in reader.evaluations([run.id]):
-            said = [step for step in reader.steps(run.id, row.task_key) if step.step == row.step]
-            line = _line(run, tasks[row.task_key], said[0] if said else None) | {
+            judged.add(row.task_key)
+            line = _line(run, tasks[row.task_key], said.pop((row.task_key, row.step), None)) | {
                 "step": row.step,
                 "evaluation": reader.document(row.document_sha),
                 "candidate_sha": row.candidate_sha,
@@ -44,19 +46,11 @@ def jsonl_rows(reader: Reader, runs: Iterable[Run], *, sources: bool = False) ->
             if sources:
                 line["source"] = reader.source(row.candidate_sha) if row.candidate_sha else None
             yield line
-        yield from _without_verdict(reader, run, tasks)
-
-
-def _without_verdict(reader: Reader, run: Run, tasks: dict[str, Task]) -> Iterator[dict[str, Json]]:
-    """Tasks that are done although nothing could be judged: the model answered without a candidate. Left out, they would
-    count as never asked, and every score would be too good."""
-    judged = {row.task_key for row in reader.evaluations([run.id])}
-    for key, task in tasks.items():
-        said = reader.steps(run.id, key) if task.state == "done" and key not in judged else []
-        if said:
-            missing: dict[str, Json] = {"evaluation": None, "candidate_sha": None}
-            last = said[-1]
-            yield _line(run, task, last) | missing | {"step": last.step, "recorded_at": last.created_at}
+        # Left out, a model that answered without a candidate would count as never asked, and an agent's last words as free.
+        for (key, number), step in said.items():
+            if key in judged or tasks[key].state == "done":
+                missing: dict[str, Json] = {"evaluation": None, "candidate_sha": None}
+                yield _line(run, tasks[key], step) | missing | {"step": number, "recorded_at": step.created_at}
 
 
 def _line(run: Run, task: Task, answer: Step | None) -> dict[str, Json]:

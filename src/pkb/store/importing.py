@@ -100,9 +100,10 @@ def import_folder(
     like: Case,
     name: str = "",
     backend: str = "",
+    settings: Mapping[str, Json] | None = None,
 ) -> ImportReport:
     """`like` is every task's case but for the problem. The collection of a file is the folder that it lies
-    in: the given one, or a folder inside it (one a model, say)."""
+    in: the given one, or a folder inside it (one a model, say). `settings`: how the run is to be worked off."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a directory", "give the folder with the candidates")
     top = folder.resolve().name or "import"
@@ -140,7 +141,12 @@ def import_folder(
         raise UserError(
             f"{folder} holds no candidate that can be imported{every}", "names are like 13_gemm_allreduce_cuda.py"
         )
-    config = {"folder": str(folder.absolute()), "renumbered": renumbered, "refused": refused}
+    config = {
+        "folder": str(folder.absolute()),
+        "renumbered": renumbered,
+        "refused": refused,
+        "settings": dict(settings or {}),
+    }
     run = store.create_run("import", name=name or top, config=config, tasks=specs.values(), candidates=files)
     imported = tuple(Path(file.origin).relative_to(folder.absolute()).as_posix() for file in files.values())
     return ImportReport(run, imported, tuple(renumbered), tuple(resampled), tuple(refused), tuple(ignored))

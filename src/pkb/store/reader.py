@@ -1,5 +1,6 @@
 """Reading: what analysis, reports and tables use. A Reader cannot write."""
 
+import difflib
 import json
 import sqlite3
 import time
@@ -44,7 +45,9 @@ class Reader(Database):
             if found:
                 some = ", ".join(run.id for run in found[:4])
                 raise UserError(f"{reference!r} could mean {len(found)} runs: {some}", "give more of the id")
-        raise UserError(f"no run is called {reference!r} in {self.root}", "`pkb runs` lists them")
+        near = difflib.get_close_matches(reference, [name for run in runs for name in (run.name, run.id) if name])
+        meant = f"did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
+        raise UserError(f"no run is called {reference!r} in {self.root}", f"{meant}`pkb runs` lists them")
 
     def tasks(self, run_id: str, *, state: str | None = None) -> list[Task]:
         """In the order in which they were added."""
@@ -69,9 +72,11 @@ class Reader(Database):
                     yield _evaluation(row)
                 position = page[-1]["position"]
 
-    def steps(self, run_id: str, task_key: str) -> list[Step]:
+    def steps(self, run_id: str, task_key: str | None = None) -> list[Step]:
+        """Of one task, or of all of them; in the order of steps."""
         rows = self.connection.execute(
-            "SELECT * FROM steps WHERE run_id = ? AND task_key = ? ORDER BY step", (run_id, task_key)
+            "SELECT * FROM steps WHERE run_id = ? AND (? IS NULL OR task_key = ?) ORDER BY step",
+            (run_id, task_key, task_key),
         ).fetchall()
         return [Step(**dict(row)) for row in rows]
 
@@ -96,18 +101,13 @@ class Reader(Database):
         tasks = dict(
             map(tuple, execute("SELECT state, count(*) FROM tasks WHERE run_id = ? GROUP BY state", (run.id,)))
         )
-        verdicts = dict(
-            map(tuple, execute(
-                "SELECT verdict, count(*) FROM evaluations WHERE run_id = ? GROUP BY verdict ORDER BY 2 DESC, 1",
-                (run.id,),
-            ))
-        )  # fmt: skip
+        (evaluations,) = execute("SELECT count(*) FROM evaluations WHERE run_id = ?", (run.id,)).fetchone()
         places = execute(
             "SELECT DISTINCT platform, hardware FROM evaluations WHERE run_id = ? ORDER BY 1, 2", (run.id,)
         ).fetchall()
         claimed = self.tasks(run.id, state="claimed") if tasks.get("claimed") else []
         return RunSummary(
-            run, tasks, verdicts, tuple(dict.fromkeys(row[0] for row in places)),
+            run, tasks, evaluations, tuple(dict.fromkeys(row[0] for row in places)),
             tuple(dict.fromkeys(row[1] for row in places)), sum(not is_held(task) for task in claimed),
         )  # fmt: skip
 

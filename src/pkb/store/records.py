@@ -178,7 +178,8 @@ class RunSummary:
     run: Run
     tasks: dict[str, int]
     """Tasks by state."""
-    verdicts: dict[str, int]
+    evaluations: int
+    """Verdicts that are stored: of an agent's task one for each kernel that it handed in."""
     platforms: tuple[str, ...]
     hardware: tuple[str, ...]
     dead_claims: int = field(default=0)

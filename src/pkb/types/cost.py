@@ -52,6 +52,11 @@ class Cost:
     payload_bytes: float | None = None
     """S as nccl-tests counts it, the numerator of algBW. None where the traffic is no collective."""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was declared: a call that neither computes, nor moves, nor waits is none."""
+        return any((self.flops, self.hbm_bytes, self.link_sent_bytes, self.link_received_bytes, self.phases))
+
     @classmethod
     def all_reduce(cls, payload: float, world_size: int, *, phases: int = 2, **local: Unpack[Local]) -> "Cost":
         """`payload`: the tensor of one rank. One phase where a message is so short that every rank reads all others'."""

@@ -47,6 +47,10 @@ class FailureKind(StrEnum):
     """Our own side failed; `name` says how."""
 
 
+READ_FROM_THE_TOP = frozenset({FailureKind.COMPILER})
+"""A compiler's first error causes the others; a traceback's last lines say what happened."""
+
+
 class Cause(StrEnum):
     """Where an exception in a rank came from, found by its class and its frames and never by its text.
 

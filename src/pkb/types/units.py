@@ -9,6 +9,12 @@ def time_words(time_us: float, *, micro: str = "us") -> str:
     return f"{time_us / 1e6:.4g} s"
 
 
+def binds_words(binds: str, latency_us: float) -> str:
+    """`link binds; latency 1.7 us`. A limit is of compute, memory and link; a short call waits longer than they take."""
+    latency = f"latency {time_words(latency_us)}"
+    return f"below its {latency}, which binds" if binds == "latency" else f"{binds} binds; {latency}"
+
+
 def bytes_words(count: float) -> str:
     """Binary units, three digits: `1.50 MiB`."""
     if abs(count) < 1024:

@@ -70,10 +70,10 @@ def _carry_out(order: JudgeOrder, line: _Line) -> VerdictDocument | None:
 def job_for(order: JudgeOrder, candidate: Path) -> Job:
     """Everything decided, and possible on this machine; UserError says why not."""
     from pkb.judge.settling import settle
-    from pkb.problems.registry import default_registry, load_folder
+    from pkb.problems.registry import default_registry
 
     folder = Path(order.problems_folder) if order.problems_folder else None
-    registry = default_registry().plus(load_folder(folder) if folder else [])
+    registry = default_registry().with_folder(folder)
     # Whoever planned it has looked at the memory; what others use at this moment is no reason to give a task up.
     case = settle(order.case, registry, memory=False).case
     return Job(

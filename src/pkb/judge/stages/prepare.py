@@ -56,7 +56,7 @@ def broken_rule(finding: Finding) -> Failure:
 
 
 def compiler_failure(error: BuildError) -> Failure:
-    return Failure(FailureKind.COMPILER, error.first_error, trace=error.log[-8000:], name=error.kind)
+    return Failure(FailureKind.COMPILER, error.first_error, trace=error.log[:8000], name=error.kind)
 
 
 def build(job: Job, inspection: Inspection, facts: PlatformFacts) -> BuildReport:
