@@ -1,7 +1,10 @@
 """The window on a GPU: kernels of our own, compiled and loaded before a candidate is, queued on the current stream."""
 
+import contextlib
 import ctypes
 import hashlib
+import os
+import shutil
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -9,6 +12,9 @@ from typing import Any, NamedTuple
 import torch
 
 from pkb import kit
+from pkb.kit import cache
+from pkb.kit.cuda import Module
+from pkb.kit.toolkit import resolve_arch
 from pkb.rank.trees import as_bytes
 from pkb.rank.window.host import in_place
 from pkb.rank.window.kernels import (
@@ -48,6 +54,21 @@ class _Salt(ctypes.Structure):
     _fields_ = (("word", ctypes.c_uint32 * 4),)
 
 
+def compiled(source: str, *, name: str) -> Module:
+    """One of the judge's own kernels. It is found by its text alone, before any compiler is looked for: loading NVRTC in every
+    rank would take longer than all the rest."""
+    arch = resolve_arch(None)
+    file_name = f"{cache.content_key('judge', source, arch)}.cubin"
+    if (found := cache.find(file_name)) is not None:
+        return Module(source, name=name, artifact=cache.Artifact(found, cached=True, seconds=0.0), arch=arch)
+    module = kit.compile(source, name=name, arch=arch)
+    with contextlib.suppress(OSError):  # several ranks may be here at once, and the last one wins
+        own = cache.build_dir() / f"{os.getpid()}.{file_name}"
+        shutil.copyfile(module.artifact.path, own)
+        own.replace(cache.build_dir() / file_name)
+    return module
+
+
 class Launch(NamedTuple):
     """As many tensors as one launch takes."""
 
@@ -57,7 +78,7 @@ class Launch(NamedTuple):
 
 
 class DeviceWindow:
-    def __init__(self, sms: int, *, device: torch.device, build: Callable[..., Any] = kit.compile) -> None:
+    def __init__(self, sms: int, *, device: torch.device, build: Callable[..., Any] = compiled) -> None:
         self._device, self._sms = device, sms
         module = build(SOURCE, name="window")
         self._open, self._hash = module.kernel("open_arguments"), module.kernel("hash_segments")
@@ -135,7 +156,7 @@ class Sentinel:
     """Shows whether anybody else is at work on this device, by filling all of it with work of known shape."""
 
     def __init__(self, device: torch.device) -> None:
-        self._kernel = kit.compile(COMPANY, name="company").kernel("occupy")
+        self._kernel = compiled(COMPANY, name="company").kernel("occupy")
         properties = torch.cuda.get_device_properties(device)
         self._blocks = BLOCKS_PER_SM * properties.multi_processor_count
         self._threads = properties.max_threads_per_multi_processor // BLOCKS_PER_SM
