@@ -15,10 +15,10 @@ from functools import partial
 from pkb.judge.exchange import Exchange
 from pkb.judge.timing.rounds import cover_for, timed_batch
 from pkb.judge.timing.sides import Workload
-from pkb.judge.timing.statistics import Paired, Ratio, estimate
+from pkb.judge.timing.statistics import NEAR, Paired, Ratio, estimate
 from pkb.types.protocol.commands import DrawSpec, Schedule
 from pkb.types.stock import Against
-from pkb.types.timing import OtherReading, Timing
+from pkb.types.timing import Decision, OtherReading, Timing
 
 ROUNDS, MOST_CALLS = 4, 10
 """Rounds, and calls in each: the two differ by a lot, or their difference does not matter."""
@@ -55,13 +55,15 @@ def with_other_reading(
         kinds.append(work.delivered)
         work.swap()
     samples = Paired(others, timed, kinds, work.shares or {"": 1.0})
-    speedup = product(estimate(samples).ratio, Ratio(timing.speedup, timing.speedup_low, timing.speedup_high))
+    apart = estimate(samples).ratio
+    speedup = product(apart, Ratio(timing.speedup, timing.speedup_low, timing.speedup_high))
     reading = OtherReading(
         against=other,
         us=samples.typical_us()[0],
         speedup=speedup.value,
         speedup_low=speedup.low,
         speedup_high=speedup.high,
+        decision=_decision(speedup, apart, timing),
         calls=sum(map(len, others)),
         rounds=len(others),
         samples_us=tuple(map(tuple, others)),
@@ -69,6 +71,13 @@ def with_other_reading(
         sample_kinds=tuple(map(tuple, kinds)) if work.shares else (),
     )
     return replace(timing, other=reading)
+
+
+def _decision(speedup: Ratio, apart: Ratio, timing: Timing) -> Decision:
+    """A gain must show on the host wall clock too, by which the candidate was measured against the other of the two."""
+    seen = math.inf if timing.window_speedup_low is None else timing.window_speedup_low * apart.low
+    confirmed = timing.decision is Decision.FASTER or seen > NEAR
+    return speedup.decision if speedup.decision is not Decision.FASTER or confirmed else Decision.UNPROVEN
 
 
 def product(one: Ratio, other: Ratio) -> Ratio:
