@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.against_option import AgainstOption, known_against
 from pkb.cli.command import JsonTarget
 from pkb.cli.counts_words import outcomes_words, spent_words
 from pkb.cli.output import check_json_target
@@ -44,6 +45,7 @@ def score(
     as_published: Annotated[
         bool, typer.Option("--as-published", help="Count reused outputs as right, as the published protocol does.")
     ] = False,
+    against: AgainstOption = "baseline",
     seed: Annotated[int, typer.Option(help="Of the resampling behind the intervals.")] = 0,
     json_out: JsonTarget = None,
     csv_out: Annotated[bool, typer.Option("--csv", help="One line a sample on standard output.")] = False,
@@ -74,6 +76,8 @@ def score(
         )
     if as_published:
         found = replace(found, samples=tuple(replace(sample, as_published=True) for sample in found.samples))
+    reading = known_against(against)
+    found = replace(found, samples=tuple(replace(sample, against=reading) for sample in found.samples))
     if csv_out:
         _write_csv(found)
         return
