@@ -1,68 +1,151 @@
-"""Runs all references: time of a call and peak memory, at each size and number of ranks.
+"""Times the problems' own functions by themselves: time of a call and peak memory, at each size and number of ranks.
 
-    python benchmarks/references.py [--ids all] [--cases paper:4,paper:8,real:8] [--platform auto] --out DIR
+    python benchmarks/references.py [--cases paper:8,real:8,decode:8] [--platform auto] [--budget SECONDS] --out DIR
 
-Every row is appended to DIR/references.jsonl as soon as it is there, so that a run that is cut short keeps what it has;
-rows that are there already are not taken again. `reference_report.py` makes the table and the picture of it.
+First every reference, then every baseline, then torch's symmetric memory where a problem has that. Every row is appended to
+DIR/references.jsonl, DIR/baselines.jsonl or DIR/stock_symmetric.jsonl as soon as it is there. Rows that are there already are
+not taken again, those that failed only with --retry: the same command goes on where it was cut short, by its budget or
+otherwise. `reference_report.py` makes the page and the picture of them.
 """
 
 import argparse
 import json
 import sys
 import time
+import traceback
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pkb.judge.oracle_only.references import ReferenceRow, run_references
 from pkb.judge.oracle_only.world import running
+from pkb.platforms.base import Platform
 from pkb.platforms.registry import resolve
 from pkb.problems import default_registry
+from pkb.problems.base import Problem
+from pkb.types.stock import StockFunction
+
+FILES: dict[StockFunction, str] = {
+    "reference": "references.jsonl",
+    "baseline": "baselines.jsonl",
+    "stock_symmetric": "stock_symmetric.jsonl",
+}
+Key = tuple[int, str, int]
 
 
-def read(path: Path) -> dict[tuple[int, str, int], dict[str, Any]]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {(row["id"], row["size"], row["ranks"]): row for row in map(json.loads, lines)}
+class BudgetSpent(Exception):
+    """The time is up; what was measured is on disk."""
+
+
+def read(path: Path) -> dict[Key, dict[str, Any]]:
+    """The latest row of each case; one that was cut off while it was written does not count."""
+    rows = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        rows[row["id"], row["size"], row["ranks"]] = row
+    return rows
+
+
+@dataclass(frozen=True)
+class Measurement:
+    out: Path
+    platform: Platform
+    calls: int
+    truth: bool
+    retry: bool
+    stop_at: float
+    """On the monotonic clock."""
+    started: float
+
+    def take(self, problems: list[Problem], function: StockFunction, size: str, ranks: int) -> None:
+        """What is missing of one case. A side that cannot be brought back costs the problem at which it happened."""
+        path = self.out / FILES[function]
+        there = read(path)
+        done = {key for key, row in there.items() if not (self.retry and row["error"])}
+        missing = [problem for problem in problems if (problem.id, size, ranks) not in done]
+        while missing:
+            if time.monotonic() >= self.stop_at:
+                raise BudgetSpent
+            taken: list[int] = []
+            try:
+                run_references(
+                    missing, platform=self.platform, size=size, world_size=ranks, calls=self.calls,
+                    truth=self.truth and function == "reference", function=function,
+                    on_row=lambda row, path=path, taken=taken: self.keep(row, path, taken),  # type: ignore[misc]
+                )  # fmt: skip
+                return
+            except BudgetSpent:
+                raise
+            except Exception as error:
+                runnable = [p for p in missing if runs(p, function, size, ranks)]
+                left = [problem for problem in runnable if problem.id not in taken]
+                traceback.print_exc()
+                if not left:
+                    return
+                first, missing = left[0], left[1:]
+                lost = ReferenceRow(
+                    id=first.id, name=first.name, size=size, ranks=ranks, dtype=first.default_dtype, function=function,
+                    error=f"{type(error).__name__}: {error}"[:500],
+                )  # fmt: skip
+                self.keep(lost, path, taken)
+
+    def keep(self, row: ReferenceRow, path: Path, taken: list[int]) -> None:
+        with path.open("a") as file:
+            file.write(json.dumps(row.to_dict()) + "\n")
+        taken.append(row.id)
+        words = row.error or f"{row.time_us:.0f} us, {(row.all_ranks_peak_bytes or 0) / 2**30:.2f} GiB"
+        if row.compared is not None:
+            words += f", error ratio {row.compared:.2f}"
+        if row.compare_error:
+            words += f", not compared: {row.compare_error}"
+        if row.truth_peak_bytes is not None or row.truth_error:
+            words += f", truth {(row.truth_peak_bytes or 0) / 2**30:.2f} GiB {row.truth_error}"
+        seconds = time.monotonic() - self.started
+        print(f"[{seconds:6.1f}] {row.id:2d} {row.name} {row.size} {row.ranks} {row.function}: {words}", flush=True)
+        if time.monotonic() >= self.stop_at:
+            raise BudgetSpent
+
+
+def runs(problem: Problem, function: StockFunction, size: str, ranks: int) -> bool:
+    return getattr(problem, function) is not None and problem.why_not(size, ranks, problem.default_dtype) is None
 
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--ids", default="all")
-    options.add_argument("--cases", default="paper:4,paper:8,real:8")
+    options.add_argument("--cases", default="paper:8,real:8,decode:8")
+    options.add_argument("--functions", default=",".join(FILES))
     options.add_argument("--platform", default="auto")
-    options.add_argument(
-        "--truth", action="store_true", help="also compute the truth once and note what memory it takes"
-    )
+    options.add_argument("--truth", action="store_true", help="also note what memory the truth takes")
     options.add_argument("--calls", type=int, default=8)
+    options.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no case is begun")
+    options.add_argument("--retry", action="store_true", help="take rows again that failed")
     options.add_argument("--out", type=Path, required=True)
     args = options.parse_args()
     cases = [(size, int(ranks)) for size, _, ranks in (case.partition(":") for case in args.cases.split(","))]
+    functions = cast(list[StockFunction], args.functions.split(","))
+    if unknown := set(functions) - set(FILES):
+        options.error(f"functions are {', '.join(FILES)}, not {', '.join(sorted(unknown))}")
     args.out.mkdir(parents=True, exist_ok=True)
-    path = args.out / "references.jsonl"
-    chosen = default_registry().select(args.ids)
-    started = time.monotonic()
+    chosen, started = default_registry().select(args.ids), time.monotonic()
+    spent = False
     with running(resolve(args.platform), max(ranks for _, ranks in cases)) as platform:
-        for size, ranks in cases:
-            there = read(path)
-            missing = [problem for problem in chosen if (problem.id, size, ranks) not in there]
-
-            def keep(row: ReferenceRow) -> None:
-                with path.open("a") as file:
-                    file.write(json.dumps(row.to_dict()) + "\n")
-                words = row.error or f"{row.time_us:.0f} us, {(row.all_ranks_peak_bytes or 0) / 2**30:.2f} GiB"
-                words += (
-                    f", truth {(row.truth_peak_bytes or 0) / 2**30:.2f} GiB {row.truth_error}" if args.truth else ""
-                )
-                print(
-                    f"[{time.monotonic() - started:6.1f}] {row.id:2d} {row.name} {row.size} {row.ranks}: {words}",
-                    flush=True,
-                )
-
-            run_references(
-                missing, platform=platform, size=size, world_size=ranks, calls=args.calls, truth=args.truth, on_row=keep
-            )
-    failed = [row for row in read(path).values() if row["error"]]
-    print(f"{len(read(path))} rows, {len(failed)} failed")
-    return 1 if failed else 0
+        measurement = Measurement(
+            args.out, platform, args.calls, args.truth, args.retry, started + args.budget, started
+        )  # fmt: skip
+        try:
+            for function in functions:
+                for size, ranks in cases:
+                    measurement.take([p for p in chosen if runs(p, function, size, ranks)], function, size, ranks)
+        except BudgetSpent:
+            spent = True
+    rows = [row for function in functions for row in read(args.out / FILES[function]).values()]
+    failed = [row for row in rows if row["error"] and not row["error"].startswith("unsupported")]
+    print(f"{len(rows)} rows, {len(failed)} failed{'; the budget is spent, run again to go on' if spent else ''}")
+    return 1 if failed or spent else 0
 
 
 if __name__ == "__main__":

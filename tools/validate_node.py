@@ -157,7 +157,8 @@ def kernels_nvls_off(kit: Kit) -> Iterator[Command]:
 def references(kit: Kit) -> Iterator[Command]:
     sizes = ["paper", "real", "odd", "tiny"] if kit.on_gpu else ["tiny"]
     yield [PYTHON, ROOT / "benchmarks" / "references.py", "--platform", kit.platform, "--out", kit.work,
-           "--ids", "1-3" if kit.quick else "all", "--cases", ",".join(f"{size}:{kit.ranks}" for size in sizes)]  # fmt: skip
+           "--functions", "reference", "--ids", "1-3" if kit.quick else "all",
+           "--cases", ",".join(f"{size}:{kit.ranks}" for size in sizes)]  # fmt: skip
 
 
 def frontier(kit: Kit) -> Iterator[Command]:

@@ -5,7 +5,9 @@ import triton.language as tl
 
 
 @triton.jit
-def quantise(x, codes, scales, blocks, SIZE: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+def quantise(  # type: ignore[no-untyped-def]
+    x, codes, scales, blocks, SIZE: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr
+):
     """Codes and scale of each block of SIZE values; WIDTH is the next power of two."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
@@ -21,7 +23,9 @@ def quantise(x, codes, scales, blocks, SIZE: tl.constexpr, WIDTH: tl.constexpr, 
 
 
 @triton.jit
-def dequantise(codes, scales, out, elements, SIZE: tl.constexpr, SPAN: tl.constexpr):
+def dequantise(  # type: ignore[no-untyped-def]
+    codes, scales, out, elements, SIZE: tl.constexpr, SPAN: tl.constexpr
+):
     at = tl.program_id(0).to(tl.int64) * SPAN + tl.arange(0, SPAN)
     inside = at < elements
     scale = tl.load(scales + at // SIZE, mask=inside)

@@ -39,13 +39,14 @@ def padded(*tensors: torch.Tensor) -> list[torch.Tensor]:
     return [torch.nn.functional.pad(tensor, (0, missing)) for tensor in tensors] if missing else list(tensors)
 
 
-def gather_positions(block: torch.Tensor, group: dist.ProcessGroup) -> tuple[torch.Tensor, dist.Work | None]:
+def gather_positions(block: torch.Tensor, group: dist.ProcessGroup) -> tuple[torch.Tensor, dist.Work]:
     """Starts to gather (batch, S, heads, head size) of all ranks. Once the work is done, the tensor is (batch, heads, W * S,
     head size): a view, since positions travel before the batch."""
     send = block.transpose(0, 1).contiguous()  # no copy for a batch of one
     positions, *rest = send.shape
     everything = send.new_empty((dist.get_world_size(group) * positions, *rest))
     work = dist.all_gather_into_tensor(everything, send, group=group, async_op=True)
+    assert work is not None
     return everything.permute(1, 2, 0, 3), work
 
 

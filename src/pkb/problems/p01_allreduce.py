@@ -16,6 +16,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.plain_sums import SumGate, draw_summand
+from pkb.problems.symmetric_ops import buffer_for, sum_in_place, world_name
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -36,6 +37,12 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
     total = tensor.clone(memory_format=torch.contiguous_format)
     dist.all_reduce(total, op=dist.ReduceOp.SUM)
     return total
+
+
+def stock_symmetric(tensor: torch.Tensor) -> torch.Tensor:
+    name = world_name()
+    buffer = buffer_for(tensor.shape, tensor.dtype, tensor.device, name)
+    return sum_in_place(buffer.copy_(tensor), name)
 
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
@@ -64,6 +71,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    stock_symmetric=stock_symmetric,
     baseline_reason="the reference is one NCCL collective on a copy, which the result needs",
     cost=cost,
     compare=SumGate(),

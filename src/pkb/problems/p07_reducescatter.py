@@ -15,6 +15,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.plain_sums import SumGate, draw_summand
+from pkb.problems.symmetric_ops import finished, world_name
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -39,6 +40,10 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
     out = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
     dist.reduce_scatter_tensor(out, tensor.contiguous(), op=dist.ReduceOp.SUM)
     return out
+
+
+def stock_symmetric(tensor: torch.Tensor) -> torch.Tensor:
+    return finished(torch.ops.symm_mem._low_contention_reduce_scatter(tensor.contiguous(), "sum", world_name()))
 
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
@@ -67,6 +72,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    stock_symmetric=stock_symmetric,
     baseline_reason="the reference is one NCCL collective",
     cost=cost,
     compare=SumGate(),

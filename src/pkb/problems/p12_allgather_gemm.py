@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from pkb.problems.allgather_gemm import draw_operands, gather_and_multiply_cost, why_too_short
 from pkb.problems.base import Alternative, Problem
+from pkb.problems.symmetric_ops import world_name
 from pkb.types.taxonomy import Taxonomy
 
 SIZES = {  # k: the whole contraction, of which each rank has k // W
@@ -45,6 +46,14 @@ def baseline(A_local: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     return torch.matmul(transposed.t(), B)
 
 
+def stock_symmetric(A_local: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    """Pieces of the gather overlap with pieces of the product."""
+    _, (product,) = torch.ops.symm_mem.fused_all_gather_matmul(
+        A_local.contiguous(), [B], gather_dim=1, group_name=world_name(), return_A=False
+    )
+    return product
+
+
 PROBLEM = Problem(
     id=12,
     name="allgather_gemm",
@@ -60,6 +69,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=draw_operands,
     reference=solution,
+    stock_symmetric=stock_symmetric,
     baseline=baseline,
     tried=(Alternative("a product for each shard, added up: a rounding for each in 16 bits"),),
     cost=gather_and_multiply_cost,

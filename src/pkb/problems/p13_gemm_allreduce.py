@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.symmetric_ops import buffer_for, sum_in_place, world_name
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -39,6 +40,14 @@ def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
     C = torch.matmul(A_local.contiguous(), B_local.contiguous())
     dist.all_reduce(C, op=dist.ReduceOp.SUM)
     return C
+
+
+def stock_symmetric(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
+    """The product is written to where the peers read it."""
+    name = world_name()
+    buffer = buffer_for((A_local.shape[0], B_local.shape[1]), A_local.dtype, A_local.device, name)
+    torch.mm(A_local, B_local, out=buffer)
+    return sum_in_place(buffer, name)
 
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
@@ -69,6 +78,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    stock_symmetric=stock_symmetric,
     baseline_reason="one GEMM and one NCCL all-reduce; in pieces that overlap, NCCL takes SMs from the GEMM",
     cost=cost,
     same_bits=True,

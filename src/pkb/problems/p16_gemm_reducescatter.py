@@ -17,6 +17,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.symmetric_ops import world_name
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -55,6 +56,13 @@ def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def stock_symmetric(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
+    """Pieces of the product overlap with pieces of the sum."""
+    return torch.ops.symm_mem.fused_matmul_reduce_scatter(
+        A_local.contiguous(), B_local.contiguous(), "sum", scatter_dim=0, group_name=world_name()
+    )
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     (m, n, k), w = _shape(size, world_size), world_size
     product = m * n * element_bytes
@@ -83,6 +91,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    stock_symmetric=stock_symmetric,
     baseline_reason="one GEMM and one NCCL reduce-scatter; in pieces that overlap, NCCL takes SMs from the GEMM",
     cost=cost,
     compare=NormGate(tau={torch.bfloat16: 1.2e-2}),  # eight partial sums, each rounded: 5.4e-3

@@ -81,8 +81,8 @@ def baseline(
     dist.all_gather_into_tensor(all_counts, counts, group=group)
     table = all_counts.cpu().view(world_size, world_size, local_experts)  # [source][destination]
     here = table[:, rank].contiguous()
-    splits = (one.sum(dim=1).to(torch.int64) for one in (table[rank], here))
-    return *splits, here, here.sum(dim=0)
+    sent, received = (one.sum(dim=1).to(torch.int64) for one in (table[rank], here))
+    return sent, received, here, here.sum(dim=0)
 
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
