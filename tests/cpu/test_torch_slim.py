@@ -121,7 +121,8 @@ NUMBERS = [0.0, -0.0, 1.0, 1.00390625, 3.14159, -2.5, 65504.0, 65519.9, 65520.0,
 def test_every_call_gives_the_same(modules: Modules) -> None:
     assert len(modules.ours.facts(X)) == 9  # not only the same errors
     assert len(modules.ours.changed(X)) == 16
-    for name, arguments, named in [*CALLS, *(("bits", (number,), {}) for number in NUMBERS)]:
+    numbers = [*NUMBERS, *map(float, range(256))]
+    for name, arguments, named in [*CALLS, *(("bits", (number,), {}) for number in numbers)]:
         ours, real = (outcome(getattr(module, name), arguments, named) for module in modules)
         assert ours == real, (name, arguments, named)
 
