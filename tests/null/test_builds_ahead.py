@@ -34,7 +34,7 @@ def test_a_build_ahead_compiles_only_what_the_platform_can_run(
         return build_stage.BuildReport(tmp_path / "place" / "artifacts")
 
     monkeypatch.setattr(build_stage, "prebuild", prebuild)
-    monkeypatch.setattr(child.os, "nice", lambda step: step)
+    monkeypatch.setattr("os.nice", lambda step: step)
     file = tmp_path / "1_allreduce.py"
     file.write_text(text)
     child._build(Job(file, Case("01_allreduce", "cpu", 2, "tiny", "bf16", "quick")))
