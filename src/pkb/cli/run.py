@@ -38,6 +38,9 @@ def run(
         bool | None,
         typer.Option("--timing/--no-timing", help="Time it against the reference. Default: yes, on cpu no."),
     ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Also look at what the calls did on the device, a second each.")
+    ] = False,
     hardware: Annotated[str | None, typer.Option(help="For models: the machine that prompts describe.")] = None,
     temperature: Annotated[float | None, typer.Option(help="For models. Default: the model's own.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="For models: the longest answer.")] = None,
@@ -90,7 +93,7 @@ def run(
             candidates=[*(candidates or []), *(more or [])], models=model or [], problems=problems, samples=samples,
             backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), timing=timing,
             hardware=hardware, temperature=temperature, max_tokens=max_tokens, prices=prices,
-            problems_folder=problems_folder, eval_limit_s=eval_limit, name=name,
+            problems_folder=problems_folder, eval_limit_s=eval_limit, name=name, profile=profile,
         )  # fmt: skip
         tally = begin(asked, store=store, work=work)
     status = tally.exit_status_for(limited=limit is not None)

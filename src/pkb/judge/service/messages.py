@@ -37,6 +37,7 @@ class JudgeOrder:
     timing: bool | None = None
     """None: where a time says something about speed."""
     problems_folder: str | None = None
+    profile: bool = True
     call_limit_s: float = 60.0
     build_limit_s: float = 600.0
     limit_s: float = EVALUATION_LIMIT_S
