@@ -96,7 +96,7 @@ def plans_document(compared: PlanComparison) -> dict[str, Json]:
         "right_only_by_ours": compared.only_by_ours,
         "lost": {loss.value: count for loss, count in compared.counts.items()},
         "lost_samples": [
-            {"problem": one.problem, "sample": one.index, "loss": one.loss.value, "verdict": one.verdict}
+            {"problem": one.problem, "sample": one.sample, "loss": one.loss.value, "verdict": one.verdict}
             for one in compared.lost
         ],
     }

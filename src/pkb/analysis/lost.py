@@ -116,7 +116,7 @@ def _part(evaluation: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 class LostSample(NamedTuple):
     problem: int
-    index: int
+    sample: int
     loss: Loss
     verdict: str
 

@@ -50,6 +50,9 @@ def run(
         typer.Option("--timing/--no-timing", help="Time it. Default: yes, on cpu no."),
     ] = None,
     against: AgainstOption = "baseline",
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Also look at what the calls did on the device, a second each.")
+    ] = False,
     hardware: Annotated[str | None, typer.Option(help="For models: the machine that prompts describe.")] = None,
     temperature: Annotated[float | None, typer.Option(help="For models. Default: the model's own.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="For models: the longest answer.")] = None,
@@ -104,7 +107,7 @@ def run(
             candidates=[*(candidates or []), *(more or [])], models=model or [], problems=problems, samples=samples,
             backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), timing=timing,
             against=known_against(against), hardware=hardware, temperature=temperature, max_tokens=max_tokens, prices=prices,
-            problems_folder=problems_folder, eval_limit_s=eval_limit, name=name,
+            problems_folder=problems_folder, eval_limit_s=eval_limit, name=name, profile=profile,
         )  # fmt: skip
         tally = begin(asked, store=store, work=work)
     status = tally.exit_status_for(limited=limit is not None)

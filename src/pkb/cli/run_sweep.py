@@ -71,6 +71,7 @@ class Asked:
     problems_folder: Path | None
     eval_limit_s: float
     name: str
+    profile: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.candidates) == bool(self.models):
@@ -92,9 +93,9 @@ def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
         for note in (*plan.notes, *refusal_lines(plan.refused)):
             print(note, file=sys.stderr)
         settings = SweepSettings(
-            timing=asked.timing, against=asked.against, problems_folder=folder_text(asked.problems_folder),
-            temperature=asked.temperature, max_tokens=asked.max_tokens, evaluation_limit_s=asked.eval_limit_s,
-            hardware=hardware, prices=_prices(asked),
+            timing=asked.timing, against=asked.against, profile=asked.profile,
+            problems_folder=folder_text(asked.problems_folder), temperature=asked.temperature, max_tokens=asked.max_tokens,
+            evaluation_limit_s=asked.eval_limit_s, hardware=hardware, prices=_prices(asked),
         )  # fmt: skip
         config = {
             "candidates": [str(path.absolute()) for path in asked.candidates],
@@ -257,8 +258,9 @@ def _work_off(
 
     before = tally(writer, run)
     done = sum(before.verdicts.values()) + before.no_answer + len(before.failed)
-    print(f"run {run.id}: {before.tasks} tasks, {done} of them done", file=sys.stderr, flush=True)
-    hands = _hands(writer.tasks(run.id), work=work, machines=machines)
+    tasks = writer.tasks(run.id)
+    print(first_line(run.id, tasks, done=done, work=work), file=sys.stderr, flush=True)
+    hands = _hands(tasks, work=work, machines=machines)
     settings = SweepSettings.of(run.config)
     resume = f"pkb run --resume {run.id}" + (f" --store {store}" if store else "")
     try:
@@ -270,6 +272,20 @@ def _work_off(
     except UserError as error:
         raise UserError(error.message, f"then: {resume}") from error
     return tally(writer, run)
+
+
+def first_line(run_id: str, tasks: "Sequence[Task]", *, done: int, work: SweepWorkers) -> str:
+    """What is about to happen: minutes may pass before the first verdict."""
+    cases = sorted({
+        f"{task.case.platform}, {task.case.ranks} ranks, {task.case.size}, plan {task.case.plan}" for task in tasks
+    })  # fmt: skip
+    asked = sum(task.candidate_sha is None and task.state != "done" for task in tasks)
+    ask = f"asking models for {asked} candidates, {work.askers} at a time; " if asked else ""
+    where = "; ".join(cases[:3]) + (f"; {len(cases) - 3} more" if len(cases) > 3 else "")
+    return (
+        f"run {run_id}: {len(tasks)} tasks, {done} of them done; {ask}building ahead, {work.builders_here} at a time, then "
+        f"judging ({where})"
+    )
 
 
 def _hands(tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | None") -> "Hands":

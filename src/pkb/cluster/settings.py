@@ -5,8 +5,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pkb.judge.service.messages import EVALUATION_LIMIT_S
+from pkb.types.case import Case
 from pkb.types.json_value import Json
 from pkb.types.stock import Against
+
+JUDGES_LIMIT_S, QUICK_LIMIT_S = 60.0, 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +19,8 @@ class SweepSettings:
     against: Against = "baseline"
     """Which of the problem's own functions candidates are timed against. A run that was begun before there was a choice goes
     on against the reference."""
+    profile: bool = False
+    """Look at what the calls did on the device: about a second for each verdict."""
     problems_folder: str | None = None
     hardware: str = "h100x8"
     """The machine that a prompt speaks of."""
@@ -25,8 +30,16 @@ class SweepSettings:
     """US dollars a million tokens, by model."""
     ask_limit_s: float = 600.0
     evaluation_limit_s: float = EVALUATION_LIMIT_S
-    call_limit_s: float = 60.0
+    call_limit_s: float | None = None
+    """None: `QUICK_LIMIT_S` on a GPU at the sizes whose calls take milliseconds, elsewhere the judge's own."""
     build_limit_s: float = 600.0
+
+    def call_limit_for(self, case: Case) -> float:
+        """What the first calls of a candidate may take before they count as a deadlock. They load code and meet their peers;
+        what is compiled when first called has a limit of its own on top."""
+        if self.call_limit_s is not None:
+            return self.call_limit_s
+        return JUDGES_LIMIT_S if case.platform == "cpu" or case.size == "real" else QUICK_LIMIT_S
 
     def to_dict(self) -> dict[str, Json]:
         return asdict(self)

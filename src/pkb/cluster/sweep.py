@@ -190,8 +190,9 @@ class Sweep:
         limit_s = settings.evaluation_limit_s if held.phase == "evaluate" else settings.build_limit_s + 60
         return JudgeOrder(
             id=order_id, kind=held.phase, source=held.source, filename=held.filename, case=task.case,
-            timing=settings.timing, against=settings.against, problems_folder=settings.problems_folder,
-            call_limit_s=settings.call_limit_s, build_limit_s=settings.build_limit_s, limit_s=limit_s,
+            timing=settings.timing, against=settings.against, profile=settings.profile,
+            problems_folder=settings.problems_folder, call_limit_s=settings.call_limit_for(task.case),
+            build_limit_s=settings.build_limit_s, limit_s=limit_s,
         )  # fmt: skip
 
     # -- what comes back ----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from pkb.judge.crew.company import Watch
 from pkb.judge.crew.crew import Crew
+from pkb.judge.crew.patience import warm_limit_s
 from pkb.judge.kinds import KindPlan
 from pkb.types.channel import discard
 from pkb.types.difference import Mismatch, Pattern
@@ -75,7 +76,9 @@ class Exchange:
     def __init__(
         self, oracle: Crew, candidate: Crew, *, limit_s: float, kinds: Mapping[str, float] | None = None
     ) -> None:
-        self.oracle, self.candidate, self.limit_s = oracle, candidate, limit_s
+        self.oracle, self.candidate = oracle, candidate
+        self.limit_s = self._first_limit_s = limit_s
+        """Of a batch of the candidate's calls."""
         self._kinds = KindPlan(kinds or {})
         self._slots = itertools.count()
         self._keys: dict[int, str] = {}
@@ -117,6 +120,15 @@ class Exchange:
                     discard(answer.fds)
             self.candidate.hear(gift, timeout_s=300)
         return slots
+
+    def has_answered(self, *, reference_s: float, first_call_s: float) -> None:
+        """A call has come back, so the next ones are warm: from now on a batch has what such calls can need."""
+        self.limit_s = warm_limit_s(
+            self._first_limit_s,
+            reference_s=reference_s,
+            first_call_s=first_call_s,
+            device=self.candidate.platform.device,
+        )
 
     def know_truth(self, slots: Sequence[int]) -> CallBytes:
         """Compute what the outputs of these calls must be; and how large they are."""

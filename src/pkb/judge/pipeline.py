@@ -11,6 +11,7 @@ from pkb.candidates.rules import Inspection
 from pkb.candidates.source import Source
 from pkb.judge.budgets import Pace, TimingPace
 from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.crew.patience import first_call_extra_s
 from pkb.judge.decision import Decided, reused_output
 from pkb.judge.profile.calls import profile_calls
 from pkb.judge.profile.roles import expected_of
@@ -138,7 +139,9 @@ class OneSize:
             trials=plan.trials,
             words=f"size {job.case.size}, {job.case.ranks} ranks",
             progress=self.progress,
-            first_call_extra_s=job.build_limit_s if self._lazily_built or self._triton else 0.0,
+            first_call_extra_s=first_call_extra_s(
+                job.build_limit_s, lazily_built=self._lazily_built, triton=self._triton
+            ),
             observe=True,
             argument_bytes=argument_bytes,
             same_bits=self._same_bits,
@@ -165,7 +168,7 @@ class OneSize:
             trials=plan.odd_trials,
             words=f"size odd, {job.case.ranks} ranks",
             progress=self.progress,
-            first_call_extra_s=job.build_limit_s if self._triton else 0,
+            first_call_extra_s=first_call_extra_s(job.build_limit_s, lazily_built=False, triton=self._triton),
             same_bits=self._same_bits,
         )
         self.notes.checks.append(f"{plan.odd_trials} calls at odd")
@@ -232,6 +235,9 @@ class OneSize:
             return timing
 
     def _profile(self, source: Source, inspection: Inspection) -> None:
+        if not self.job.profile:
+            self.notes.checks.append("not profiled: not asked for")
+            return
         if not self.on_gpu:
             self.notes.checks.append("not profiled: only a GPU leaves records of what ran on it")
             return

@@ -12,6 +12,7 @@ from pkb.candidates.rules import Inspection, inspect_source
 from pkb.candidates.source import read
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.leftovers import sweep
+from pkb.judge.crew.patience import first_call_extra_s
 from pkb.judge.decision import Decided, harness_failure
 from pkb.judge.hints import hints_for, text_hints
 from pkb.judge.lacking import without_multicast
@@ -265,7 +266,9 @@ class _Session:
                         trials=plan.second_world_trials,
                         words=f"size tiny, {other} ranks",
                         progress=self.progress,
-                        first_call_extra_s=job.build_limit_s,
+                        first_call_extra_s=first_call_extra_s(
+                            job.build_limit_s, lazily_built=bool(build.skipped), triton=self.backend == "triton"
+                        ),
                         same_bits=self.problem.same_bits and not plan.upstream_tolerance,
                     )
             finally:

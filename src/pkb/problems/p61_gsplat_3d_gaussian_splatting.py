@@ -50,9 +50,9 @@ def draw_cameras(size: Size, source: random.Random) -> tuple[list[list[list[floa
     """Views and intrinsics of one rank's cameras, each at a random place, looking past the centre of the scene."""
     if isinstance(source, PlainChoices):
         width, height = size["width"], size["height"]
-        focal = 0.8 * min(width, height)
+        length = 0.8 * min(width, height)
         view = [[float(i == j) for j in range(4)] for i in range(4)]
-        one = [[focal, 0.0, width / 2], [0.0, focal, height / 2], [0.0, 0.0, 1.0]]
+        one = [[length, 0.0, width / 2], [0.0, length, height / 2], [0.0, 0.0, 1.0]]
         return [view] * size["cameras"], [one] * size["cameras"]
 
     def unit(v: list[float]) -> list[float]:

@@ -28,6 +28,8 @@ class Job:
     build_limit_s: float = 600.0
     memory_limit_bytes: int | None = None
     """Resident memory that all candidate ranks together may use; None lets the platform decide."""
+    profile: bool = True
+    """Look at what the calls did on the device, where there is one."""
     custom_plan: Plan | None = None
     """In place of the plan that the case names: for tests and measurements that want other numbers."""
 

@@ -78,7 +78,7 @@ def job_for(order: JudgeOrder, candidate: Path) -> Job:
     case = settle(order.case, registry, memory=False).case
     return Job(
         candidate, case, timing=order.timing, against=order.against, problems_folder=folder,
-        call_limit_s=order.call_limit_s, build_limit_s=order.build_limit_s,
+        call_limit_s=order.call_limit_s, build_limit_s=order.build_limit_s, profile=order.profile,
     )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ class JudgeOrder:
     """None: where a time says something about speed."""
     against: Against = "baseline"
     problems_folder: str | None = None
+    profile: bool = True
     call_limit_s: float = 60.0
     build_limit_s: float = 600.0
     limit_s: float = EVALUATION_LIMIT_S
