@@ -26,7 +26,7 @@ BY_LIBRARY += [(54, ("SMALL_WORK = 2**27", "SMALL_WORK = 0"))]
 
 def cases() -> list[dict[str, Any]]:
     files = {int(path.name.split("_")[0]): path for path in sorted(SOLUTIONS.glob("*_cuda.py"))}
-    found = [(number, "tiny", ()) for number in files if number not in IN_PLACE]
+    found: list[tuple[int, str, tuple[str, ...]]] = [(number, "tiny", ()) for number in files if number not in IN_PLACE]
     found += [(number, "paper", ()) for number in range(1, 9)]  # two-shot sums, and many turns
     found += [(number, "tiny", edit) for number, edit in BY_LIBRARY]
     return [
@@ -68,9 +68,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for rank in range(RANKS):
         done = folder / f"answers{rank}"
         rows = dict(json.loads(line) for line in done.read_text().splitlines()) if done.exists() else {}
-        said = (folder / f"said{rank}").read_text()[-600:]
+        last = (folder / f"said{rank}").read_text()[-600:]
         for case in cases():
-            what = rows.get(case["name"], f"no answer: {said}")
+            what = rows.get(case["name"], f"no answer: {last}")
             found[case["name"]] = found.get(case["name"], "") + (f"rank {rank}: {what}\n" if what else "")
     return found
 
@@ -138,7 +138,9 @@ def replay(case: dict[str, Any], number: int, rank: int, folder: Path, device: A
             secret=b"replay", call=0, rank=rank, world_size=RANKS, size=problem.sizes[case["size"]], dtype=dtype,
             device=device, layout=problem.layout,
         )  # fmt: skip
-        arguments = {k: dist.group.WORLD if isinstance(v, GroupRef) else v for k, v in problem.inputs(draw).items()}
+        arguments: dict[str, Any] = {
+            k: dist.group.WORLD if isinstance(v, GroupRef) else v for k, v in problem.inputs(draw).items()
+        }
         factor = (1.0, -1.0, 0.5, -0.5)[variant]
         return {k: v * factor if _is_real(v) else v for k, v in arguments.items()}
 
