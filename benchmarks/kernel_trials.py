@@ -186,7 +186,7 @@ def trial(
         answer[side], answer[f"{side}_host_us"] = timed(function, slots, cover_for(host_us))
     dist.barrier(group=gloo())  # nobody reads a peer's buffers any more
     if device.torch_device.type == "cuda":
-        for place, kept in (("pipeline", "_PIPELINES"), ("exchange", "_CALLS"), ("staging", "_STAGES")):
+        for place, kept in (("pipeline", "_PIPELINES"), ("exchange", "_EXCHANGES"), ("staging", "_STAGES")):
             getattr(importlib.import_module(f"pkb.kit.{place}"), kept).clear()
         del held, module
         torch.cuda.empty_cache()

@@ -84,12 +84,15 @@ def test_the_kernels_in_the_manual_compile(tmp_path: Path) -> None:
     manual = (Path(__file__).parents[2] / "docs" / "kit.md").read_text()
     blocks = re.findall(r"```(\w+)\n(.*?)```", manual, re.S)
     kernels = [text for language, text in blocks if language == "cuda"]
-    assert len(kernels) == 2
+    assert len(kernels) == 1
     for text in kernels:
         assert kit.compile(text, name="manual", arch="sm_90a").artifact.path.exists()
-    status, report = prebuild(next(text for language, text in blocks if language == "python"), tmp_path)
-    assert (status, report["skipped"]) == (0, [])
-    assert [built["name"] for built in report["built"]] == ["one_shot"]
+    built = []
+    for text in [text for language, text in blocks if language == "python" and "kit.compile" in text]:
+        status, report = prebuild(text, tmp_path)
+        assert (status, report["skipped"]) == (0, [])
+        built += [item["name"] for item in report["built"]]
+    assert built == ["one_shot", "all_gather"]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,8 @@ class Case:
     """Launches fail on one rank now and then, and the call is made again there."""
     fewer_resident: int = 0
     """So many fewer blocks run at once on rank 1."""
+    file: str = ""
+    """In place of our own solution."""
     change: str = ""
     """Name of a function of changes.py that makes the drawn arguments harder."""
     same_bits: bool = False
@@ -85,7 +87,7 @@ def run_case(rank: int, size: int, case: Case, build: str, symmetric: str, limit
     resident = case.resident - (case.fewer_resident if rank == 1 else 0)
     emulator = Emulator(Path(build), resident=resident, edits=case.header_edits)
     emulator.runtime.emu_configure(case.seed * 1009 + rank * 101, limit_s)
-    path = next(SOLUTIONS.glob(f"{case.problem:02d}_*_cuda.py"))
+    path = Path(case.file) if case.file else next(SOLUTIONS.glob(f"{case.problem:02d}_*_cuda.py"))
     text = edited(with_constants(path.read_text(), case.constants), case.edits)
     module = load_solution(text, emulator=emulator, symmetric_folder=Path(symmetric), multicast=case.multicast)
     dist.barrier()  # building took its time

@@ -1,5 +1,6 @@
 """The emulator itself: it must stop at what would fault or hang on a GPU, and show what a GPU would show."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch
 from emulate import Emulator, why_not
 from ptx import UnknownInstruction, to_cpp
 
+from pkb import kit
 from world import RankError, World
 
 RESIDENT = 2
@@ -104,6 +106,40 @@ def test_the_product_of_the_tensor_cores_is_right(machine: Machine) -> None:
     if (threadIdx.x / 4 == 1) out[threadIdx.x % 4 * 2] = 2 * c[0], out[threadIdx.x % 4 * 2 + 1] = 2 * c[1];
     """
     assert machine.run(source)[:8] == [2 * (2 + 27) + n for n in range(8)]
+
+
+LATE = """
+#define PKB_DEBUG 1
+#define PKB_DEBUG_TIMEOUT_MS 20
+#include "pkb.cuh"
+using namespace pkb;
+extern "C" __global__ void k(const __grid_constant__ Pipe pipe) { meet(pipe); }
+"""
+
+
+def wait_for_a_rank_that_never_comes(rank: int, size: int, folder: str, said: str) -> None:
+    """One process is rank 3 of 5. Its peers' memory is there, and nobody in it."""
+    with open(said, "wb") as file:
+        os.dup2(file.fileno(), 2)
+    counts = torch.zeros(5, 8 * 5, dtype=torch.int32)
+    table = torch.tensor([row.data_ptr() for row in counts], dtype=torch.int64)
+    counts[3, 5:10] = torch.tensor([7, 7, 6, 6, 7])  # of block 1: rank 3 itself is at step 6
+    pipe = kit.Pipe(counts=table.data_ptr(), own_counts=counts[3].data_ptr(), rank=3, world=5, blocks=8, slots_each=2)
+    emulator = Emulator(Path(folder), resident=RESIDENT, edits={})
+    emulator.runtime.emu_configure(1, 5.0)
+    counts[3, :5] = torch.tensor([1, 1, 1, 0, 1])
+    emulator.compile(LATE).kernel("k")[2, 32](pipe)
+
+
+def test_debug_builds_say_who_waits_for_whom(machine: Machine, tmp_path: Path) -> None:
+    world = World(1)
+    try:
+        with pytest.raises(RankError, match="died with exit code -6"):
+            world.call(wait_for_a_rank_that_never_comes, str(machine.folder), str(tmp_path / "said"))
+    finally:
+        world.close()
+    said = (tmp_path / "said").read_text()
+    assert "pkb: rank 3, block 1 of kernel grid 2: rank 2 has not come to step 7 of channel 1, it is at 6" in said
 
 
 def test_an_instruction_without_a_meaning_stops_the_build() -> None:

@@ -4,6 +4,10 @@ Each case would hang, trap or give wrong results with a wrong index, a missing b
 test_mutants.py shows that for each kernel.
 """
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from cases import SOLUTIONS, Case
 from ranks import Run
@@ -156,6 +160,17 @@ ALONE = [Case(problem, 1, ("tiny", "odd"), calls=2) for problem in sorted({case.
 @pytest.mark.parametrize("case", CASES + ALONE, ids=lambda case: case.name)
 def test_ranks_find_all_calls_right(case: Case, run: Run) -> None:
     assert run(case) == ""
+
+
+def test_the_kernel_that_the_manual_shows_is_right(run: Run, tmp_path: Path) -> None:
+    manual = (SOLUTIONS.parent / "docs" / "kit.md").read_text()
+    (shown,) = [text for text in re.findall(r"```python\n(.*?)```", manual, re.S) if "turns_of(pipe)" in text]
+    assert len(shown.splitlines()) <= 40
+    (tmp_path / "shown.py").write_text(shown)
+    smaller = (("BLOCKS, THREADS, CHUNK_BYTES = 64, 256, 8192", "BLOCKS, THREADS, CHUNK_BYTES = 64, 32, 128"),)
+    case = Case(2, 3, SHAPES, ("bf16", "fp32"), calls=10, edits=smaller, file=str(tmp_path / "shown.py"), late=0.6)
+    assert run(case) == ""
+    assert run(replace(case, replayed=True)) == ""
 
 
 def test_every_kernel_is_here() -> None:

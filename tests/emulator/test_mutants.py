@@ -21,6 +21,8 @@ UNMET = {"pkb.cuh": [("  __syncthreads();  // and the reads of all threads after
 ONE_SLOT = {"pkb.cuh": [("((epoch + turn) & (slots_each - 1))", "0")]}
 FINISH = {"pkb.cuh": [("  await_all(signals, p.rank, p.world, exchange, count);\n", "")]}
 NOT_LAST = {"pkb.cuh": [("  if (!last) return;\n", "  if (block_in_grid()) return;\n")]}
+NOT_COUNTED = {"pkb.cuh": [("  p.advance(epoch + p.turns);\n", "")]}
+SAME_REGION = {"pkb.cuh": [("(ld_relaxed_sys(own_count(0)) + more) % regions", "0")]}
 COPIES = {"pkb_mma.cuh": [("      wait_async<STAGES - 2>();\n", "      wait_async<STAGES - 1>();\n")]}
 
 SMALL = {"THREADS": 32, "LEAST_BYTES": 64}
@@ -35,7 +37,11 @@ NO_FIRST_WAIT = (("    pipe.await_all(epoch + turn + 1);\n", ""),)
 NO_SECOND_WAIT = (("    pipe.await_all(epoch + turns + turn + 1);\n", ""),)
 UNPUBLISHED = (("        self.meet(self.now.peers)  # all have published\n", ""),)
 OVERWRITTEN = (("        self.meet(self.now.peers)  # all have read: the next call may publish\n", ""),)
-NOTICED = r"rank \d: (call \d+, .*(values differ|different bits)|died with exit code -|no answer)"
+SHOWN = r"rank \d: (call \d+, .*(values differ|different bits)|died with exit code -)"
+HUNG = r"rank \d: no answer"
+RAISED = (
+    r"rank \d: (?!RuntimeError: \[.*gloo)\w+(Error|Instruction|Failed)\b"  # gloo's own follow from a rank that died
+)
 SQUARES = (product(64, 64, 32),)
 
 
@@ -70,6 +76,7 @@ MUTANTS = [
     mutant("one slot", 1, headers=ONE_SLOT, constants=SHOTS),
     mutant("no await", 2, headers=AWAIT, constants=CHUNK),
     mutant("announces too early", 2, headers=TOO_EARLY, constants=CHUNK),
+    mutant("turns not counted", 2, headers=NOT_COUNTED, quick=True, constants=CHUNK),
     mutant("no await", 3, headers=AWAIT, constants=CHUNK),
     mutant("one slot", 3, headers=ONE_SLOT, constants=CHUNK),
     mutant("no await", 4, headers=AWAIT, constants=SHOTS),
@@ -102,8 +109,29 @@ MUTANTS = [
     mutant("no wait for peers", 81, sizes=("odd",), headers=FINISH, quick=True, constants=ALL_PAIRS),
     mutant("no wait for other blocks", 81, sizes=("odd",), headers=NOT_LAST, constants=ALL_PAIRS),
     mutant("no wait for peers", 82, sizes=("odd",), headers=FINISH),
+    mutant("one region", 82, sizes=("odd",), headers=SAME_REGION),
     mutant("no wait for other blocks", 82, sizes=("odd",), headers=NOT_LAST),
 ]
+
+
+def noticed(found: str) -> bool:
+    """Whether a kernel was wrong, trapped or hung. Ranks that wait for one that could not build do not count."""
+    return not re.search(RAISED, found) and bool(re.search(SHOWN, found) or re.search(HUNG, found))
+
+
+def test_only_faults_of_kernels_count_as_noticed() -> None:
+    assert noticed("rank 0: call 3, {'m': 5}, torch.bfloat16: 3 values differ; rank 1: no answer in 300 s")
+    assert noticed(
+        "rank 0: died with exit code -6; rank 1: RuntimeError: [/x/gloo/pair.cc:5] Connection closed by peer"
+    )
+    assert noticed("rank 0: no answer in 300 s; rank 1: no answer in 300 s")
+    for broken in (
+        "rank 0: RuntimeError: g++ on kernel.cpp: 'u32' does not name a type; rank 1: no answer in 300 s",
+        "rank 0: no answer in 300 s; rank 1: UnknownInstruction: give it a line in ptx.py: bar.arrive",
+        "rank 0: ValueError: 0 times in the text, not once; rank 1: no answer in 300 s",
+        "rank 0: call 0 changed its argument tensor",
+    ):
+        assert not noticed(broken), broken
 
 
 @pytest.mark.parametrize(
@@ -121,7 +149,7 @@ def test_a_fault_is_noticed(mutant: Mutant, run: Run) -> None:
     for seed in range(1, 6):
         found = run(replace(mutant.case, seed=seed), wait_s=2.0)
         if found:
-            assert re.search(NOTICED, found), f"not by the fault, but by: {found}"
+            assert noticed(found), f"not by the fault, but by: {found}"
             return
     pytest.fail(f"{mutant.case.problem}: {mutant.fault}: five times nothing was wrong")
 
