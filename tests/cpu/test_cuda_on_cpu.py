@@ -1,4 +1,4 @@
-"""CUDA candidates judged with no GPU: the ones that are kept for GPUs get the same verdicts, and what is not emulated has a name."""
+"""CUDA candidates judged with no GPU: those kept for GPUs get the same verdicts, and what is not emulated is named."""
 
 import re
 import textwrap
@@ -49,8 +49,8 @@ def test_a_deadlock_names_the_flag_its_value_and_who_waits() -> None:
     assert result.verdict is Verdict.DEADLOCK
     waiting = next(state.where for state in result.rank_states if state.rank == 0)
     assert re.search(
-        r"kernel all_reduce, block \d+, thread \d+ waits for word \d+ of the signal pad of rank 0, which is 0: "
-        r"atom.acquire.sys.global.cas.b32 in line \d+",
+        r"kernel all_reduce, block \d+, thread \d+ waits for word \d+ of the signal pad of rank 0 "
+        r"\(rank 1 sets it on channel \d+ by torch's layout\), which is 0: atom.acquire.sys.global.cas.b32 in line \d+",
         waiting,
     )
 

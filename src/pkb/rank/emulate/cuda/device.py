@@ -111,7 +111,10 @@ def _place(address: int) -> str:
                     continue
                 seen.add(part.address)
                 if part.pad_address <= address < part.pad_address + part.pad_bytes:
-                    return f"word {(address - part.pad_address) // 4} of the signal pad of rank {rank}"
+                    word = (address - part.pad_address) // 4
+                    channel, source = divmod(word, handle.world_size)
+                    setter = f"rank {source} sets it on channel {channel} by torch's layout"
+                    return f"word {word} of the signal pad of rank {rank} ({setter})"
                 if part.address <= address < part.address + part.data_bytes:
                     offset = address - part.address
                     return f"byte {offset} of the symmetric buffer of rank {rank} ({part.data_bytes} bytes)"
