@@ -1,4 +1,4 @@
-"""Run by test_cuda_on_cpu_device.py in a process of its own (the emulated GPU replaces parts of torch): prints what is wrong."""
+"""Run by test_cuda_on_cpu_device.py in a process of its own: the emulated GPU replaces parts of torch. Prints what is wrong."""
 
 import os
 import sys

@@ -130,6 +130,9 @@ def prebuild(source: str) -> Prebuilt:
             if call.guarded:
                 report.skipped.append(Skipped(line, f"not emulated, inside a try: {what}"))
                 continue
+            if call.kind == "cubin" and (error := _by_real_compiler(given)) is not None:
+                report.error = BuildError(name, call.kind, line, first_error=error.first_error, log=error.log)
+                return report
             report.unavailable = f"not emulated on a CPU: {what}"
             return report
         except OptionRefused as refused:
@@ -148,6 +151,17 @@ def prebuild(source: str) -> Prebuilt:
             return report
         report.built.append(_record(name, call.kind, line, artifact))
     return report
+
+
+def _by_real_compiler(given: Given) -> CompileError | None:
+    """What CUDA's own compiler, where there is one, says of a source that the emulator cannot build: whose fault it is."""
+    try:
+        build_behind_walls("cubin", given, recipe("cubin", given))
+    except CompileError as error:
+        return error
+    except (CompilerMissing, BuildStopped):
+        pass
+    return None
 
 
 def _record(name: str, kind: str, line: int, artifact: Artifact) -> Built:

@@ -94,7 +94,8 @@ def _tell(
         return
     where = f"kernel {kernel.decode(errors='replace')}, block {block}, thread {thread}"
     if not address:
-        ACTIVITY.waiting(f"{where} waits at a barrier that the rest of its block does not reach")
+        at_barrier = "waits at a barrier that others do not reach"
+        ACTIVITY.waiting(f"{where} {at_barrier if what == b'barrier' else 'runs and does not end'}")
         return
     others = f" ({waiting} threads wait)" if waiting > 1 else ""
     instruction = f"{(what or b'a load').decode(errors='replace')}{f' in line {line}' if line else ''}"
