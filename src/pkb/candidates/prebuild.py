@@ -130,8 +130,9 @@ def prebuild(source: str) -> Prebuilt:
             if call.guarded:
                 report.skipped.append(Skipped(line, f"not emulated, inside a try: {what}"))
                 continue
-            if call.kind == "cubin" and (error := _by_real_compiler(given)) is not None:
-                report.error = BuildError(name, call.kind, line, first_error=error.first_error, log=error.log)
+            found = _by_real_compiler(given) if call.kind == "cubin" else None
+            if found is not None:
+                report.error = BuildError(name, call.kind, line, first_error=found.first_error, log=found.log)
                 return report
             report.unavailable = f"not emulated on a CPU: {what}"
             return report
