@@ -10,7 +10,7 @@ from pkb.judge.session import evaluate
 from pkb.kit.emulated.gxx import find_gxx
 from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.verdict import Communication, Evaluation, RaceKind, Stage, Verdict
+from pkb.types.verdict import Communication, Evaluation, Stage, Verdict
 
 KEPT = Path(__file__).parents[1] / "adversaries" / "gpu"
 pytestmark = pytest.mark.skipif(isinstance(find_gxx(), str), reason=str(find_gxx()))
@@ -29,28 +29,53 @@ def test_an_honest_kernel_of_the_kit_is_correct_and_says_how_well_it_was_modelle
     assert all(re.match(r"[a-z]", name) for name in result.fidelity)
 
 
-def test_an_extension_as_candidates_for_upstream_write_it_is_correct() -> None:
-    assert judge(KEPT / "honest_upstream_style.py").verdict is Verdict.CORRECT
+EXTENSION = Path(__file__).with_name("cuda_extension.py")
+CHANGES = {
+    "honest": ("", ""),
+    "wrong": ("peer < world; ++peer) sum", "peer < world - 1; ++peer) sum"),
+    "no start barrier": ("  meet(pads, rank, world, 2 * blockIdx.x);\n", "  __syncthreads();\n"),
+    "never signalled": ("    put(reinterpret_cast", "    if (rank != 1) put(reinterpret_cast"),
+    "not joined": ("    torch.cuda.current_stream().wait_stream(_SIDE)\n", ""),
+}
 
 
-def test_a_missing_barrier_is_a_race() -> None:
-    result = judge(KEPT / "race_missing_start_barrier_cuda.py")
-    assert result.verdict in (Verdict.RACE, Verdict.WRONG)  # it may be wrong in the first call already
-    assert result.race_kind in (
-        None,
-        RaceKind.MISSING_START_BARRIER,
-        RaceKind.MISSING_SYNCHRONISATION,
-        RaceKind.STALE_READ,
-    )
+def changed(folder: Path, change: str) -> Path:
+    text, (old, new) = EXTENSION.read_text(), CHANGES[change]
+    assert not old or text.count(old) == 1
+    path = folder / "candidate.py"
+    path.write_text(text.replace(old, new) if old else text)
+    return path
 
 
-def test_a_deadlock_names_the_flag_its_value_and_who_waits() -> None:
-    result = judge(KEPT / "deadlock_on_the_device.py", call_limit_s=4.0)
+def test_an_extension_is_correct(tmp_path: Path) -> None:
+    result = judge(changed(tmp_path, "honest"), ranks=3)
+    assert (result.verdict, result.communication) == (Verdict.CORRECT, Communication.CUSTOM)
+    assert result.fidelity["atom.global.sys.acquire.cas.b32"] == "order not modelled"
+
+
+def test_an_extension_is_wrong(tmp_path: Path) -> None:
+    result = judge(changed(tmp_path, "wrong"))
+    assert (result.verdict, result.stage) == (Verdict.WRONG, Stage.CORRECTNESS)
+
+
+def test_a_missing_start_barrier_is_found(tmp_path: Path) -> None:
+    """A rank that comes late has not written yet what the others read."""
+    assert judge(changed(tmp_path, "no start barrier")).verdict in (Verdict.RACE, Verdict.WRONG)
+
+
+def test_a_side_stream_that_is_not_joined_is_found(tmp_path: Path) -> None:
+    """Its work is late, and so reads arguments that are overwritten by then, or leaves the result unwritten."""
+    result = judge(changed(tmp_path, "not joined"))
+    assert result.verdict in (Verdict.RACE, Verdict.WRONG)
+
+
+def test_a_signal_that_is_never_sent_is_a_deadlock_that_names_it(tmp_path: Path) -> None:
+    result = judge(changed(tmp_path, "never signalled"), call_limit_s=4.0)
     assert result.verdict is Verdict.DEADLOCK
     waiting = next(state.where for state in result.rank_states if state.rank == 0)
     assert re.search(
-        r"kernel all_reduce, block \d+, thread \d+ waits for word \d+ of the signal pad of rank 0 "
-        r"\(rank 1 sets it on channel \d+ by torch's layout\), which is 0: atom.acquire.sys.global.cas.b32 in line \d+",
+        r"kernel reduce<__nv_bfloat16, 8>, block \d+, thread 1 waits for word \d+ of the signal pad of rank 0 "
+        r"\(rank 1 sets it on channel \d+ by torch's layout\), which is 0: atom.global.sys.acquire.cas.b32 in line \d+",
         waiting,
     )
 

@@ -111,11 +111,11 @@ class _InsideStream(TorchFunctionMode):
 
 _LOOKS = {
     torch.Tensor.data_ptr, torch.Tensor.numel, torch.Tensor.size, torch.Tensor.stride, torch.Tensor.is_contiguous,
-    torch.Tensor.dim, torch.Tensor.element_size, torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.contiguous,
+    torch.Tensor.dim, torch.Tensor.element_size, torch.Tensor.view,
     torch.empty, torch.empty_like,
     *(vars(torch._C.TensorBase)[name].__get__ for name in ("shape", "dtype", "device", "is_cuda")),
 }  # fmt: skip
-"""What touches no memory that a kernel may have written (a copy of `contiguous` is made by those that need one)."""
+"""What touches no memory that a kernel may have written."""
 
 
 def _number(stream: Any) -> int:
