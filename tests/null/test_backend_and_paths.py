@@ -21,7 +21,7 @@ GUARD = "import torch\nfast = torch.cuda.is_available()\n"
         ("from torch.utils.cpp_extension import load_inline\nload_inline('n', cpp_sources=S)", "cpp", {"cpp"}),
         ("from torch.utils import cpp_extension as e\ne.load('n', sources=['a.cu'])", "cuda", {"cuda"}),
         ("from torch.utils import cpp_extension as e\ne.load('n', sources=['a.cpp'])", "cpp", {"cpp"}),
-        ("import cupy as cp\ncp.RawKernel(S, 'f')", "cuda", {"cuda"}),
+        ("import cupy as cp\ncp.RawKernel(S, 'f')", "cuda", {"cuda", "gpu"}),
         ("S = 'extern \"C\" __global__ void f() {}'", "cuda", {"cuda"}),
         ("S = '// __global__ is not used\\nint f();'", "torch", set()),
         ("'''__global__ is only talked about'''", "torch", set()),

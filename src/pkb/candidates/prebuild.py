@@ -131,6 +131,10 @@ def prebuild(source: str) -> Prebuilt:
             if call.guarded:
                 report.skipped.append(Skipped(line, f"not emulated, inside a try: {what}"))
                 continue
+            found = _by_real_compiler(given) if call.kind == "cubin" else None
+            if found is not None:
+                report.error = BuildError(name, call.kind, line, first_error=found.first_error, log=found.log)
+                return report
             report.unavailable = f"not emulated on a CPU: {what}"
             return report
         except OptionRefused as refused:
@@ -153,6 +157,17 @@ def prebuild(source: str) -> Prebuilt:
             return report
         report.built.append(_record(name, call.kind, line, artifact))
     return report
+
+
+def _by_real_compiler(given: Given) -> CompileError | None:
+    """What CUDA's own compiler, where there is one, says of a source that the emulator cannot build: whose fault it is."""
+    try:
+        build_behind_walls("cubin", given, recipe("cubin", given))
+    except CompileError as error:
+        return error
+    except (CompilerMissing, BuildStopped):
+        pass
+    return None
 
 
 def _record(name: str, kind: str, line: int, artifact: Artifact) -> Built:

@@ -320,9 +320,10 @@ def _arithmetic(expression: str) -> Callable[[_Statement, Sequence[str]], str]:
         if s.type in _HALF:
             raise Unknown
         kind = TYPES[s.type]
-        names = "xyz"
+        names = ("emu_x", "emu_y", "emu_z")
         decl = "".join(f"const {kind} {names[n]} = {s.get(value, kind)}; " for n, value in enumerate(a[1:]))
-        return f"{decl}emu::ptx::set({s.value(a[0])}, ({kind})({expression}));"
+        own = re.sub(r"\b([xyz])\b", r"emu_\1", expression)  # the candidate may have variables of these names
+        return f"{decl}emu::ptx::set({s.value(a[0])}, ({kind})({own}));"
 
     return write
 
@@ -380,7 +381,8 @@ def _approximate(expression: str) -> Callable[[_Statement, Sequence[str]], str]:
     def write(s: _Statement, a: Sequence[str]) -> str:
         if s.type != "f32":
             raise Unknown
-        return f"const float x = {s.get(a[1], 'float')}; emu::ptx::set({s.value(a[0])}, {expression});"
+        own = re.sub(r"\bx\b", "emu_x", expression)
+        return f"const float emu_x = {s.get(a[1], 'float')}; emu::ptx::set({s.value(a[0])}, {own});"
 
     return write
 

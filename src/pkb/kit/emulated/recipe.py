@@ -18,6 +18,8 @@ from pkb.kit.options import check_folders, check_options
 from pkb.kit.recipes import Given, _text, _texts
 from pkb.kit.toolkit import file_identity
 
+__all__ = ["KINDS", "NotEmulated", "emulated", "extension_recipe", "module_recipe", "parts", "recipe", "runtime_recipe"]
+
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 RUNTIME = HERE / "runtime"

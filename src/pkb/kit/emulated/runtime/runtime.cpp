@@ -92,6 +92,13 @@ void on_tick(int) {
   }
   errno = error;
 }
+// What a GPU reports as a fault of a kernel. Outside of kernels whoever handled the signal before has it.
+struct sigaction before_ill, before_segv, before_bus;
+void on_fault(int number, siginfo_t* info, void*) {
+  if (in_fiber && pthread_equal(pthread_self(), scheduler_thread))
+    fail(number == SIGILL ? "misaligned address" : "illegal memory access", info->si_addr);
+  sigaction(number, number == SIGILL ? &before_ill : number == SIGBUS ? &before_bus : &before_segv, nullptr);
+}
 void set_timer(long microseconds) {
   const itimerval value{{0, microseconds}, {0, microseconds}};
   setitimer(ITIMER_VIRTUAL, &value, nullptr);
@@ -223,6 +230,12 @@ void begin_running() {
     action.sa_handler = on_tick;
     action.sa_flags = SA_NODEFER | SA_RESTART;
     sigaction(SIGVTALRM, &action, nullptr);
+    struct sigaction fault = {};
+    fault.sa_sigaction = on_fault;
+    fault.sa_flags = SA_SIGINFO | SA_NODEFER;
+    sigaction(SIGILL, &fault, &before_ill);  // the compiler's check of an address traps so
+    sigaction(SIGSEGV, &fault, &before_segv);
+    sigaction(SIGBUS, &fault, &before_bus);
   }
   set_timer(4000);
 }
@@ -250,14 +263,16 @@ void rest(bool moved, const std::vector<Kernel*>& running) {
   for (const Kernel* k : running)
     for (const Block* b : k->active)
       for (unsigned t = 0; t < b->fibers.size(); ++t)
-        if (!b->fibers[t]->done && (b->fibers[t]->look.address || !first)) {
+        if (!b->fibers[t]->done && ((b->fibers[t]->look.address && !b->fibers[t]->blocked()) || !first)) {
           waiting += b->fibers[t]->look.address != nullptr;
           if (!first || !first->look.address) first = b->fibers[t], where = b, thread = t;
         }
   if (!first) return;
   const unsigned linear = where->index.x + where->kernel->grid.x * (where->index.y + where->kernel->grid.y * where->index.z);
   const auto* at = static_cast<const EmuAt*>(first->look.at);
-  report(where->kernel->name.c_str(), linear, thread, waiting, first->look.address, first->look.value, at ? at->what : nullptr, at ? at->line : 0);
+  const bool blocked = first->blocked();
+  report(where->kernel->name.c_str(), linear, thread, waiting, blocked ? nullptr : first->look.address, first->look.value,
+         blocked ? "barrier" : at ? at->what : nullptr, at ? at->line : 0);
 }
 }  // namespace emu
 
@@ -339,7 +354,12 @@ unsigned emu_linear_thread() { return block->current; }
 void emu_copy_later(void* to, const void* from, unsigned bytes, unsigned zeros) { Inside inside; me().copies.push_back({to, from, bytes, zeros}); }
 void emu_copies_close() { Inside inside; me().copies.push_back({nullptr, nullptr, 0, 0}); }
 void emu_copies_done(unsigned but) { Inside inside; finish_copies(me(), but); }
-uint64_t emu_now_ns() { return (uint64_t)(seconds() * 1e9); }
+// A thread that looks at the clock may be waiting for it. The device's time passes more slowly than the host's, since all that it
+// does takes far longer here than there: what a kernel calls long should be long.
+uint64_t emu_now_ns() {
+  if (in_fiber) emu_yield();
+  return (uint64_t)(seconds() * 1e9 / SLOWER);
+}
 void emu_fault(const char* what, const void* address) { fail(what, address); }
 void emu_unsupported(const char* what) {
   in_fiber = false;

@@ -10,6 +10,7 @@ struct EmuAt { const char* what; const char* file; int line; };
 
 namespace emu {
 constexpr unsigned SMS = 132;
+constexpr double SLOWER = 16;
 
 struct Kernel {
   std::string name;

@@ -94,7 +94,8 @@ def _tell(
         return
     where = f"kernel {kernel.decode(errors='replace')}, block {block}, thread {thread}"
     if not address:
-        ACTIVITY.waiting(f"{where} waits at a barrier that the rest of its block does not reach")
+        at_barrier = "waits at a barrier that others do not reach"
+        ACTIVITY.waiting(f"{where} {at_barrier if what == b'barrier' else 'runs and does not end'}")
         return
     others = f" ({waiting} threads wait)" if waiting > 1 else ""
     instruction = f"{(what or b'a load').decode(errors='replace')}{f' in line {line}' if line else ''}"
@@ -111,7 +112,10 @@ def _place(address: int) -> str:
                     continue
                 seen.add(part.address)
                 if part.pad_address <= address < part.pad_address + part.pad_bytes:
-                    return f"word {(address - part.pad_address) // 4} of the signal pad of rank {rank}"
+                    word = (address - part.pad_address) // 4
+                    channel, source = divmod(word, handle.world_size)
+                    setter = f"rank {source} sets it on channel {channel} by torch's layout"
+                    return f"word {word} of the signal pad of rank {rank} ({setter})"
                 if part.address <= address < part.address + part.data_bytes:
                     offset = address - part.address
                     return f"byte {offset} of the symmetric buffer of rank {rank} ({part.data_bytes} bytes)"

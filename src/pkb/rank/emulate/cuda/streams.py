@@ -4,6 +4,7 @@ Kernels on a side stream run late: when it is joined, or when an operator of tor
 once on a CPU. So an operator of torch on a side stream is early where a GPU's may be late; kernels are not.
 """
 
+import functools
 from typing import Any, cast
 
 import torch
@@ -11,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from pkb.rank.emulate import cuda_stand_ins
 from pkb.rank.emulate.cuda.device import gpu
+from pkb.rank.symmetric.handle import Handle
 
 
 class EmulatedEvent(cuda_stand_ins.Event):
@@ -109,10 +111,11 @@ class _InsideStream(TorchFunctionMode):
 
 _LOOKS = {
     torch.Tensor.data_ptr, torch.Tensor.numel, torch.Tensor.size, torch.Tensor.stride, torch.Tensor.is_contiguous,
-    torch.Tensor.dim, torch.Tensor.element_size, torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.contiguous,
-    torch.empty, torch.empty_like, torch.Tensor.shape.__get__, torch.Tensor.dtype.__get__, torch.Tensor.device.__get__,
+    torch.Tensor.dim, torch.Tensor.element_size, torch.Tensor.view,
+    torch.empty, torch.empty_like,
+    *(vars(torch._C.TensorBase)[name].__get__ for name in ("shape", "dtype", "device", "is_cuda")),
 }  # fmt: skip
-"""What touches no memory that a kernel may have written (a copy of `contiguous` is made by those that need one)."""
+"""What touches no memory that a kernel may have written."""
 
 
 def _number(stream: Any) -> int:
@@ -141,7 +144,21 @@ def _set_stream(stream: Any) -> None:
         gpu().library.emu_set_current_stream(stream.cuda_stream)
 
 
+def _after_kernels(method: Any) -> Any:
+    """A barrier or a signal of symmetric memory comes behind the kernels of the current stream."""
+
+    @functools.wraps(method)
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        if number := _number(None):
+            gpu().library.emu_stream_synchronize(number)
+        return method(self, *arguments, **options)
+
+    return call
+
+
 def install_streams() -> None:
+    for name in ("barrier", "put_signal", "wait_signal"):
+        setattr(Handle, name, _after_kernels(getattr(Handle, name)))
     cuda = cast(Any, torch.cuda)
     default = EmulatedStream(stream_ptr=0)
     cuda_stand_ins.make_current(default)
