@@ -79,7 +79,7 @@ def run(
     json_out: JsonTarget = None,
 ) -> None:
     """Evaluate many candidates. Exit status 0: every task has a verdict; 2: some have none."""
-    from pkb.cli.output import check_json_target, write_json
+    from pkb.cli.output import check_json_target, load_torch, write_json
     from pkb.cli.run_sweep import Asked, SweepWorkers, begin, carry_on
 
     check_json_target(json_out)
@@ -90,6 +90,7 @@ def run(
                 f"--resume {resume} goes on with what the run was begun with, and {', '.join(planned)} would change that",
                 "leave it out, or begin a new run without --resume",
             )
+        load_torch()
         tally = carry_on(resume, store=store, work=work, retry_errors=retry_errors)
     else:
         if retry_errors:
@@ -104,6 +105,7 @@ def run(
             hardware=hardware, temperature=temperature, max_tokens=max_tokens, prices=prices,
             problems_folder=problems_folder, eval_limit_s=eval_limit, name=name,
         )  # fmt: skip
+        load_torch()
         tally = begin(asked, store=store, work=work)
     status = tally.exit_status_for(limited=limit is not None)
     if json_out is not None:
