@@ -10,13 +10,9 @@ from pkb.generate.journal import StoreJournal
 from pkb.generate.judging import Judge, Progress
 from pkb.generate.models import need_inspect, open_model
 from pkb.generate.settings import Settings
-from pkb.store import EvaluationRow, Run, Store, Task
+from pkb.store import LOGS, EvaluationRow, Run, Store, Task
 from pkb.types.errors import UserError
 from pkb.types.json_value import Json
-
-LOGS = "logs"
-"""Folder of inspect's logs inside the store; `inspect view --log-dir STORE/logs` shows them."""
-
 
 AHEAD = 32
 """Answers that may wait for the judge while more are asked for."""
