@@ -1,8 +1,11 @@
 """The pieces: inspect's own way in, the judge's process and its lock, the choice of the best kernel, the pages of the kit."""
 
 import json
+import math
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import tomllib
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 from inspect_ai import eval as inspect_eval
+from inspect_ai.log import read_eval_log
 from typer.testing import CliRunner
 
 from pkb.cli.main import app
@@ -22,6 +26,7 @@ from pkb.generate.models import ModelReply
 from pkb.generate.prices import Price
 from pkb.generate.registry import oneshot
 from pkb.generate.settings import Settings
+from pkb.generate.tasks import _score, keys_text
 from pkb.generate.tools import KIT_PAGES, kit_page
 from pkb.generate.work import Work, items_of
 from pkb.judge.service.messages import JudgeOrder
@@ -60,6 +65,47 @@ def test_inspect_eval_runs_our_task_by_itself(tmp_path: Path) -> None:
     assert "no code block" in (scores["02_allgather-s0"].explanation or "")
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"), [("1,2", "1,2"), (["1", "13"], "1,13"), ([1, 13], "1,13"), (13, "13"), ("1-8,13", "1-8,13")]
+)
+def test_problems_as_inspects_command_line_gives_them(given: Any, meant: str) -> None:
+    assert keys_text(given) == meant
+
+
+def test_inspects_own_command_takes_lists_and_tells_mistakes_in_a_line(tmp_path: Path) -> None:
+    model = script(tmp_path, {"*": ["no code"]})
+
+    def inspect(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "inspect_ai._cli.main", "eval", "pkb/oneshot", "-T", "platform=cpu", "-T", "ranks=2",
+             *words, "--model", model, "--log-dir", str(tmp_path / "logs"), "--display", "plain"],
+            capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120,
+        )  # fmt: skip
+
+    done = inspect("-T", "problems=1,13")
+    assert done.returncode == 0, done.stderr
+    (log,) = (tmp_path / "logs").glob("*.eval")
+    read = read_eval_log(str(log))
+    assert {sample.id for sample in read.samples or ()} == {"01_allreduce-s0", "13_gemm_allreduce-s0"}
+    unknown = inspect("-T", "problems=1,999")
+    assert unknown.returncode != 0
+    said = unknown.stdout + unknown.stderr
+    assert "no problem is called" in said
+    assert "999" in said
+    assert "Traceback" not in said
+
+
+def test_an_untimed_candidate_is_not_counted_as_slow() -> None:
+    def value(verdict: str, timing: Any) -> Any:
+        fields = json.loads((ROOT / "tests/data/verdicts" / f"{verdict}.json").read_text()) | {"timing": timing}
+        return _score(VerdictDocument(fields), "", why="").value
+
+    untimed = value("correct", None)
+    assert untimed["correct"] == 1
+    assert math.isnan(untimed["faster"])
+    assert value("wrong", None) == {"correct": 0, "faster": 0}
+
+
 def test_the_entry_point_names_a_module_with_our_tasks() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["inspect_ai"]
     module = import_module(declared["pkb"])
@@ -92,7 +138,7 @@ def test_one_evaluation_at_a_time_on_a_device_and_no_key_below(monkeypatch: pyte
 
 def test_a_judge_that_is_killed_is_no_verdict_and_the_next_one_starts() -> None:
     def kill_at_inspection(what: str) -> None:
-        if what == "inspect" and judge.client.pid:
+        if what.endswith(": inspect") and judge.client.pid:
             os.kill(judge.client.pid, signal.SIGKILL)
 
     judge = Judge(kill_at_inspection)

@@ -21,14 +21,15 @@ def check(
 ) -> None:
     """Inspect and build only: no GPU needed, nothing is run."""
     from pkb.cli.candidate_file import check_readable
-    from pkb.cli.output import check_json_target, show_progress, stdout_console, write_json
+    from pkb.cli.output import announced, check_json_target, show_progress, stdout_console, write_json
 
     check_readable(file)
     check_json_target(json_out)
     if not 0 < build_limit < float("inf"):
         raise UserError(f"--build-limit {build_limit:g} is no limit", "give a number above 0")
 
-    from pkb.judge.check import check as inspect_and_build
+    with announced("reading"):
+        from pkb.judge.check import check as inspect_and_build
 
     with show_progress() as progress:
         report = inspect_and_build(file, build_limit_s=build_limit, progress=progress)

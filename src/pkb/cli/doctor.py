@@ -26,13 +26,14 @@ def doctor(
 ) -> None:
     """Say which platforms work here and what is missing. Exit status 0 if one works (with --node: that one), else 2."""
     from pkb.cli import machine_facts
-    from pkb.cli.output import check_json_target, stdout_console, write_json
+    from pkb.cli.output import announced, check_json_target, stdout_console, write_json
     from pkb.platforms import registry as platforms
 
     check_json_target(json_out)
     if fix:
         _fix()
-    found = platforms.detect()
+    with announced("looking at this machine"):
+        found = platforms.detect()
     works = any(platform.available for platform in found.values())
     sections = {
         "platforms": [machine_facts.platform_fact(platform) for platform in found.values()],

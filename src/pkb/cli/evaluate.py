@@ -61,13 +61,15 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Evaluate a candidate: is it right on every rank, free of races, and faster than stock PyTorch?"""
     from pkb.cli.candidate_file import check_readable, infer_problem
-    from pkb.cli.output import check_json_target
+    from pkb.cli.output import check_json_target, load_torch
+
+    check_readable(file)
+    check_json_target(json_out)
+    load_torch()
     from pkb.cli.problems_option import open_registry
     from pkb.judge.settling import check_words, settle
     from pkb.types.job import Job
 
-    check_readable(file)
-    check_json_target(json_out)
     cases = [Case("", platform, ranks, word, dtype or AUTO, plan) for word in (size or AUTO).split(",")]
     for case in cases:
         check_words(case)

@@ -36,9 +36,11 @@ def lint(
     folder: ProblemsFolder = None,
 ) -> None:
     """Prove per problem, size and number of ranks that no null candidate passes."""
-    from pkb.cli.output import check_json_target, show_progress, stdout_console, write_json
+    from pkb.cli.output import check_json_target, load_torch, show_progress, stdout_console, write_json
     from pkb.cli.problems_option import open_registry
     from pkb.platforms.registry import create, pick, traits
+
+    load_torch()
     from pkb.problems.base import DTYPES, KNOWN_SIZES
 
     check_json_target(json_out)

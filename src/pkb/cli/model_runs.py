@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import typer
 
-from pkb.cli.output import check_json_target
+from pkb.cli.output import announced, check_json_target
 from pkb.cli.runs_option import open_store
 from pkb.types.errors import UserError
 
@@ -40,6 +40,7 @@ def begin_or_resume(
     if resume is not None:
         if problems is not None or model is not None:
             raise UserError("--resume goes on with what the run was begun with", "leave problems and --model out")
+        load_inspect()
         from pkb.generate.session import open_run
 
         with open_store(folder) as store:
@@ -49,6 +50,7 @@ def begin_or_resume(
         raise UserError("which problems, and which model?", f"pkb {kind} 1-8 --model openai/MODEL, or --resume RUN")
     if samples < 1:
         raise UserError(f"--samples {samples} asks for nothing", "give 1 or more")
+    load_inspect()
     from pkb.generate.models import open_model
     from pkb.generate.prices import price_of
     from pkb.generate.settings import Settings
@@ -64,6 +66,15 @@ def begin_or_resume(
         config = settings.to_dict() | {"problems": [problem.stem for problem in chosen], "samples": samples}
         run = store.create_run(kind, name=name, config=config, tasks=tasks)
         _work(store, run, settings, evaluate=evaluate, out=out, json_out=json_out)
+
+
+def load_inspect() -> None:
+    """inspect-ai and torch take seconds to import."""
+    if "inspect_ai" not in sys.modules:
+        with announced("loading inspect-ai and torch"):
+            from pkb.generate.models import need_inspect
+
+            need_inspect()
 
 
 def _settle(settings: "Settings", chosen: list["Problem"]) -> "Settings":
@@ -99,20 +110,37 @@ def _work(
     if json_out != "-":
         for one in found:
             print(line(one))
+        print("\n".join(_summary(store, run)))
     waiting = sum(one.task.state in ("waiting", "claimed") for one in found)
     if waiting:
         print(f"{waiting} wait to be judged: pkb {run.kind} --resume {run.id}", file=sys.stderr)
     raise typer.Exit(1 if any(one.task.state == "failed" for one in found) else 0)
 
 
+def _summary(store: "Store", run: "Run") -> list[str]:
+    from pkb.analysis.outcomes import counts, run_outcomes
+    from pkb.cli.counts_words import outcomes_words, spent_words
+
+    counted = counts(run_outcomes(store, run))
+    told = "; ".join(filter(None, (outcomes_words(counted.outcomes), spent_words(counted.spent))))
+    where = f"{run.id} --store {store.root}"
+    return [
+        f"{counted.tasks} task{'s' * (counted.tasks != 1)}: {told}",
+        f"scores:       pkb score {where}",
+        f"conversation: pkb runs transcript {where}",
+    ]
+
+
 def line(outcome: "TaskOutcome") -> str:
-    """`13_gemm_allreduce s0  correct  1.23x (1.10 to 1.36) faster  custom  1 answer`."""
+    """`13_gemm_allreduce s0  correct  1.23x (1.10 to 1.36) faster  custom  1 answer, 5210 tokens in, 940 out`."""
+    from pkb.cli.counts_words import spent_words, word_words
+
     task, row = outcome.task, outcome.evaluation
     words = [f"{task.problem} s{task.sample}"]
     if row is None:
-        words.append({"done": "no candidate", "failed": "no answer"}.get(task.state, task.state))
+        words.append(word_words(outcome.word))
     else:
-        words.append(row.verdict)
+        words.append(word_words(row.verdict))
         if row.speedup is not None:
             words.append(f"{row.speedup:.2f}x ({row.speedup_low:.2f} to {row.speedup_high:.2f}) {row.decision}")
         elif row.verdict != "correct":
@@ -120,7 +148,7 @@ def line(outcome: "TaskOutcome") -> str:
         words.append(row.communication)
     if outcome.problem:
         words.append(" ".join(outcome.problem.split())[:200])
-    words.append(f"{outcome.answers} answer{'s' * (outcome.answers != 1)}")
+    words.append(spent_words(outcome.spent) or "0 answers")
     return "  ".join(words)
 
 

@@ -81,3 +81,22 @@ def show_progress() -> Iterator[Progress]:
             live.reset(task, description=what)
 
         yield update
+
+
+@contextmanager
+def announced(what: str) -> Iterator[None]:
+    """Says at once on standard error what takes a moment; on a terminal the line is gone when it is over."""
+    on_terminal = sys.stderr.isatty()
+    print(f"{what} ...", end="" if on_terminal else "\n", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if on_terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def load_torch() -> None:
+    """Problems are torch programs, and importing torch takes seconds: nobody should wonder what is going on."""
+    if "torch" not in sys.modules:
+        with announced("loading torch"):
+            import torch  # noqa: F401

@@ -24,7 +24,7 @@ def probe(
     ] = None,
 ) -> None:
     """Measure this machine's ceilings for the roofline: matrix products, memory, every way between ranks, latencies."""
-    from pkb.cli.output import PIPED_WIDTH, check_json_target, show_progress, stdout_console, write_json
+    from pkb.cli.output import PIPED_WIDTH, announced, check_json_target, show_progress, stdout_console, write_json
     from pkb.cli.plot_target import check_plot_target
     from pkb.cli.probe_hardware import above_ideal, to_hardware, write
     from pkb.cli.probe_plot import plot as draw
@@ -35,7 +35,8 @@ def probe(
     check_json_target(json_out)
     if plot is not None:
         check_plot_target(plot, endings=(".png", ".svg"))  # before the measurement, not after it
-    facts = pick(platform)
+    with announced("looking at this machine"):
+        facts = pick(platform)
     count = ranks if ranks is not None else 4 if facts.shares_device else facts.max_ranks
     if not 2 <= count <= facts.max_ranks:
         raise UserError(f"--ranks {count}: a probe on {facts.name} needs 2 to {facts.max_ranks}", "--ranks 2")

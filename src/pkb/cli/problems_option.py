@@ -19,6 +19,9 @@ ProblemsFolder = Annotated[
 
 def open_registry(folder: Path | None) -> "Registry":
     """The package's problems, and those of the folder if one is given."""
+    from pkb.cli.output import load_torch
+
+    load_torch()
     from pkb.problems.registry import default_registry
 
     if folder is None:

@@ -38,8 +38,10 @@ def prompt(
         return
     if problem is None:
         raise UserError("no problem was named", "pkb prompt 13; `pkb problems` lists ids and names")
-    from pkb.cli.output import check_json_target, write_json
+    from pkb.cli.output import check_json_target, load_torch, write_json
     from pkb.cli.problems_option import open_registry
+
+    load_torch()
     from pkb.generate.prompt import compose
     from pkb.generate.prompt_examples import examples
 

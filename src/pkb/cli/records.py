@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pkb.cli.command import JsonTarget, PkbCommand, PkbGroup
+from pkb.cli.output import load_torch
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,12 +31,13 @@ def show(
     json_out: JsonTarget = None,
 ) -> None:
     """Say what an archive holds and what speaks against it. Exit status 1 if `merge` would refuse it."""
-    from pkb.analysis.machine_checks import latest_controls
     from pkb.cli.output import check_json_target, write_json
-    from pkb.types.protocol.codec import encode
 
     check_json_target(json_out)
     records, against = _checked(archive)
+    from pkb.analysis.machine_checks import latest_controls
+    from pkb.types.protocol.codec import encode
+
     manifest = records.manifest
     counts = {name: len(lines) for name, lines in records.records.items()}
     if json_out is not None:
@@ -92,14 +94,15 @@ def tables(docs: Docs = Path("docs")) -> None:
 
 
 def _checked(path: Path) -> "tuple[MachineRecords, list[str]]":
+    if not path.is_file():
+        raise UserError(f"{path} is no file", "give what `make node` wrote")
+    load_torch()
     from pkb.analysis.machine_archive import read_archive
     from pkb.analysis.machine_checks import objections
     from pkb.platforms.registry import names, traits
     from pkb.problems.registry import default_registry
     from pkb.types.protocol.codec import Malformed
 
-    if not path.is_file():
-        raise UserError(f"{path} is no file", "give what `make node` wrote")
     try:
         records = read_archive(path)
     except Malformed as error:
@@ -135,6 +138,7 @@ def _check_docs(docs: Path) -> None:
 
 
 def _write_tables(docs: Path) -> None:
+    load_torch()
     from pkb.analysis.machine_tables import kernel_table, markdown, reference_table, stored, with_machines
     from pkb.problems.registry import default_registry
 

@@ -64,7 +64,7 @@ def _write(
     folder: Path | None,
     json_out: str | None,
 ) -> None:
-    from pkb.cli.output import show_progress, write_json
+    from pkb.cli.output import load_torch, show_progress, write_json
     from pkb.cli.problems_option import open_registry
     from pkb.cli.runs_option import open_reader
 
@@ -72,6 +72,7 @@ def _write(
         _need(package, "report")
     if figures:
         _need("matplotlib", "plot")
+    load_torch()
     from pkb.report.site import Options, build
 
     with open_reader(store) as reader:

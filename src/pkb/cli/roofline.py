@@ -54,8 +54,10 @@ def roofline(
     folder: ProblemsFolder = None,
 ) -> None:
     """Bounds on the time of a call that know the interconnect, and utilisation of stored results."""
-    from pkb.cli.output import check_json_target
+    from pkb.cli.output import check_json_target, load_torch
     from pkb.cli.problems_option import open_registry
+
+    load_torch()
     from pkb.roofline.bounds import CEILINGS
     from pkb.roofline.hardware import load
 

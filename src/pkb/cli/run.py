@@ -84,7 +84,7 @@ def run(
     json_out: JsonTarget = None,
 ) -> None:
     """Evaluate many candidates. Exit status 0: every task has a verdict; 2: some have none."""
-    from pkb.cli.output import check_json_target, write_json
+    from pkb.cli.output import check_json_target, load_torch, write_json
     from pkb.cli.run_sweep import Asked, SweepWorkers, begin, carry_on
 
     check_json_target(json_out)
@@ -95,6 +95,7 @@ def run(
                 f"--resume {resume} goes on with what the run was begun with, and {', '.join(planned)} would change that",
                 "leave it out, or begin a new run without --resume",
             )
+        load_torch()
         tally = carry_on(resume, store=store, work=work, retry_errors=retry_errors)
     else:
         if retry_errors:
@@ -109,13 +110,28 @@ def run(
             against=known_against(against), hardware=hardware, temperature=temperature, max_tokens=max_tokens, prices=prices,
             problems_folder=problems_folder, eval_limit_s=eval_limit, name=name, profile=profile,
         )  # fmt: skip
+        load_torch()
         tally = begin(asked, store=store, work=work)
+    _write_log(tally.run, store)
     status = tally.exit_status_for(limited=limit is not None)
     if json_out is not None:
         write_json(json_out, tally.to_dict() | {"exit_status": status})
     if json_out != "-":
         print("\n".join(summary_lines(tally, store=store)))
     raise typer.Exit(status)
+
+
+def _write_log(run_id: str, store: Path | None) -> None:
+    """Of a run that asked models. Without inspect-ai, which then asked on other machines, there is none."""
+    from importlib.util import find_spec
+
+    from pkb.cli.runs_option import open_reader
+
+    with open_reader(store) as reader:
+        if reader.steps(run_id) and find_spec("inspect_ai") is not None:
+            from pkb.generate.logs import write_log
+
+            write_log(reader, reader.run(run_id))
 
 
 def summary_lines(tally: "Tally", *, store: Path | None) -> list[str]:
@@ -142,4 +158,6 @@ def summary_lines(tally: "Tally", *, store: Path | None) -> list[str]:
         lines.append(f"{tally.elsewhere} tasks are in the hands of another sweep")
     lines.append(f"results: pkb runs show {tally.run}{where}")
     lines.append(f"scores:  pkb score {tally.run}{where}")
+    if tally.tokens_in is not None or tally.cost_usd is not None:
+        lines.append(f"said:    pkb runs transcript {tally.run}{where}")
     return lines

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pkb.cli import runs_files, runs_show
+from pkb.cli import runs_files, runs_show, runs_transcript
 from pkb.cli.command import JsonTarget, PkbCommand, PkbGroup
 from pkb.cli.runs_option import StoreFolder, open_reader
 
@@ -80,6 +80,9 @@ def age_words(created_at: str, *, now: datetime | None = None) -> str:
 
 
 app.command("show", cls=PkbCommand, short_help="One run: every verdict, answer and waiting task.")(runs_show.show)
+app.command("transcript", cls=PkbCommand, short_help="What models were asked and said, step by step.")(
+    runs_transcript.transcript
+)
 app.command("check", cls=PkbCommand, short_help="Is everything there and unharmed?")(runs_files.check)
 app.command("export", cls=PkbCommand, short_help="Write evaluations as JSON lines or Parquet.")(runs_files.export)
 app.command("import", cls=PkbCommand, short_help="Make a run of candidate files.")(runs_files.import_candidates)

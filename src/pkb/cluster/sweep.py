@@ -8,14 +8,20 @@ import ast
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Literal, Protocol
 
+from pkb.candidates.backend import needs
 from pkb.candidates.prebuild import find_calls
+from pkb.candidates.source import parse
 from pkb.cluster.orders import AskEvent, AskOrder, Hands, Order, WrittenAnswer
 from pkb.cluster.settings import SweepSettings
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
+from pkb.platforms.registry import resolve, traits
 from pkb.store import CandidateFile, Run, Store, Task, Worker
 from pkb.store.secret_check import remove_secrets
+from pkb.types.case import AUTO
 from pkb.types.errors import UserError
 from pkb.types.verdict import Verdict
 
@@ -36,6 +42,7 @@ NO_SEAT_S = 600.0
 # A sweep that is killed is no fault of its tasks: each was in a process of its own, and deaths of those are counted here.
 _ANY_NUMBER_OF_RESUMES = 1 << 30
 Phase = Literal["ask", "build", "evaluate"]
+PHASE_WORDS: dict[Phase, str] = {"ask": "asking the model", "build": "building", "evaluate": "judging"}
 
 
 class Watcher(Protocol):
@@ -156,7 +163,7 @@ class Sweep:
 
     def _candidate_is(self, held: _Held, source: bytes, filename: str) -> None:
         held.source, held.filename = source, filename
-        self.last_was_built = bool(self.hands.builders) and needs_build(source)
+        self.last_was_built = bool(self.hands.builders) and needs_build(source, platform=held.task.case.platform)
         held.phase = "build" if self.last_was_built else "evaluate"
         self.queue.append(held)
 
@@ -176,6 +183,7 @@ class Sweep:
                 self.numbers += 1
                 held.order_id = f"{self.numbers}:{held.task.key}"
                 self.orders[held.order_id] = held
+                self.watcher.stage(held.task, PHASE_WORDS[held.phase])
                 self.hands.start(self._order(held, held.order_id))
 
     def _order(self, held: _Held, order_id: str) -> Order:
@@ -264,9 +272,17 @@ class Sweep:
             del self.held[held.task.key]
 
 
-def needs_build(source: bytes) -> bool:
-    """Whether building ahead would do anything: starting a process to find out would cost more than most such builds."""
+def needs_build(source: bytes, *, platform: str = AUTO) -> bool:
+    """Whether building ahead would do anything: starting a process to find out would cost more than most such builds. Where
+    there is no GPU, what needs one is not built: the judge says without it that the platform cannot run it."""
     try:
-        return bool(find_calls(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        if not find_calls(ast.parse(source)):
+            return False
+        return _has_gpu(platform) or "cuda" not in needs(parse(source, path=Path("candidate.py")))
+    except (SyntaxError, ValueError, RecursionError, MemoryError, UserError):
         return False
+
+
+@cache
+def _has_gpu(platform: str) -> bool:
+    return traits(resolve(AUTO) if platform == AUTO else platform).device != "cpu"

@@ -5,7 +5,7 @@ resumed run neither asks nor judges twice.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from pkb.generate.models import ModelReply
@@ -59,6 +59,8 @@ class StoreJournal(Journal):
         self.store, self.run_id = store, run_id
         self.worker = Worker.here()
         self.claimed: dict[str, Task] = {}
+        self.ended: Callable[[], None] = lambda: None
+        """Called when a task has its outcome."""
         self._over = threading.Event()
 
     def claim_all(self) -> list[Task]:
@@ -93,14 +95,16 @@ class StoreJournal(Journal):
     ) -> None:
         file = code_file(task, code, origin=f"{task.collection}, judged again") if code is not None else None
         self.store.record_evaluation(self.run_id, task.key, document, step=step, candidate=file, done=done)
-        if done:
-            self.claimed.pop(task.key, None)
+        if done and self.claimed.pop(task.key, None):
+            self.ended()
 
     def finished(self, task: TaskSpec) -> None:
         self.store.finish(self.claimed.pop(task.key), self.worker)
+        self.ended()
 
     def failed(self, task: TaskSpec, error: str) -> None:
         self.store.fail(self.claimed.pop(task.key), self.worker, error=str(remove_secrets(error)))
+        self.ended()
 
     def steps(self, task: TaskSpec) -> list[Step]:
         return self.store.steps(self.run_id, task.key)

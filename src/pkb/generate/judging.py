@@ -55,4 +55,4 @@ class Judge:
             if event.is_last and (self._closed or event.id == order.id):
                 return event
             if event.what == "stage" and event.id == order.id:
-                self._progress(event.text)
+                self._progress(f"{order.case.problem}: {event.text}")

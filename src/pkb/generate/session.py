@@ -1,5 +1,6 @@
 """Works on a run of the store: asks for what is missing, has it judged, and leaves the run in a state that can be resumed."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ from pkb.generate.journal import StoreJournal
 from pkb.generate.judging import Judge, Progress
 from pkb.generate.models import need_inspect, open_model
 from pkb.generate.settings import Settings
-from pkb.store import EvaluationRow, Run, Store, Task
+from pkb.store import LOGS, EvaluationRow, Run, Store, Task
 from pkb.types.errors import UserError
 from pkb.types.json_value import Json
 
-LOGS = "logs"
-"""Folder of inspect's logs inside the store; `inspect view --log-dir STORE/logs` shows them."""
+AHEAD = 32
+"""Answers that may wait for the judge while more are asked for."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def work_on(
     )
     journal, judge = StoreJournal(store, run.id), Judge(progress)
     claimed = journal.claim_all()
+    journal.ended = _Countdown(len(store.tasks(run.id)), len(claimed), progress).ended
     store.set_run_state(run.id, "open")
     ended = False
     try:
@@ -85,13 +87,30 @@ def work_on(
     return outcomes(store, run)
 
 
+class _Countdown:
+    """Says how many tasks have their outcome, and how long the others will take if they are like those before."""
+
+    def __init__(self, total: int, to_do: int, progress: Progress) -> None:
+        self.total, self.left, self.to_do, self.progress = total, to_do, to_do, progress
+        self.began = time.monotonic()
+
+    def ended(self) -> None:
+        self.left -= 1
+        done_here = self.to_do - self.left
+        text = f"{self.total - self.left} of {self.total} tasks done"
+        if self.left:
+            text += f", about {(time.monotonic() - self.began) / done_here * self.left / 60:.1f} min left"
+        self.progress(text)
+
+
 def _evaluate(task: Any, model: Any, *, journal: StoreJournal, evaluate: bool, settings: Settings, logs: Path) -> None:
     """inspect's evaluation. A task that it ended with an error of ours is failed, with that error."""
     from inspect_ai import eval as inspect_eval
 
     logs_of_tasks = inspect_eval(
         task, model=model, log_dir=str(logs), display="none", log_level="warning", fail_on_error=False, score=evaluate,
-        max_samples=settings.parallel, max_connections=settings.parallel, ctl_server=False,
+        # A sample holds its place while it waits for the judge, which takes one at a time: connections limit the questions.
+        max_samples=settings.parallel + AHEAD, max_connections=settings.parallel, ctl_server=False,
     )  # fmt: skip
     # inspect takes Ctrl-C for itself: what it interrupted has the status, or no log at all.
     if not logs_of_tasks or logs_of_tasks[0].status == "cancelled":

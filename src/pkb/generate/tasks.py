@@ -5,11 +5,14 @@
 """
 
 import atexit
+import math
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
 from inspect_ai import Task, task
+from inspect_ai._util.error import PrerequisiteError
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import ChatMessageSystem, ChatMessageUser
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer
@@ -26,13 +29,15 @@ from pkb.platforms.registry import resolve
 from pkb.types.case import AUTO, Case
 from pkb.types.document import VerdictDocument
 from pkb.types.document_versions import read_evaluation
+from pkb.types.errors import UserError
 
 Kind = Literal["generate", "agent"]
+ProblemKeys = str | int | Sequence[str | int]
 
 
 @task
 def oneshot(
-    problems: str = "1",
+    problems: ProblemKeys = "1",
     backend: str = "cuda",
     platform: str = "auto",
     ranks: int = 4,
@@ -48,12 +53,12 @@ def oneshot(
         model="inspect", backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan),
         hardware=hardware, shots=shots,
     )  # fmt: skip
-    return _by_itself("generate", settings, problems=str(problems), samples=samples)
+    return _by_itself("generate", settings, problems=problems, samples=samples)
 
 
 @task
 def agent(
-    problems: str = "1",
+    problems: ProblemKeys = "1",
     backend: str = "cuda",
     platform: str = "auto",
     ranks: int = 4,
@@ -72,15 +77,23 @@ def agent(
         model="inspect", backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan),
         hardware=hardware, shots=shots, steps=steps, budget_tokens=budget_tokens, budget_seconds=budget_seconds,
     )  # fmt: skip
-    return _by_itself("agent", settings, problems=str(problems), samples=samples)
+    return _by_itself("agent", settings, problems=problems, samples=samples)
 
 
-def _by_itself(kind: Kind, settings: Settings, *, problems: str, samples: int) -> Task:
-    settings = replace(settings, case=replace(settings.case, platform=resolve(settings.case.platform)))
-    items = items_of(settings, settings.tasks(settings.registry().select(problems), samples=samples))
+def _by_itself(kind: Kind, settings: Settings, *, problems: ProblemKeys, samples: int) -> Task:
+    try:
+        settings = replace(settings, case=replace(settings.case, platform=resolve(settings.case.platform)))
+        items = items_of(settings, settings.tasks(settings.registry().select(keys_text(problems)), samples=samples))
+    except UserError as error:
+        raise PrerequisiteError(f"error: {error}") from error  # which inspect shows as a line, not as a traceback
     judge = Judge(_to_stderr)
     atexit.register(judge.close)
     return build(kind, settings, items, journal=Journal(), judge=judge, progress=_to_stderr)
+
+
+def keys_text(problems: ProblemKeys) -> str:
+    """inspect's command line makes a list of `-T problems=1,13`, and a number of `-T problems=13`."""
+    return ",".join(map(str, problems)) if isinstance(problems, list | tuple) else str(problems)
 
 
 def build(
@@ -105,7 +118,8 @@ def build(
 
 
 def verdict_scorer(work: Work) -> Scorer:
-    """`correct` and `faster`, 0 or 1. An agent's verdict is there already; a single answer is judged here."""
+    """`correct` and `faster`, 0 or 1; `faster` is NaN, which inspect leaves out of its means, where a correct candidate was not
+    timed. An agent's verdict is there already; a single answer is judged here."""
 
     @scorer(name="verdict", metrics={"correct": [mean()], "faster": [mean()]})
     def verdict() -> Scorer:
@@ -130,9 +144,11 @@ def verdict_scorer(work: Work) -> Scorer:
 def _score(document: VerdictDocument | None, code: str | None, *, why: str) -> Score:
     if document is None:
         return Score(value={"correct": 0, "faster": 0}, explanation=why)
-    faster = document.speedup is not None and document.speedup.decision == "faster"
+    faster = float(document.speedup is not None and document.speedup.decision == "faster")
+    if document.is_correct and document.speedup is None:
+        faster = math.nan
     return Score(
-        value={"correct": int(document.is_correct), "faster": int(faster)},
+        value={"correct": int(document.is_correct), "faster": faster},
         answer=code,
         explanation=feedback(read_evaluation(document.fields)),
         metadata={"verdict": document.verdict, "evaluation": document.without_samples().fields},  # the store has all

@@ -19,6 +19,8 @@ from pkb.types.file_lock import lock
 
 DEFAULT_ROOT = "pkb-runs"
 ROOT_VARIABLE = "PKB_STORE"
+LOGS = "logs"
+"""Folder of inspect's logs inside a store, one for each run; `inspect view --log-dir STORE/logs` shows them."""
 BUSY_S = 60.0
 """How long a writer waits for another one; a transaction of ours takes milliseconds."""
 

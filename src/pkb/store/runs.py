@@ -1,11 +1,13 @@
 """Writing runs: making one with its tasks, changing its state, deleting it."""
 
 import random
+import shutil
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from pkb.store.database import LOGS
 from pkb.store.reader import Reader, is_held
 from pkb.store.records import RUN_KINDS, RUN_STATES, CandidateFile, Run, RunKind, RunState, Task, TaskSpec, dumps
 from pkb.store.schema import OBJECT_COLUMNS
@@ -95,6 +97,19 @@ class RunWriter(Reader):
                 raise UserError(f"run {run_id} is being worked on by {held[0].claimed_by}", "stop that first")
             if not connection.execute("DELETE FROM runs WHERE id = ?", (run_id,)).rowcount:
                 raise UserError(f"no run is called {run_id!r}")
+        self._remove_logs()
+
+    def _remove_logs(self) -> int:
+        """Of runs that are no more, also of those whose deleter was killed before it came to this; says how many folders."""
+        logs = self.root / LOGS
+        if not logs.is_dir():
+            return 0
+        folders = [folder for folder in logs.iterdir() if folder.is_dir()]  # before the rows: a new run's are not in it
+        known = {run.id for run in self.runs()}
+        gone = [folder for folder in folders if folder.name not in known]
+        for folder in gone:
+            shutil.rmtree(folder, ignore_errors=True)
+        return len(gone)
 
     def collect_garbage(self) -> int:
         """Removes objects that no row refers to and what killed writers left; says how many files.
@@ -104,7 +119,7 @@ class RunWriter(Reader):
         to refer to them. A writer puts its objects before it takes that lock, and inside its own transaction looks again
         whether they are still there (`_keep`): between the two nothing can be lost.
         """
-        removed = 0
+        removed = self._remove_logs()
         listed = list(self.objects.names())  # before the rows: what is put meanwhile is not in it
         used = _referenced(self.connection)
         doubtful = [sha for sha in listed if sha not in used]

@@ -32,9 +32,14 @@ TRACE_LINES = 8
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
+def without_controls(text: str) -> str:
+    """Text of unknown origin, of any length: no escape sequences, nothing that turns its direction."""
+    return _CONTROL.sub("", text).expandtabs(4).rstrip()
+
+
 def clean(text: str) -> str:
     """Text of unknown origin: no escape sequences, nothing that turns its direction, not endless."""
-    plain = _CONTROL.sub("", text).expandtabs(4).rstrip()
+    plain = without_controls(text)
     return plain if len(plain) <= TEXT_CHARACTERS else plain[:TEXT_CHARACTERS] + " ..."
 
 
