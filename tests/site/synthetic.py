@@ -196,7 +196,7 @@ def profile(ranks: int) -> Profile:
             )
             for start in range(9)
         )
-        each = tuple(RankProfile(rank, 3, 2, 0, 90, 41, 60, 0, 20, timeline) for rank in range(ranks))
+        each = tuple(RankProfile(rank, 3, 2, 0, 90, 41, 60, 0, 20, timeline, 3.5 * rank) for rank in range(ranks))
         use = KernelUse("sum_tiles<bf16>", "kernel", Role.COMPUTE, 1.0, 41.0)
         seen = (ObservedPath("sm_load_store", "sum_tiles, 1 a call"),)
         return SideProfile(3, 3, 2, 0, 4096, 120, 41, 105, 0, 0.63, "", (), (use,), seen, each)

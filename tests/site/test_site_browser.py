@@ -1,6 +1,5 @@
 """The site in a browser, opened from disk as a reader opens it."""
 
-import csv
 import re
 import time
 from collections.abc import Callable
@@ -8,39 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_site import Site, Watched, write_site
+from made_site import TOP, Site, Watched, one_of_each, pages_of, verdicts, write_site
 from synthetic import write_many
 
 Open = Callable[..., Watched]
-TOP = ("index.html", "problems.html", "verdicts.html", "failures.html", "agents.html", "compare.html", "published.html")
-
-
-def pages_of(site: Site) -> list[str]:
-    return [
-        *TOP,
-        *(str(path.relative_to(site.folder)) for kind in "pc" for path in sorted((site.folder / kind).iterdir())),
-    ]
-
-
-def verdicts(site: Site) -> list[dict[str, str]]:
-    return list(csv.DictReader((site.folder / "csv/verdicts.csv").open(newline="", encoding="utf-8")))
-
-
-def one_of_each(site: Site) -> list[str]:
-    """A candidate's page for every verdict, an agent's, the hostile one, and a problem with times."""
-    rows = verdicts(site)
-    by_verdict = {row["verdict"]: row["page"] for row in rows if row["collection"].startswith("mine")}
-    others = [next(row["page"] for row in rows if word in row["collection"]) for word in ("loop", "<")]
-    return [*by_verdict.values(), *others, "p/01_allreduce.html", "p/87_conv2d_boundary_exchange.html"]
-
-
-def draw_charts(page: Any) -> int:
-    """Brings every chart into view and waits until it is drawn."""
-    charts = page.locator("[data-chart]")
-    for number in range(charts.count()):
-        charts.nth(number).scroll_into_view_if_needed()
-        page.wait_for_function("box => box.dataset.drawn === 'yes'", arg=charts.nth(number).element_handle())
-    return int(charts.count())
 
 
 @pytest.mark.timeout(300)
@@ -51,22 +21,6 @@ def test_every_page_opens_without_complaint(rich: Site, open_page: Open) -> None
         assert page.locator("h1").count() == 1, path
         assert page.title() != "owned", path
         assert not complaints, f"{path}: {complaints}"
-
-
-def test_every_chart_draws(rich: Site, open_page: Open) -> None:
-    page, complaints = open_page()
-    drawn = 0
-    for path in [*TOP, *one_of_each(rich)]:
-        page.goto(rich.url(path))
-        drawn += draw_charts(page)
-    assert drawn >= 10
-    assert not complaints
-    page.goto(rich.url("index.html"))
-    draw_charts(page)
-    page.locator("#theme").click()  # drawn again in the other colours
-    page.wait_for_timeout(300)
-    assert page.locator("img").count() == 0
-    assert not complaints
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -214,7 +168,7 @@ def test_a_source_line_can_be_linked(rich: Site, open_page: Open) -> None:
     row = next(row for row in verdicts(rich) if row["verdict"] == "correct")
     page, complaints = open_page(rich.url(f"{row['page']}#L19"))
     assert "get_buffer" in page.locator("#L19").inner_text()
-    assert page.locator("#L19 .mark").count() == 1
+    assert page.locator("#L19 .used-by").count() == 1
     assert not complaints
 
 
@@ -245,6 +199,6 @@ def test_ten_thousand_verdicts_open_in_three_seconds(tmp_path: Path, open_page: 
     assert shown == min(50, len(wanted)) > 0
     loaded = [
         "index.html",
-        *(f"static/{name}" for name in ("style.css", "tones.css", "theme.js", "pkb.js", "charts.js")),
+        *(f"static/{name}" for name in ("style.css", "tones.css", "theme.js", "pkb.js")),
     ]
     assert sum((site.folder / path).stat().st_size for path in loaded) < 300_000

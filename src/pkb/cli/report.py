@@ -68,8 +68,7 @@ def _write(
     from pkb.cli.problems_option import open_registry
     from pkb.cli.runs_option import open_reader
 
-    for package in ("jinja2", "plotly"):
-        _need(package, "report")
+    _need("jinja2", "report")
     if figures:
         _need("matplotlib", "plot")
     load_torch()

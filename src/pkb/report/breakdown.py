@@ -8,9 +8,7 @@ from itertools import accumulate
 from pkb.analysis.modes import FailureMode
 from pkb.analysis.published import Published
 from pkb.report.contenders import Contender
-from pkb.report.words import PATH_WORDS
-
-COMMUNICATION = ("custom", "library", "none", "unknown")
+from pkb.report.words import COMMUNICATION_WORDS, PATH_WORDS
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,11 @@ class FailureModes:
     modes: list[tuple[str, str]]
     """Each with its words, as the bars are stacked."""
     rows: list[ModeRow]
+
+    @property
+    def seen(self) -> list[tuple[str, str]]:
+        """Those that any try ended in: a table of empty columns fits no window."""
+        return [(mode, words) for mode, words in self.modes if any(row.counts.get(mode) for row in self.rows)]
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ def paths_used(everybody: Sequence[Contender]) -> PathsUsed:
                 paths=dict(ways),
             )
         )
-    return PathsUsed(COMMUNICATION, [name for name, _ in names.most_common()], rows)
+    return PathsUsed(tuple(COMMUNICATION_WORDS), [name for name, _ in names.most_common()], rows)
 
 
 def progress(everybody: Sequence[Contender]) -> list[AgentProgress]:

@@ -1,13 +1,17 @@
 """What a candidate's page shows: its verdict with all evidence, its source, its steps."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from pkb.platforms.registry import traits
+from pkb.report import charts
+from pkb.report.charts import Times
 from pkb.report.contenders import Contender
 from pkb.report.source_view import SourceView
+from pkb.report.svg import Chart
+from pkb.report.timeline import RankTimeline, has_one_base, read_timelines, trace_events
 from pkb.report.tries import Try
 from pkb.report.words import VERDICT_MEANING
 from pkb.store import EvaluationRow, Reader, Step
@@ -15,12 +19,8 @@ from pkb.types.document import VerdictDocument
 from pkb.types.verdict import Evaluation, Failure, Mismatch, Timing
 
 PARTS: Mapping[str, type] = {"mismatch": Mismatch, "failure": Failure, "timing": Timing}
-TIMELINE_RECORDS = 600
-"""Of one rank: more would be narrower than a pixel and heavy on the page."""
 DIFF_LINES = 400
 TRACE_CHARACTERS = 20_000
-Record = tuple[float, float, str, str]
-"""Start, length, name and role of what a device did."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +37,6 @@ class MismatchRegion:
 
 
 @dataclass(frozen=True)
-class Times:
-    """In microseconds; the samples by round."""
-
-    reference: list[list[float]] | None
-    candidate: list[list[float]]
-    floor: float | None
-    ideal: float | None
-    reachable: float | None
-
-
-@dataclass(frozen=True)
-class RankTimeline:
-    rank: int | None
-    records: list[Record]
-    left_out: int
-
-
-@dataclass(frozen=True)
 class ShownStep:
     number: int
     step: Step | None
@@ -65,8 +47,10 @@ class ShownStep:
 
 def candidate_context(reader: Reader, each: Try, contender: Contender, source: SourceView | None) -> dict[str, Any]:
     last = each.last
-    whole = _complete(VerdictDocument(reader.document(last.document_sha) if last else {}))
+    stored = reader.document(last.document_sha) if last else {}
+    whole = _complete(VerdictDocument(stored))
     document = whole.fields
+    times, sides = _times(whole), read_timelines(document.get("profile") or {})
     verdict = each.sample.verdict
     return {
         "try": each,
@@ -83,7 +67,12 @@ def candidate_context(reader: Reader, each: Try, contender: Contender, source: S
         "states": document.get("rank_states") or [],
         "source": source,
         "steps": _steps(reader, each),
-        "chart_data": _charts(whole),
+        "pictures": [("Distribution", charts.histogram(times)), ("Call by call", charts.calls(times))] if times else [],
+        "timelines": _timelines(sides),
+        "trace_events": trace_events(sides, title=f"{each.task.problem}, {contender.name}") if sides else None,
+        "verdict_json": stored,
+        "one_base": has_one_base(sides),
+        "left_out": sum(rank.left_out for ranks in sides.values() for rank in ranks),
         "trace": _cut((document.get("failure") or {}).get("trace") or ""),
         "printed": _cut(document.get("output_tail") or ""),
     }
@@ -95,6 +84,8 @@ def _complete(document: VerdictDocument) -> VerdictDocument:
     for part, kind in PARTS.items():
         if isinstance(whole[part], Mapping):
             whole[part] = {name.name: None for name in fields(kind)} | dict(whole[part])
+    if isinstance(whole["timing"], Mapping):
+        whole["timing"] = {"against": None, "other": None} | dict(whole["timing"])
     for name in ("stage_seconds", "isolation", "environment"):
         whole[name] = whole[name] or {}
     return VerdictDocument(whole | {name: whole[name] or [] for name in ("checks", "paths", "hints")})
@@ -122,39 +113,27 @@ def _regions(document: VerdictDocument) -> list[MismatchRegion]:
     return [MismatchRegion(str(name), float(share)) for name, share in regions]
 
 
-def _charts(document: VerdictDocument) -> dict[str, Times | dict[str, list[RankTimeline]]]:
-    data: dict[str, Times | dict[str, list[RankTimeline]]] = {}
+def _times(document: VerdictDocument) -> Times | None:
+    """Of single calls; None where there are none. Calls of nothing at all would be no picture."""
     timing = document.fields.get("timing") or {}
-    if timing.get("candidate_samples_us"):
-        roofline = timing.get("roofline") or {}
-        data["times"] = Times(
-            reference=timing.get("reference_samples_us"),
-            candidate=timing["candidate_samples_us"],
-            floor=timing.get("floor_us"),
-            ideal=roofline.get("ideal_us"),
-            reachable=roofline.get("reachable_us"),
-        )
-    profile = document.fields.get("profile") or {}
-    sides = {side: _timeline(profile[side]) for side in ("candidate", "reference") if profile.get(side)}
-    if any(rank.records for ranks in sides.values() for rank in ranks):
-        data["timeline"] = sides
-    return data
+    if not any(timing.get("candidate_samples_us") or ()):
+        return None
+    return Times(
+        reference=timing.get("reference_samples_us"),
+        candidate=timing["candidate_samples_us"],
+        floor=timing.get("floor_us"),
+        ideal=(timing.get("roofline") or {}).get("ideal_us"),
+    )
 
 
-def _timeline(side: Mapping[str, Any]) -> list[RankTimeline]:
-    ranks = []
-    for rank in side.get("ranks") or ():
-        records = [list(record) for record in rank.get("timeline") or ()]
-        ranks.append(
-            RankTimeline(
-                rank=rank.get("rank"),
-                records=[
-                    (start, length, str(name)[:80], role) for start, length, name, role in records[:TIMELINE_RECORDS]
-                ],
-                left_out=max(0, len(records) - TIMELINE_RECORDS),
-            )
+def _timelines(sides: Mapping[str, Sequence[RankTimeline]]) -> dict[str, Chart]:
+    end_us = max((rank.end_us for ranks in sides.values() for rank in ranks), default=0.0)
+    return {
+        side: charts.timeline(
+            ranks, label=f"timeline of the {side}", end_us=end_us or 1.0, one_base=has_one_base(sides)
         )
-    return ranks
+        for side, ranks in sides.items()
+    }
 
 
 def _steps(reader: Reader, each: Try) -> list[ShownStep]:

@@ -43,6 +43,14 @@ class Contender:
         return max(map(len, judged_by_problem(self.samples).values()), default=0)
 
     @cached_property
+    def judged_tries(self) -> int:
+        return sum(sample.is_judged for sample in self.samples)
+
+    @cached_property
+    def correct_tries(self) -> int:
+        return sum(sample.is_correct for sample in self.samples)
+
+    @cached_property
     def is_agent(self) -> bool:
         return any(each.is_loop for each in self.tries)
 

@@ -11,7 +11,8 @@ from pkb.report.words import MODE_TONES, count_words
 
 ENDINGS = ("png", "svg")
 INK, DIM, FAINT = "#22262b", "#646a73", "#d8dbd8"
-SERIES = ("#2b5fd9", "#d9730d", "#1a7f4b", "#b5316a", "#7a4fc0", "#2a9d8f", "#b5893b", "#c62f3b", "#5b8c2a", "#3a7ca5")
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1b1e22", "#8c6bb1")
+MARKERS = "osD^v+"
 NAME = 44
 
 
@@ -81,7 +82,13 @@ def _curves(axes: Any, rows: Sequence[BoardRow]) -> None:
             ps, [s.interval.low for _, s in row.curve], [s.interval.high for _, s in row.curve], color=colour, alpha=0.1
         )
         axes.plot(
-            ps, [s.value for _, s in row.curve], color=colour, marker="o", markersize=3, linewidth=1.6, label=label
+            ps,
+            [s.value for _, s in row.curve],
+            color=colour,
+            marker=MARKERS[number % len(MARKERS)],
+            markersize=4,
+            linewidth=1.6,
+            label=label,
         )
     axes.axvline(1, color=FAINT, linewidth=1, linestyle=":")
     axes.set_xlabel("p")
@@ -105,7 +112,11 @@ def _modes(axes: Any, modes: FailureModes) -> None:
         shares = [row.counts.get(mode, 0) / max(1, row.samples) for row in rows]
         if not any(shares):
             continue
-        axes.barh(range(len(rows)), shares, left=left, color=MODE_TONES[mode].light, label=words, height=0.66)
+        tone = MODE_TONES[mode]
+        axes.barh(
+            range(len(rows)), shares, left=left, label=words, height=0.66, color=tone.light, hatch=tone.hatch,
+            edgecolor="white",
+        )  # fmt: skip
         left = [total + share for total, share in zip(left, shares, strict=True)]
     names = [f"{row.name[:NAME]}{' (published)' if row.published else ''}" for row in rows]
     axes.set_yticks(range(len(rows)), names)

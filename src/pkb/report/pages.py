@@ -1,4 +1,4 @@
-"""The folder a site is written into: templates, data as scripts, tables as CSV. Appears whole or not at all."""
+"""The folder a site is written into: templates, data as scripts, tables as CSV and JSON. Appears whole or not at all."""
 
 import csv
 import io
@@ -43,7 +43,14 @@ class Pages:
         body = f"(window.PKB_DATA=window.PKB_DATA||{{}})[{script_json(name)}]={script_json(value)};\n"
         self._write(f"data/{name}.js", body)
 
+    def json(self, path: str, value: Any) -> None:
+        """For other programs: plain JSON, one document a file."""
+        self._write(path, json.dumps(value, allow_nan=False, separators=(",", ":"), default=_members) + "\n")
+
     def table(self, name: str, columns: Sequence[str], rows: Iterable[Mapping[str, Cell]]) -> None:
+        """As CSV for people and as JSON for programs, where a cell keeps its type and its text as it is."""
+        rows = list(rows)
+        self.json(f"json/{name}.json", [{column: row.get(column) for column in columns} for row in rows])
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
@@ -56,10 +63,6 @@ class Pages:
             (self.folder / "static" / entry.name).write_bytes(entry.read_bytes())
         self._write("static/tones.css", _tones_css())
         self._write("static/highlight.css", _highlight_css())
-
-    def copy_plotly(self) -> None:
-        script = files("plotly") / "package_data" / "plotly.min.js"
-        (self.folder / "static" / "plotly.min.js").write_bytes(script.read_bytes())
 
     def _write(self, path: str, text: str) -> None:
         target = self.folder / path
@@ -102,10 +105,15 @@ def _environment() -> Any:
     env.filters.update(
         time=words.time_words, times=words.times_words, percent=words.percent, count=words.count_words,
         dollars=words.dollars, short=words.short_number, bytes=words.bytes_words, plain=words.plain,
-        mode_words=words.mode_words, spark=words.spark,
+        mode_words=words.mode_words, spark=words.spark, breaks=words.breaks, is_whole=words.is_whole,
     )  # fmt: skip
     env.filters["script_json"] = lambda value: Markup(script_json(value))
-    env.globals.update(VERDICT_MODE=words.VERDICT_MODE, decision_words=decision_words, PATHS=words.PATH_WORDS)
+    env.globals.update(
+        VERDICT_MODE=words.VERDICT_MODE,
+        decision_words=decision_words,
+        PATHS=words.PATH_WORDS,
+        COMMUNICATION=words.COMMUNICATION_WORDS,
+    )
     return env
 
 
@@ -114,14 +122,27 @@ def _finalize(value: Any) -> Any:
     return words.visible(value) if type(value) is str else value
 
 
+HATCHES = {
+    "": "none",
+    "///": "repeating-linear-gradient(45deg, transparent 0 3px, var(--panel) 3px 5px)",
+    "\\\\\\": "repeating-linear-gradient(-45deg, transparent 0 3px, var(--panel) 3px 5px)",
+    "xxx": "repeating-linear-gradient(45deg, transparent 0 3px, var(--panel) 3px 4px), "
+    "repeating-linear-gradient(-45deg, transparent 0 3px, var(--panel) 3px 4px)",
+}
+
+
 def _tones_css() -> str:
     def rules(which: int) -> str:
         return "".join(f"--m-{name}:{tone[which]};" for name, tone in words.MODE_TONES.items())
 
     dark = rules(1)
+    classes = "".join(
+        f".m-{name}{{--tone:var(--m-{name});--hatch:{HATCHES[tone.hatch]}}}\n"
+        for name, tone in words.MODE_TONES.items()
+    )
     return (
         f":root{{{rules(0)}}}\n:root[data-theme=dark]{{{dark}}}\n"
-        f"@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n"
+        f"@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n{classes}"
     )
 
 
@@ -133,7 +154,7 @@ def _highlight_css() -> str:
         # Only colours of tokens: backgrounds and line numbers are the page's own business.
         return "\n".join(line for line in lines if ".h-" in line and "linenos" not in line)
 
-    light, dark = styled("friendly", ".code"), styled("github-dark", ":root[data-theme=dark] .code")
+    light, dark = styled("xcode", ".code"), styled("github-dark", ":root[data-theme=dark] .code")
     auto = styled("github-dark", ":root:not([data-theme=light]) .code")
     return f"{light}\n{dark}\n@media(prefers-color-scheme:dark){{\n{auto}\n}}\n"
 

@@ -14,15 +14,16 @@ from pkb.analysis.published import Published, published
 from pkb.platforms.registry import names, traits
 from pkb.problems.base import Problem
 from pkb.problems.registry import Registry
-from pkb.report import tables
+from pkb.report import charts, tables
 from pkb.report.board import VIEWS, BoardRow, View, board, heat_map
 from pkb.report.breakdown import failure_modes, paths_used, progress
 from pkb.report.candidate_page import candidate_context
 from pkb.report.comparing import compared_contenders, pairs
 from pkb.report.contenders import Contender, contenders
 from pkb.report.pages import Pages, whole_site
-from pkb.report.problem_page import Entrant, problem_context
+from pkb.report.problem_page import problem_context
 from pkb.report.published_rows import published_rows
+from pkb.report.roof_data import Entrant
 from pkb.report.source_view import SourceView, candidate_view, view
 from pkb.report.tries import Try, read_tries
 from pkb.store import Reader, Run
@@ -124,18 +125,18 @@ class _Work:
         tell("writing the leaderboard")
         pages, everybody = self.pages, self.everybody
         pages.copy_static()
-        pages.copy_plotly()
         ours = published_rows(self.published) if self.published else []
         measured = [row for rows in self.rows.values() for row in rows]
-        curves = {"rows": [tables.curve_of(row) for row in measured], "published": ours}
+        summaries = [self.reader.summary(run) for run in self.runs]
         pages.page(
             "index.html", "index.html", rows=self.rows, views=VIEWS, heat=self.heat, everybody=everybody,
             published_rows=ours, categories=self.published.categories if self.published else (),
-            summaries=[self.reader.summary(run) for run in self.runs], chart_data={"curves": curves},
+            summaries=summaries, curves=charts.curves(measured, ours),
             shown_platforms=sorted({name for one in everybody for name in one.platforms}),
         )  # fmt: skip
         tables.write_board(pages, measured, ours)
         tables.write_heat(pages, self.heat, everybody)
+        tables.write_runs(pages, summaries)
 
         by_problem = [
             tables.problem_row(number, self.known.get(number), self.entrants.get(number, []))
@@ -149,15 +150,16 @@ class _Work:
         tables.write_verdicts(pages, "verdicts", self.everything)
 
         paths = paths_used(everybody)
-        pages.page("failures.html", "failures.html", modes=self.modes, paths=paths,
-                   chart_data={"modes": self.modes, "paths": paths})  # fmt: skip
+        pages.page("failures.html", "failures.html", modes=self.modes, paths=paths)
         tables.write_breakdown(pages, self.modes, paths)
 
-        pages.page("agents.html", "agents.html", steps=self.steps, agent=self.published.agent if self.published else None,
-                   chart_data={"progress": self.steps})  # fmt: skip
+        agent, problems = (self.published.agent, self.published.problems) if self.published else (None, 0)
+        chart = charts.progress(self.steps, agent, problems)
+        pages.page("agents.html", "agents.html", steps=self.steps, agent=agent, chart=chart)
         tables.write_progress(pages, self.steps)
         if self.published:
             pages.page("published.html", "published.html", published=self.published, published_rows=ours)
+            tables.write_published(pages, ours, self.published.categories)
         self._machines()
         self._comparisons()
 
@@ -179,7 +181,7 @@ class _Work:
         names = {number: self.stems[number] for number in self.entrants}
         self.pages.page(
             "compare.html", "compare.html", chosen=chosen, left_out=len(self.everybody) - len(chosen),
-            chart_data={"names": names, "contenders": [[one.id, one.name] for one in chosen]},
+            page_data={"names": names},
         )  # fmt: skip
         for pair in pairs(self.everybody):
             name = f"{pair.first.id}__{pair.second.id}"
@@ -190,12 +192,15 @@ class _Work:
 
     def problems(self, tell: Tell) -> None:
         tell(f"writing {len(self.stems)} problems")
+        limits = {}
         for number, stem in self.stems.items():
             entrants = self.entrants.get(number, [])
             problem = self.known.get(number)
             context: Mapping[str, Any] = (
-                problem_context(problem, entrants) if problem else {"problem": None, "chart_data": {}, "best": None}
+                problem_context(problem, entrants) if problem else {"problem": None, "best": None}
             )
+            if problem:
+                limits[stem] = context["limits"]
             if entrants:
                 self.pages.data(f"p/{stem}", tables.verdict_rows(entrants, self.stems))
                 tables.write_verdicts(self.pages, f"problems/{stem}", entrants)
@@ -206,6 +211,7 @@ class _Work:
                 reference=view(problem.reference_source) if problem else None,
                 neighbours=tables.neighbours(self.stems, number),
             )  # fmt: skip
+        tables.write_limits(self.pages, limits)
 
     def candidates(self, tell: Tell) -> None:
         told = time.monotonic()
@@ -213,6 +219,11 @@ class _Work:
             context = candidate_context(self.reader, each, contender, self._source(each))
             known = self.known.get(each.task.problem_id)
             self.pages.page(f"c/{each.slug}.html", "candidate.html", **context, known=known)
+            if context["judged"]:
+                self.pages.json(f"c/{each.slug}.json", context["verdict_json"])
+            if trace := context["trace_events"]:
+                self.pages.json(f"c/{each.slug}.trace.json", trace)
+                self.pages.data(f"trace/{each.slug}", trace)
             if time.monotonic() - told > 2:
                 tell(f"writing candidates: {done} of {len(self.everything)}")
                 told = time.monotonic()

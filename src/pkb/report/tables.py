@@ -1,4 +1,4 @@
-"""Rows of tables: for scripts (compact) and as CSV files (every table of the site)."""
+"""Rows of tables: for scripts (compact), and as CSV and JSON files (every table of the site)."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pkb.analysis.document import COLUMNS, sample_row
 from pkb.analysis.groups import words_of
+from pkb.analysis.published import Category
 from pkb.analysis.samples import best
 from pkb.analysis.score import Figure, Share
 from pkb.problems.base import Problem
@@ -14,8 +15,10 @@ from pkb.report.breakdown import ORDER, AgentProgress, FailureModes, PathsUsed
 from pkb.report.comparing import Pair
 from pkb.report.contenders import Contender
 from pkb.report.pages import Cell, Pages
+from pkb.report.problem_page import RooflineLimits
 from pkb.report.published_rows import MARK, PublishedRow
 from pkb.report.tries import Try, file_safe
+from pkb.store import RunSummary
 
 Entrant = tuple[Contender, Try]
 WORDED = (
@@ -68,17 +71,6 @@ class ProblemRow:
     speedup: float | None
     cells: dict[str, ProblemCell]
     """By contender."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    id: str
-    name: str
-    view: str
-    k: int
-    curve: list[tuple[float, float, float, float]]
-    """p, the share, and its interval."""
-    conditions: dict[str, list[str]]
 
 
 def problem_file(each: Try) -> str:
@@ -182,12 +174,7 @@ def neighbours(stems: Mapping[int, str], number: int) -> dict[str, str | None]:
     }
 
 
-def curve_of(row: BoardRow) -> Curve:
-    points = [(p, share.value, share.interval.low, share.interval.high) for p, share in row.curve]
-    return Curve(row.contender.id, row.contender.name, row.view, row.k, points, row.contender.conditions)
-
-
-# -- CSV --------------------------------------------------------------------------------------------------------------
+# -- CSV and JSON --------------------------------------------------------------------------------------------------------------
 
 
 def write_board(pages: Pages, measured: Sequence[BoardRow], published: Sequence[PublishedRow]) -> None:
@@ -216,6 +203,76 @@ def write_board(pages: Pages, measured: Sequence[BoardRow], published: Sequence[
         for said in published for view in VIEWS if (counted := said.reading(view))
     ]  # fmt: skip
     pages.table("leaderboard", columns, rows)
+    curves: list[dict[str, Cell]] = [
+        {"name": one.contender.name, "view": one.view, "k": one.k, "origin": "measured", "p": p, "share": share.value,
+         "low": share.interval.low, "high": share.interval.high}
+        for one in measured for p, share in one.curve
+    ]  # fmt: skip
+    curves += [
+        {"name": said.name, "view": "single", "k": 1, "origin": MARK, "p": p, "share": share}
+        for said in published for p, share in said.curve
+    ]  # fmt: skip
+    pages.table("fast_p", ["name", "view", "k", "origin", "p", "share", "low", "high"], curves)
+
+
+def write_published(pages: Pages, rows: Sequence[PublishedRow], categories: Sequence[Category]) -> None:
+    columns = ["name", "origin", "problems", "correct_1", "correct_3", "faster_1", "faster_3"]
+    pages.table(
+        "published",
+        columns,
+        [
+            {"name": one.name, "origin": MARK, "problems": one.problems, "correct_1": one.single.correct,
+             "correct_3": one.best.correct, "faster_1": one.single.faster, "faster_3": one.best.faster}
+            for one in rows
+        ],
+    )  # fmt: skip
+    pages.table(
+        "published_categories",
+        ["category", "parallelism", "problems", "model", "correct_1", "correct_3"],
+        [
+            {"category": one.name, "parallelism": one.parallelism, "problems": one.problems, "model": model,
+             "correct_1": found.pass_at_1, "correct_3": found.pass_at_3}
+            for one in categories for model, found in one.results.items()
+        ],
+    )  # fmt: skip
+
+
+def write_runs(pages: Pages, summaries: Sequence[RunSummary]) -> None:
+    columns = ["run", "name", "kind", "state", "done", "failed", "tasks", "platform", "hardware", "note"]
+    pages.table(
+        "runs",
+        columns,
+        [
+            {"run": one.run.id, "name": one.run.name, "kind": one.run.kind, "state": one.shown_state,
+             "done": one.tasks.get("done", 0), "failed": one.tasks.get("failed", 0), "tasks": sum(one.tasks.values()),
+             "platform": ", ".join(one.platforms), "hardware": ", ".join(one.hardware), "note": one.run.note}
+            for one in summaries
+        ],
+    )  # fmt: skip
+
+
+def write_limits(pages: Pages, found: Mapping[str, RooflineLimits]) -> None:
+    """Of every problem and size: what the roofline says, or why it says nothing."""
+    columns = [
+        "problem", "size", "ranks", "dtype", "hardware", "flops", "hbm_bytes", "link_sent_bytes", "ideal_us",
+        "reachable_us", "unoverlapped_us", "latency_us", "binds", "why_not",
+    ]  # fmt: skip
+    rows: list[dict[str, Cell]] = []
+    for stem, limits in found.items():
+        for row in limits.rows:
+            said: dict[str, Cell] = {
+                "problem": stem, "size": row.size, "ranks": limits.ranks, "dtype": limits.dtype,
+                "hardware": limits.hardware.name, "why_not": row.why_not,
+            }  # fmt: skip
+            if row.bounds:
+                ideal = row.bounds["ideal"]
+                said |= {
+                    "flops": ideal.flops, "hbm_bytes": ideal.hbm_bytes, "link_sent_bytes": ideal.link_sent_bytes,
+                    "ideal_us": ideal.bound_us, "reachable_us": row.bounds["reachable"].bound_us,
+                    "unoverlapped_us": ideal.unoverlapped_us, "latency_us": ideal.floor_us, "binds": ideal.binds,
+                }  # fmt: skip
+            rows.append(said)
+    pages.table("limits", columns, rows)
 
 
 def write_heat(pages: Pages, heat: Mapping[str, HeatMap], everybody: Sequence[Contender]) -> None:

@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from markupsafe import Markup, escape
+
 from pkb.analysis.modes import BY_VERDICT, WORDS, FailureMode
 from pkb.types import units
 from pkb.types.words import MEANINGS
@@ -13,23 +15,25 @@ from pkb.types.words import MEANINGS
 class Tone(NamedTuple):
     light: str
     dark: str
+    hatch: str = ""
+    """As matplotlib writes it. Thirteen colours cannot be told apart, least of all by a colour-blind reader: seven can."""
 
 
-# Green is right, red is wrong, warm colours are failures of the candidate, violet is waiting, grey is nobody's failure.
+# The colours of Okabe and Ito; a hatched one is a relative of the plain one of its colour.
 MODE_TONES: dict[str, Tone] = {
-    "correct": Tone("#1a7f4b", "#3fb970"),
-    "mismatch": Tone("#c62f3b", "#f0636b"),
-    "race": Tone("#d9730d", "#f59e42"),
-    "reused_output": Tone("#a87b00", "#e0b020"),
-    "deadlock": Tone("#7a4fc0", "#a98bf0"),
-    "compile": Tone("#8a5a2b", "#c08a55"),
-    "shape": Tone("#b5893b", "#d9b35f"),
-    "name": Tone("#9a7b1a", "#cfae3d"),
-    "runtime": Tone("#b5316a", "#e772a4"),
-    "rejected": Tone("#5b1f33", "#b65b77"),
-    "no_answer": Tone("#6b7280", "#8b93a1"),
-    "unsupported": Tone("#9aa3b0", "#6d7683"),
-    "harness_error": Tone("#bcc3cd", "#525a66"),
+    "correct": Tone("#009e73", "#2cc495"),
+    "reused_output": Tone("#e69f00", "#f2b632", "///"),
+    "mismatch": Tone("#d55e00", "#f0803c"),
+    "race": Tone("#e69f00", "#f2b632"),
+    "deadlock": Tone("#cc79a7", "#e39cc6"),
+    "compile": Tone("#0072b2", "#4fa8e0"),
+    "shape": Tone("#56b4e9", "#8ccbf2"),
+    "name": Tone("#56b4e9", "#8ccbf2", "///"),
+    "runtime": Tone("#0072b2", "#4fa8e0", "\\\\\\"),
+    "rejected": Tone("#1b1e22", "#f2f3f4"),
+    "no_answer": Tone("#868d97", "#868d97"),
+    "unsupported": Tone("#b7bdc6", "#565d67", "///"),
+    "harness_error": Tone("#b7bdc6", "#565d67", "xxx"),
 }
 VERDICT_MODE = {str(verdict): mode.value for verdict, mode in BY_VERDICT.items()} | {
     "wrong": "mismatch",
@@ -38,6 +42,7 @@ VERDICT_MODE = {str(verdict): mode.value for verdict, mode in BY_VERDICT.items()
     "no_answer": "no_answer",
 }
 """Which colour a verdict has: that of the mode it mostly is."""
+COMMUNICATION_WORDS = {"custom": "own kernels", "library": "library", "none": "none", "unknown": "unknown"}
 VERDICT_MEANING: dict[str, str] = {
     **{str(verdict): text for verdict, text in MEANINGS.items()},
     "no_answer": "No candidate came back.",
@@ -58,6 +63,11 @@ _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e
 
 def visible(text: str) -> str:
     return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+
+
+def breaks(text: str) -> Markup:
+    """A name with places where a line may end: behind the signs that join its words, not in the middle of one."""
+    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_/.,·:-])(?=\w)", visible(text)))
 
 
 def mode_words(mode: str) -> str:
@@ -86,9 +96,13 @@ def percent(share: float | None) -> str:
     return f"{value:.1f} %" if 0 < value < 10 else f"{value:.0f} %"
 
 
+def is_whole(value: float) -> bool:
+    return math.isclose(value, round(value), abs_tol=0.005)
+
+
 def count_words(value: float) -> str:
     """Problems: whole where it is whole, else one digit, since estimators average over tries."""
-    return f"{value:.0f}" if math.isclose(value, round(value), abs_tol=0.005) else f"{value:.1f}"
+    return f"{value:.0f}" if is_whole(value) else f"{value:.1f}"
 
 
 def dollars(amount: float | None) -> str:

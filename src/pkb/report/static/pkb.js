@@ -33,10 +33,14 @@
   document.querySelectorAll("[data-tabs]").forEach(function (bar) {
     var section = bar.closest("section"), buttons = Array.from(bar.querySelectorAll("[data-tab]"));
     function show(name) {
-      buttons.forEach(function (button) { button.setAttribute("aria-selected", String(button.dataset.tab === name)); });
+      buttons.forEach(function (button) { button.setAttribute("aria-selected", String(button.dataset.tab === name)); button.tabIndex = button.dataset.tab === name ? 0 : -1; });
       section.querySelectorAll("[data-panel]").forEach(function (panel) { panel.hidden = panel.dataset.panel !== name; });
     }
     function names() { return buttons.map(function (button) { return button.dataset.tab; }); }
+    bar.addEventListener("keydown", function (event) {
+      var step = { ArrowRight: 1, ArrowLeft: -1 }[event.key], at = buttons.indexOf(document.activeElement);
+      if (step && at >= 0) { var next = buttons[(at + step + buttons.length) % buttons.length]; next.focus(); next.click(); }
+    });
     buttons.forEach(function (button) {
       button.addEventListener("click", function () { show(button.dataset.tab); setSetting(bar.dataset.tabs, button.dataset.tab); });
     });
@@ -133,7 +137,7 @@
   var INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
   function visible(value) { return String(value).replace(INVISIBLE, function (found) { return "⟨U+" + found.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + "⟩"; }); }
 
-  var inline = document.getElementById("chart-data"), loading = {};
+  var inline = document.getElementById("page-data"), loading = {};
   function load(src) {
     // A page opened from disk may add scripts but not fetch files, so data comes as scripts too.
     if (!loading[src]) {
@@ -148,7 +152,7 @@
   }
   window.PKB = {
     root: root, isDark: isDark, settings: settings, setSetting: setSetting, load: load, visible: visible, deselect: function () { select(null); },
-    chartData: inline ? JSON.parse(inline.textContent) : {},
+    data: inline ? JSON.parse(inline.textContent) : {},
     element: function (tag, attributes, children) {
       // The only way this site makes elements: text is always text, whatever a model wrote.
       var made = document.createElement(tag);
@@ -156,9 +160,28 @@
       [].concat(children === undefined ? [] : children).forEach(function (child) { if (child !== null) made.append(typeof child === "string" ? visible(child) : child); });
       return made;
     },
+    // A name as pieces with places where a line may end, as `breaks` in words.py.
+    broken: function (value) { return visible(value).split(/(?<=[_/.,·:-])(?=\w)/).reduce(function (made, part) { return made.concat(made.length ? [document.createElement("wbr")] : [], [part]); }, []); },
     text: function (value) { return document.createTextNode(visible(value)); },
     times: function (x) { return x === null || x === undefined ? "–" : x.toFixed(x < 100 ? 2 : 0) + "×"; },
     time: function (us) { return us === null || us === undefined ? "–" : us < 9999.5 ? +us.toPrecision(4) + " µs" : us < 9999500 ? +(us / 1e3).toPrecision(4) + " ms" : +(us / 1e6).toPrecision(4) + " s"; }
   };
-  document.dispatchEvent(new Event("pkb-ready"));
+
+  // -- a trace, handed to ui.perfetto.dev as its documentation asks: it answers PONG when it is ready, then takes a buffer ------------
+  var PERFETTO = "https://ui.perfetto.dev";
+  document.querySelectorAll("[data-perfetto]").forEach(function (button) {
+    button.hidden = false;
+    button.addEventListener("click", function () {
+      var opened = window.open(PERFETTO), asking = opened && setInterval(function () { opened.postMessage("PING", PERFETTO); }, 100);
+      if (opened) load(button.dataset.perfetto).then(function () {
+        window.addEventListener("message", function answer(event) {
+          if (event.source !== opened || event.origin !== PERFETTO || event.data !== "PONG") return;
+          clearInterval(asking); window.removeEventListener("message", answer);
+          var bytes = new TextEncoder().encode(JSON.stringify(window.PKB_DATA[button.dataset.name]));
+          opened.postMessage({ perfetto: { buffer: bytes.buffer, title: document.title } }, PERFETTO);
+        });
+      });
+      if (opened) setTimeout(function () { clearInterval(asking); }, 60000);
+    });
+  });
 })();

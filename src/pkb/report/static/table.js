@@ -19,9 +19,9 @@
   }
 
   var COLUMNS = [
-    { key: "problem", title: "Problem", number: true, show: "problem", cell: function (row) { return [el("a", { class: "name", href: P.root + "p/" + row.stem + ".html" }, row.stem)]; } },
-    { key: "contender", title: "Collection", cell: function (row) { return [P.text(row.contender), el("small", {}, " " + row.backend + (row.sample ? " #" + row.sample : ""))]; } },
-    { key: "verdict", title: "Verdict", cell: function (row) { return [el("a", { class: "pill", href: P.root + "c/" + row.slug + ".html", style: "--tone:var(--m-" + VERDICT_MODE[row.verdict] + ")" }, plain(row.verdict))]; } },
+    { key: "problem", title: "Problem", number: true, show: "problem", cell: function (row) { return [el("a", { class: "name", href: P.root + "p/" + row.stem + ".html" }, P.broken(row.stem))]; } },
+    { key: "contender", title: "Collection", cell: function (row) { return P.broken(row.contender).concat([el("small", {}, " " + row.backend + (row.sample ? ", try " + (row.sample + 1) : "")), el("a", { class: "anchor", href: "#row-" + row.slug, "aria-label": "Link to row " + row.slug }, "#")]); } },
+    { key: "verdict", title: "Verdict", cell: function (row) { return [el("a", { class: "pill m-" + VERDICT_MODE[row.verdict], href: P.root + "c/" + row.slug + ".html" }, plain(row.verdict))]; } },
     { key: "speedup", title: "Speedup", number: true, cell: function (row) {
       if (row.speedup === null) return [el("span", { class: "none" }, row.verdict === "correct" ? "not timed" : "–")];
       return [el("b", { class: row.decision === "faster" ? "up" : row.decision === "slower" ? "down" : "" }, P.times(row.speedup)), el("span", { class: "interval" }, "[" + P.times(row.low) + ", " + P.times(row.high) + "]" + (row.decision === "unproven" ? " unproven" : ""))];
@@ -50,9 +50,9 @@
       selects[filter[0]] = choice;
       tools.append(choice);
     });
-    tools.append(el("a", { class: "get", href: box.dataset.csv, download: "" }, "CSV"));
+    tools.append(el("span", { class: "gets" }, ["csv", "json"].map(function (kind) { return el("a", { class: "get", href: P.root + kind + "/" + box.dataset.tableName + "." + kind, download: "" }, kind.toUpperCase()); })));
     var body = el("tbody"), heads = columns.map(function (column) {
-      var head = el("th", { class: (column.number && column.key !== "problem" ? "num" : "") + (column.wide ? " wide" : ""), "data-sort": "", tabindex: "0" }, column.title);
+      var head = el("th", { class: (column.number && column.key !== "problem" ? "num" : "") + (column.wide ? " wide" : ""), scope: "col", "data-sort": "", tabindex: "0" }, column.title);
       function turn() {
         down = sort === column.key ? !down : Boolean(column.number) && column.key !== "problem";
         sort = column.key; page = 0;
@@ -69,7 +69,7 @@
     var before = el("button", { type: "button" }, "← Back"), after = el("button", { type: "button" }, "Next →"), said = el("span", { "aria-live": "polite", class: "said-count" });
     before.addEventListener("click", function () { page -= 1; draw(); });
     after.addEventListener("click", function () { page += 1; draw(); });
-    box.append(tools, el("div", { class: "scroll" }, [table]), el("div", { class: "pager" }, [before, after, said]));
+    box.append(tools, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "verdicts" }, [table]), el("div", { class: "pager" }, [before, after, said]));
 
     function apply() {
       var words = search.value.toLowerCase().split(/\s+/).filter(Boolean), wanted = Object.keys(selects).filter(function (name) { return selects[name].value; });
