@@ -80,9 +80,9 @@ def executed() -> dict[str, Fidelity]:
     return gpu().used() if gpu.cache_info().currsize else {}
 
 
-def resident_blocks(threads: int, shared: int) -> int:
+def resident_blocks(threads: int, shared: int, *, sms: int = SMS) -> int:
     by_shared = (228 << 10) // (shared + 1024) if shared else 32
-    return SMS * max(0, min(2048 // max(32, -(-threads // 32) * 32), by_shared, 32))
+    return sms * max(0, min(2048 // max(32, -(-threads // 32) * 32), by_shared, 32))
 
 
 def _tell(

@@ -10,7 +10,7 @@ from pkb.kit.arguments import Frame
 from pkb.kit.cuda import _plain_name
 from pkb.kit.emulated.recipe import module_recipe
 from pkb.kit.emulated.rewrite import NotEmulated
-from pkb.rank.emulate.cuda.device import NotEmulatedHere, dimensions, gpu, pointer_arguments, resident_blocks
+from pkb.rank.emulate.cuda.device import SMS, NotEmulatedHere, dimensions, gpu, pointer_arguments, resident_blocks
 
 Dim = int | tuple[int, ...]
 
@@ -63,9 +63,9 @@ class Kernel:
         if self._run is None:  # on the first launch, as on a GPU
             self._run, self._sizes = self._module.find(self.name), self._module.sizes(self.name)
 
-    def resident_blocks(self, block: Dim, *, shared: int = 0) -> int:
+    def resident_blocks(self, block: Dim, *, shared: int = 0, sms: int | None = None) -> int:
         x, y, z = dimensions(block)
-        return resident_blocks(x * y * z, shared)
+        return resident_blocks(x * y * z, shared, sms=sms or SMS)
 
     def __getitem__(self, configuration: tuple[Any, ...]) -> "Launcher":
         grid, block, *rest = configuration
