@@ -144,7 +144,7 @@ def baseline(
     dt_bias: torch.Tensor,
     group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
-    """Chunks of 64 positions as in the reference, but many side by side: 32 steps of long products instead of 1024 short ones."""
+    """Chunks of 64 positions as in the reference, many side by side: 32 steps of long products instead of 1024 short ones."""
     world_size = dist.get_world_size(group)
     batch, tokens, hq, key = q.shape
     hv, value = v.shape[2:]
