@@ -1,4 +1,4 @@
-"""Baselines and symmetric-memory forms of the problems by their CUDA paths: fused attention, Triton, TF32, foreach operators."""
+"""Baselines and symmetric-memory forms by their CUDA paths: fused attention, Triton, TF32, foreach operators."""
 
 import pytest
 

@@ -1,6 +1,7 @@
 """A perceptron with one hidden layer, trained with Adam whose moments are divided between the ranks (ZeRO)."""
 
 import torch
+import torch.distributed as dist
 
 from pkb.problems.base import Size
 from pkb.problems.draw import Arguments, Draw
@@ -55,3 +56,68 @@ def why_not_divided(size: Size, world_size: int) -> str | None:
     if layer_sizes(size, world_size)[3] % world_size:
         return f"with {size['d_in']} inputs and {size['d_out']} outputs, {world_size} never divides the parameters"
     return None
+
+
+# For baselines: the same training step by operators that write where the result belongs, and torch's fused Adam.
+
+
+def gradients_of(
+    x: torch.Tensor, y: torch.Tensor, w1: torch.Tensor, b1: torch.Tensor, w2: torch.Tensor, b2: torch.Tensor
+) -> torch.Tensor:
+    """Of the mean squared error, for all four parameters, flat."""
+    linear, shapes = torch.nn.functional.linear, [t.shape for t in (w1, b1, w2, b2)]
+    flat = torch.empty(sum(shape.numel() for shape in shapes), dtype=w1.dtype, device=w1.device)
+    pieces = flat.split([shape.numel() for shape in shapes])
+    d_w1, d_b1, d_w2, d_b2 = (piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True))
+    h = linear(x, w1, b1).relu_()
+    out = linear(h, w2, b2)
+    d_out = out.sub_(y).mul_(2.0 / out.numel())
+    d_before = torch.ops.aten.threshold_backward(torch.mm(d_out, w2), h, 0)
+    torch.mm(d_before.t(), x, out=d_w1)
+    torch.sum(d_before, 0, out=d_b1)
+    torch.mm(d_out.t(), h, out=d_w2)
+    torch.sum(d_out, 0, out=d_b2)
+    return flat
+
+
+def fused_adam_(
+    p: torch.Tensor,
+    g: torch.Tensor,
+    m: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    step: int,
+    weight_decay: float = 0.0,
+) -> None:
+    """Changes p, m and v; a weight decay is decoupled, as AdamW's."""
+    steps = [torch.full((), float(step), device=p.device)]
+    torch._fused_adamw_(
+        [p], [g], [m], [v], [], steps,
+        lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, amsgrad=False, maximize=False,
+    )  # fmt: skip
+
+
+def zero_step(
+    x: torch.Tensor, y: torch.Tensor, parameters: list[torch.Tensor], m: torch.Tensor, v: torch.Tensor, **adam: float
+) -> tuple[torch.Tensor, ...]:
+    """Rank 0's parameters for everybody; each rank sums up, and updates, the W-th of them whose moments it has."""
+    rank, world_size, part = dist.get_rank(), dist.get_world_size(), m.numel()
+    shapes = [parameter.shape for parameter in parameters]
+    flat = m.new_empty(sum(shape.numel() for shape in shapes))
+    if rank == 0:
+        torch.cat([parameter.reshape(-1) for parameter in parameters], out=flat)
+    dist.broadcast(flat, src=0)
+    counts = [shape.numel() for shape in shapes]
+    w1, b1, w2, b2 = (piece.view(shape) for piece, shape in zip(flat.split(counts), shapes, strict=True))
+    gradient = gradients_of(x, y, w1, b1, w2, b2)
+    g = torch.empty_like(m)
+    dist.reduce_scatter_tensor(g, gradient, op=dist.ReduceOp.SUM)
+    p, m, v = flat[rank * part : (rank + 1) * part].clone(), m.clone(), v.clone()
+    fused_adam_(p, g.div_(world_size), m, v, **adam)  # type: ignore[arg-type]
+    gathered = torch.empty_like(flat)
+    dist.all_gather_into_tensor(gathered, p)
+    return (*(piece.view(shape) for piece, shape in zip(gathered.split(counts), shapes, strict=True)), m, v)

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.mlp_adam import fused_adam_, gradients_of
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -128,6 +129,55 @@ def solution(
     return (*unflatten(p), *unflatten(m), *unflatten(v))
 
 
+def baseline(
+    X_local: torch.Tensor,
+    y_local: torch.Tensor,
+    W1: torch.Tensor,
+    b1: torch.Tensor,
+    W2: torch.Tensor,
+    b2: torch.Tensor,
+    exp_avg_W1: torch.Tensor,
+    exp_avg_b1: torch.Tensor,
+    exp_avg_W2: torch.Tensor,
+    exp_avg_b2: torch.Tensor,
+    exp_avg_sq_W1: torch.Tensor,
+    exp_avg_sq_b1: torch.Tensor,
+    exp_avg_sq_W2: torch.Tensor,
+    exp_avg_sq_b2: torch.Tensor,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    step: int,
+) -> tuple[torch.Tensor, ...]:
+    """Moments travel while gradients are computed; gradients are written where they are summed; Adam is torch's fused one."""
+    own = [
+        [W1, b1, W2, b2],
+        [exp_avg_W1, exp_avg_b1, exp_avg_W2, exp_avg_b2],
+        [exp_avg_sq_W1, exp_avg_sq_b1, exp_avg_sq_W2, exp_avg_sq_b2],
+    ]
+    shapes = [tensor.shape for tensor in own[0]]
+    state = W1.new_empty((3, sum(shape.numel() for shape in shapes)))
+    if dist.get_rank() == 0:
+        for row, tensors in zip(state, own, strict=True):
+            torch.cat([tensor.reshape(-1) for tensor in tensors], out=row)
+    dist.broadcast(state[0], src=0)
+    moments = dist.broadcast(state[1:], src=0, async_op=True)
+
+    def unflatten(flat: torch.Tensor) -> list[torch.Tensor]:
+        pieces = flat.split([shape.numel() for shape in shapes])
+        return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+    W1, b1, W2, b2 = unflatten(state[0])
+    gradient = gradients_of(X_local, y_local, W1, b1, W2, b2)
+    dist.all_reduce(gradient, op=dist.ReduceOp.SUM)
+    if moments is not None:
+        moments.wait()
+    p, m, v = state
+    fused_adam_(p, gradient.div_(dist.get_world_size()), m, v, lr=lr, beta1=beta1, beta2=beta2, eps=eps, step=step)
+    return (*unflatten(p), *unflatten(m), *unflatten(v))
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, d_in, hidden, d_out = world_size, size["d_in"], size["hidden"], size["d_out"]
     rows = -(-size["samples"] // w)
@@ -170,6 +220,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
     cost=cost,
     compare=PARAMETERS + PARAMETERS + (SQUARE,) * 4,
     dtypes=("bf16", "fp32", "fp64"),  # squares of gradients fall below the range of fp16

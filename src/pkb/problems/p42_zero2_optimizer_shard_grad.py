@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.mlp_adam import draw_zero_step, layer_sizes, why_not_divided
+from pkb.problems.mlp_adam import draw_zero_step, layer_sizes, why_not_divided, zero_step
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -96,6 +96,36 @@ def solution(
     return (*unflatten(gathered), m, v)
 
 
+def baseline(
+    X_local: torch.Tensor,
+    y_local: torch.Tensor,
+    W1: torch.Tensor,
+    b1: torch.Tensor,
+    W2: torch.Tensor,
+    b2: torch.Tensor,
+    exp_avg_part: torch.Tensor,
+    exp_avg_sq_part: torch.Tensor,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    step: int,
+) -> tuple[torch.Tensor, ...]:
+    """Gradients are written where they are summed, and Adam is torch's fused one."""
+    return zero_step(
+        X_local,
+        y_local,
+        [W1, b1, W2, b2],
+        exp_avg_part,
+        exp_avg_sq_part,
+        lr=lr,
+        beta1=beta1,
+        beta2=beta2,
+        eps=eps,
+        step=step,
+    )
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     d_in, hidden, d_out, parameters = layer_sizes(size, w)
@@ -134,6 +164,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=draw_zero_step,
     reference=solution,
+    baseline=baseline,
     cost=cost,
     compare=(NormGate(), BIAS, NormGate(), BIAS, NormGate(), SQUARE),
     requires=why_not_divided,

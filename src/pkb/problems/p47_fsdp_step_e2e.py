@@ -22,6 +22,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Context, NormGate
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.mlp_adam import fused_adam_, gradients_of
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -136,6 +137,36 @@ def solution(
     return updated - lr * weight_decay * flat_param_shard, exp_avg, exp_avg_sq
 
 
+def baseline(
+    X_local: torch.Tensor,
+    y_local: torch.Tensor,
+    flat_param_shard: torch.Tensor,
+    param_shapes: tuple[tuple[int, ...], ...],
+    exp_avg_shard: torch.Tensor,
+    exp_avg_sq_shard: torch.Tensor,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    step: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients are written where they are summed, and AdamW is torch's fused one."""
+    counts = [math.prod(shape) for shape in param_shapes]
+    flat = flat_param_shard.new_empty(sum(counts))
+    dist.all_gather_into_tensor(flat, flat_param_shard.contiguous())
+    W1, b1, W2, b2 = (part.view(tuple(shape)) for part, shape in zip(flat.split(counts), param_shapes, strict=True))
+    gradient = gradients_of(X_local, y_local, W1, b1, W2, b2)
+    g = torch.empty_like(flat_param_shard)
+    dist.reduce_scatter_tensor(g, gradient, op=dist.ReduceOp.SUM)
+    p, m, v = flat_param_shard.clone(), exp_avg_shard.clone(), exp_avg_sq_shard.clone()
+    fused_adam_(
+        p, g.div_(dist.get_world_size()), m, v,
+        lr=lr, beta1=beta1, beta2=beta2, eps=eps, step=step, weight_decay=weight_decay,
+    )  # fmt: skip
+    return p, m, v
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     shapes = param_shapes(size, world_size)
     assert shapes is not None
@@ -196,6 +227,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
     cost=cost,
     compare=(
         Moved(share_of_lr={torch.bfloat16: 0.125, torch.float32: 1e-4, torch.float64: 1e-9}),

@@ -22,7 +22,8 @@ import math
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
+from pkb.problems.chunked_state import Chunks, maps_of, outputs_of, solve
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -134,6 +135,60 @@ def solution(
     return out
 
 
+def baseline(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    cp_group: dist.ProcessGroup | None = None,
+    tp_group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    """By chunks of 16 positions, within which decays stay in the range of float32, as flash-linear-attention has them."""
+    batch, tokens, heads, key = q.shape
+    chunk, wide = 16, torch.promote_types(q.dtype, torch.float32)
+    missing = -tokens % chunk
+
+    def cut(x: torch.Tensor) -> torch.Tensor:
+        """(B, T, H, size) to (B, H, chunks, 16, size)."""
+        padded = torch.nn.functional.pad(x, (0, 0, 0, 0, 0, missing)) if missing else x
+        return padded.view(batch, -1, chunk, heads, x.shape[-1]).permute(0, 3, 1, 2, 4).contiguous()
+
+    speed = a_log.to(wide).exp()[:, None]
+    log_decay = cut(torch.sigmoid(speed * (g.to(wide) + dt_bias.to(wide).view(heads, key))).mul_(-5.0))
+    rate, values = cut(torch.sigmoid(beta.to(wide))[..., None]), cut(v.to(wide))
+    query = torch.nn.functional.normalize(cut(q.to(wide)), dim=-1, eps=1e-12) * key**-0.5
+    keys = torch.nn.functional.normalize(cut(k.to(wide)), dim=-1, eps=1e-12)
+
+    since_start = log_decay.cumsum(dim=3)
+    from_middle = (since_start - since_start[..., chunk // 2 - 1 : chunk // 2, :]).exp()
+    keys_t, since = (keys / from_middle).mT, since_start.exp()
+    from_state, from_values = solve(keys, keys * since, torch.matmul(keys * from_middle, keys_t), values, rate)
+    stretches = Chunks(
+        decay=since[..., -1, :, None],
+        write=keys * (since_start[..., -1:, :] - since_start).exp(),
+        from_state=from_state,
+        from_values=from_values,
+        query=query * since,
+        scores=torch.matmul(query * from_middle, keys_t).tril(),
+    ).stretches()
+    before, total = maps_of(stretches)
+
+    cp_rank, cp = dist.get_rank(cp_group), dist.get_world_size(cp_group)
+    state = None
+    if cp > 1:
+        shards = total.new_empty(cp * total.numel())
+        dist.all_gather_into_tensor(shards, total.reshape(-1), group=cp_group)
+        for shard in shards.view(cp, *total.shape)[:cp_rank]:
+            state = shard[..., key:] if state is None else torch.matmul(shard[..., :key], state) + shard[..., key:]
+    out = outputs_of(stretches, before, state)[:, :, :tokens].transpose(1, 2).to(q.dtype).contiguous()
+    if tp_group is not None and dist.get_world_size(tp_group) > 1:
+        dist.all_reduce(out, op=dist.ReduceOp.SUM, group=tp_group)
+    return out
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     tp = 2 if world_size >= 4 and world_size % 2 == 0 else 1
     cp = world_size // tp
@@ -172,6 +227,8 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
+    tried=(Alternative("the same with TF32 products"),),
     cost=cost,
     compare=NormGate(tau={torch.float32: 1e-4}),
     layout=LAYOUT,

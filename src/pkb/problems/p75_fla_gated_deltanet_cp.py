@@ -19,7 +19,8 @@ shard does to a state is an affine map, and a good kernel keeps its positions an
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
+from pkb.problems.chunked_state import Chunks, maps_of, outputs_of, solve
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -133,6 +134,66 @@ def solution(
     return received.permute(1, 2, 0, 3, 4).reshape(batch, tokens, hv, value)
 
 
+def baseline(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    gate: torch.Tensor,
+    beta: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    """Chunks of 64 positions as in the reference, many side by side: 32 steps of long products instead of 1024 short ones."""
+    world_size = dist.get_world_size(group)
+    batch, tokens, hq, key = q.shape
+    hv, value = v.shape[2:]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    length = world_size * tokens
+    chunk = min(64, length)
+    missing = -length % chunk
+
+    def cut(x: torch.Tensor) -> torch.Tensor:
+        """(B, T, H, size) to (B, H / W, chunks, 64, size) of the whole sequence, wide."""
+        heads, size = x.shape[2] // world_size, x.shape[3]
+        send = x.view(batch, tokens, world_size, heads, size).permute(2, 1, 0, 3, 4).contiguous()
+        received = torch.empty_like(send)
+        dist.all_to_all_single(received, send, group=group)
+        whole = torch.nn.functional.pad(received.flatten(0, 1), (0, 0, 0, 0, 0, 0, 0, missing)).to(wide)
+        return whole.view(-1, chunk, batch, heads, size).permute(2, 3, 0, 1, 4).contiguous()
+
+    query, keys, values, both = cut(q), cut(k), cut(v), cut(torch.stack([gate, beta], dim=-1))
+    gates, rate = both.split(1, dim=-1)
+    repeat, head_wise = hv // hq, (1, -1, 1, 1, 1)
+    query = (torch.nn.functional.normalize(query, dim=-1, eps=1e-6) * key**-0.5).repeat_interleave(repeat, dim=1)
+    keys = torch.nn.functional.normalize(keys, dim=-1, eps=1e-6).repeat_interleave(repeat, dim=1)
+    softplus = torch.nn.functional.softplus(gates + dt_bias.to(wide).view(head_wise))
+    log_decay = -a_log.to(wide).exp().view(head_wise) * softplus
+    if missing:
+        log_decay[:, :, -1, chunk - missing :], rate = 0.0, rate.clone()
+        rate[:, :, -1, chunk - missing :] = 0.0
+
+    since_start = log_decay.cumsum(dim=3)
+    later = torch.ones(chunk, chunk, dtype=torch.bool, device=q.device).triu(1)
+    between = (since_start - since_start.mT).masked_fill_(later, float("-inf")).exp_()
+    since = since_start.exp()
+    from_state, from_values = solve(keys, keys * since, torch.matmul(keys, keys.mT).mul_(between), values, rate)
+    stretches = Chunks(
+        decay=since[..., -1:, :],
+        write=keys * (since_start[..., -1:, :] - since_start).exp(),
+        from_state=from_state,
+        from_values=from_values,
+        query=query * since,
+        scores=torch.matmul(query, keys.mT).mul_(between),
+    ).stretches()
+    before, _ = maps_of(stretches)
+    out = outputs_of(stretches, before, None)[:, :, :length].to(q.dtype)
+    send = out.permute(2, 0, 1, 3).contiguous()  # (W * T, B, heads, value)
+    received = torch.empty_like(send)
+    dist.all_to_all_single(received, send, group=group)
+    return received.view(world_size, tokens, batch, -1, value).permute(2, 1, 0, 3, 4).reshape(batch, tokens, hv, value)
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, hq = world_size, query_heads(size, world_size)
     hv, rows = hq * size["repeat"], size["batch"] * size["tokens"]
@@ -167,6 +228,8 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
+    tried=(Alternative("the same with TF32 products"),),
     cost=cost,
     compare=NormGate(tau={torch.float32: 1e-4}),
 )
