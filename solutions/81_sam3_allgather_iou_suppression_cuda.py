@@ -1,14 +1,15 @@
 """Gathered masks with overlap suppression: decided on bits, a row of the overlap matrix on one rank, written once.
 
-1. publish: each rank copies its masks into its stage in their own dtype, beside one bit a pixel and its scores.
+1. publish: each rank copies its masks and scores into its stage, and stores one bit a pixel to every rank: `decide`
+   reads bits for many pairs, and what is read from a peer does not stay in this GPU's L2.
 2. decide: a block takes an object and 32 others, a warp one other that could suppress it (only those whose last
    occlusion says so); intersection and union are popcounts of AND and OR, exact, and one division rounds as the
    reference's. A hit is stored to every rank. With many objects rank r decides for objects r, r + W, ...: n^2 / W
    pairs; with few, all decide all.
 3. write: masks are fetched straight from their owners' stages and written as float32; a suppressed one is not fetched.
 
-Links: (n - n_r) P e bytes into a GPU for P pixels of e bytes (less what is suppressed), and what `decide` reads of the
-peers' bits; two or three dependent steps. Device memory: 4 n P written.
+Links: (n - n_r) (P e + P / 8) bytes into a GPU for P pixels of e bytes (less what is suppressed), in two dependent
+steps or, shared out, three. Device memory: 4 n P written.
 
 No block waits but the last one of a grid (pkb::finish_grid): `publish` ends when all masks are there, and `decide`,
 where shared out, when all hits are. Calls use two regions in turn, and why that is enough is said at kit.exchange.
@@ -44,7 +45,8 @@ __device__ int owner_of(const Layout& at, int object) {
 template <class T>
 __device__ void publish(const Peers& p, const Layout& at, const char* masks, const char* scores) {
   constexpr int N = Lanes<T>::count, S = Lanes<T>::size, VECTORS = 8 / N;  // a thread takes 8 pixels: a byte of bits
-  char* stage = p.stage + p.next_region();
+  const u64 region = p.next_region();
+  char* stage = p.stage + region;
   const int own = at.first[p.rank + 1] - at.first[p.rank], all = at.first[p.world];
   const u64 start = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x;
   for (u64 i = start; i < all; i += step) reinterpret_cast<u32*>(stage + at.flags)[i] = 0;
@@ -71,14 +73,12 @@ __device__ void publish(const Peers& p, const Layout& at, const char* masks, con
         byte |= (Lanes<T>::get(p) > 0.f) << e;
       }
     }
-    stage[at.bits + i] = (char)byte;
+    for (u32 k = 0; k < p.world; ++k) {  // to everybody: they are read for many pairs
+      const u32 next = p.rank + k, peer = next < p.world ? next : next - p.world;
+      p.stages[peer][region + at.bits + (u64)at.first[p.rank] * at.row + i] = (char)byte;
+    }
   }
   finish_grid(p, 0);
-}
-
-__device__ const char* bits_of(char* const* stages, u64 region, const Layout& at, int object) {
-  const int owner = owner_of(at, object);
-  return stages[owner] + region + at.bits + (u64)(object - at.first[owner]) * at.row;
 }
 
 extern "C" __global__ void decide(const __grid_constant__ Peers p, const __grid_constant__ Layout at,
@@ -91,14 +91,14 @@ extern "C" __global__ void decide(const __grid_constant__ Peers p, const __grid_
   __syncthreads();
   if (object < at.first[p.world]) {
     const long long mine = occluded[object];
-    const char* own = bits_of(p.stages, region, at, object);
+    const char *all_bits = p.stage + region + at.bits, *own = all_bits + (u64)object * at.row;
     const int end = min((int)(blockIdx.y + 1) * OTHERS, at.first[p.world]);
     for (int other = blockIdx.y * OTHERS + threadIdx.x / 32; other < end; other += warps) {
       const long long theirs = occluded[other];
       const bool loses = reverse ? mine < theirs : mine > theirs;
       // One lane looks whether another warp has a hit: each for itself might see another answer, and part the warp.
       if (!loses || theirs <= -1 || other == object || __shfl_sync(~0u, *(volatile int*)&hit, 0)) continue;
-      const char* bits = bits_of(p.stages, region, at, other);
+      const char* bits = all_bits + (u64)other * at.row;
       u32 both = 0, either = 0;
 #pragma unroll 4
       for (int v = lane; v < at.row / 16; v += 32) {
