@@ -86,9 +86,10 @@ void* emu_current_stream();
 #define gridDim emu_grid_dim
 constexpr int warpSize = 32;
 
-// Every access to memory that others may see and that is an instruction of its own passes here: where a race detector hooks in.
+// Every access that is an instruction of its own passes here: where a race detector hooks in. `at` is an EmuAt, whose name holds
+// strength and scope as the candidate wrote them. Plain C++ accesses can be seen by -fsanitize=thread and functions of one's own.
 #ifndef EMU_ACCESS
-#define EMU_ACCESS(address, bytes, is_write, order, scope) ((void)0)
+#define EMU_ACCESS(address, bytes, is_write, at) ((void)0)
 #endif
 
 namespace emu {

@@ -29,6 +29,7 @@ namespace emu {
 Block* block;
 std::minstd_rand random_numbers(1);
 std::string failure;
+thread_local bool may_report = true;
 
 namespace {
 Context scheduler;
@@ -244,7 +245,7 @@ void end_running() { set_timer(0); }
 // Between steps: lets other processes run, and says after a while who waits.
 void rest(bool moved, const std::vector<Kernel*>& running) {
   if (moved) {
-    if (reported && report) report(nullptr, 0, 0, 0, nullptr, 0, nullptr, 0);
+    if (reported && report && may_report) report(nullptr, 0, 0, 0, nullptr, 0, nullptr, 0);
     idle_since = 0, reported = false;
     if (random_numbers() % 64 == 0) usleep(random_numbers() % 200);
     return;
@@ -254,7 +255,7 @@ void rest(bool moved, const std::vector<Kernel*>& running) {
   const double idle = now - idle_since;
   if (idle < 0.0005) sched_yield();
   else usleep(idle < 0.02 ? 50 : 500);
-  if (idle < 0.25 || reported || !report) return;
+  if (idle < 0.25 || reported || !report || !may_report) return;
   reported = true;
   unsigned waiting = 0;
   const Fiber* first = nullptr;
