@@ -1,6 +1,9 @@
 // CUDA for g++: the language, and what kernels call, on top of runtime.cpp. Inline assembly has been replaced, instruction by
 // instruction, by calls of the functions in emu_ptx.h (see ptx.py), launches and shared memory by those here (see rewrite.py).
 #pragma once
+#include <assert.h>
+#include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -97,7 +97,7 @@ void on_tick(int) {
 struct sigaction before_ill, before_segv, before_bus;
 void on_fault(int number, siginfo_t* info, void*) {
   if (in_fiber && pthread_equal(pthread_self(), scheduler_thread))
-    fail(number == SIGILL ? "misaligned address" : "illegal memory access", info->si_addr);
+    fail(number == SIGILL ? "misaligned address" : "illegal memory access", number == SIGILL ? nullptr : info->si_addr);
   sigaction(number, number == SIGILL ? &before_ill : number == SIGBUS ? &before_bus : &before_segv, nullptr);
 }
 void set_timer(long microseconds) {
@@ -209,7 +209,7 @@ void Kernel::abandon() {
 
 void fail(const char* what, const void* address) {
   char text[400];
-  const int n = snprintf(text, sizeof text, "CUDA emulator: %s (%p), kernel %s, block (%u, %u, %u), thread (%u, %u, %u)\n", what,
+  const int n = snprintf(text, sizeof text, "CUDA emulator: %s (address %p), kernel %s, block (%u, %u, %u), thread (%u, %u, %u)\n", what,
                          address, block && block->kernel ? block->kernel->name.c_str() : "?", emu_block.x, emu_block.y, emu_block.z,
                          emu_thread.x, emu_thread.y, emu_thread.z);
   if (write(2, text, n) < 0) _exit(134);
