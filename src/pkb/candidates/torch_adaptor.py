@@ -23,11 +23,11 @@ def provide() -> None:
         recipe = slim.adaptor_recipe()
     except CompilerMissing:
         return
-    own = build_dir()
-    shared = Path(os.environ.get("PKB_BUILD_CACHE") or own)
-    failed = shared / f"{recipe.key}.failed"
-    with (shared / f"{recipe.key}.lock").open("a") as file, contextlib.suppress(TimeoutError):
+    shared = Path(os.environ.get("PKB_BUILD_CACHE") or build_dir())
+    # OSError: a cache that cannot be written is worth no error; TimeoutError, which is one: somebody else is at it too long.
+    with contextlib.suppress(OSError), (shared / f"{recipe.key}.lock").open("a") as file:
         lock(file.fileno(), wait_s=WAIT_SECONDS)  # many builds start together, and one of them compiles it
+        failed = shared / f"{recipe.key}.failed"
         if failed.is_file():
             return
         try:

@@ -44,10 +44,15 @@ std::vector<int64_t> bits(double value) {
   b = b + b;
   b *= b;
   h = h - at::Half(1.0f);
+  const uint8_t code = static_cast<uint8_t>(std::fabs(f) < 256 ? std::fabs(f) : 0);
+  const at::Float8_e4m3fn e4(code, at::Float8_e4m3fn::from_bits());
+  const at::Float8_e5m2 e5(code, at::Float8_e5m2::from_bits());
+  const float large = float(e4), wide = float(e5);
   const float sum = static_cast<float>(b) + h * 2.0f;
   const c10::complex<float> product = c10::complex<float>(f, 1.0f) * c10::complex<float>(2.0f, f);
   return {at::BFloat16(f).x, at::Half(f).x, b.x, h.x, at::BFloat16(f) < at::BFloat16(1.0f), std::isnan(sum) ? 0 : sum > 3.0f,
-          static_cast<int64_t>(sizeof(c10::Float8_e4m3fn) + sizeof(c10::Float8_e5m2)), product.real() == product.imag()};
+          std::isnan(large) ? -1 : int64_t(large * 512), std::isfinite(wide) ? int64_t(wide * 65536) : -1, std::isnan(wide),
+          std::signbit(large), std::signbit(wide), product.real() == product.imag()};
 }
 
 std::vector<torch::Tensor> made(torch::Tensor x) {
@@ -57,7 +62,7 @@ std::vector<torch::Tensor> made(torch::Tensor x) {
   static float kept[] = {1, 2, 3, 4, 5, 6};
   return {empty, torch::zeros({2}), torch::ones({x.size(0)}, x.options()), torch::empty_like(x).fill_(2),
           torch::zeros_like(x), torch::ones_like(x, torch::kFloat64), torch::full({3}, 1.5, torch::dtype(torch::kFloat)),
-          torch::from_blob(kept, {2, 3}).clone(), torch::from_blob(kept, {3, 2}, {1, 3}, torch::kFloat32).contiguous(),
+          torch::from_blob(kept, {2, 3}).clone().mul_(3), torch::from_blob(kept, {6}, [](void*) {}, torch::kFloat32), torch::from_blob(kept, {3, 2}, {1, 3}, torch::kFloat32).contiguous(),
           at::zeros({1}, at::kBFloat16), torch::zeros({2}, torch::device(torch::kCPU).dtype(x.dtype()))};
 }
 
@@ -127,7 +132,7 @@ double scaled(double a, float b, bool c, const std::string& s, uint64_t u, int32
   return (c ? a * b : a + static_cast<double>(u)) + i + small + static_cast<double>(s.size());
 }
 std::pair<bool, std::string> turned(bool value, std::string s) { return {!value, s + "!"}; }
-std::optional<double> maybe(std::optional<double> x) { return x; }
+std::optional<double> maybe(c10::optional<double> x) { return x ? x : c10::nullopt; }
 int64_t number(int64_t a) { return a; }
 double tensor(torch::Tensor) { return 2.5; }
 torch::Tensor undefined() { return torch::Tensor(); }

@@ -1,7 +1,8 @@
 """What was built before: compiled files named by the hash of all that went into them, kept between evaluations.
 
-Only the judge writes here, from results that it has checked, and only the judge and its reader of candidates read here: an
-evaluation gets copies of its own artifacts, so no candidate sees another's. The least recently used go when there are too many.
+Only the judge writes here, from results that it has checked, and its reader of candidates the one file that is nobody's (the
+adaptor to torch, `pkb.candidates.torch_adaptor`); only these two read here: an evaluation gets copies of its own artifacts, so
+no candidate sees another's. The least recently used go when there are too many.
 """
 
 import contextlib

@@ -1,7 +1,11 @@
 // Streams, devices and cuBLAS: only where torch is a CUDA build.
 #pragma once
 
+// Without these libraries' headers a source that uses cuBLAS does not compile, with whichever torch header.
+#if __has_include(<cublas_v2.h>) && __has_include(<cusparse.h>) && __has_include(<cusolverDn.h>)
+#define PKB_SLIM_BLAS
 #include <ATen/cuda/CUDAContextLight.h>
+#endif
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -32,7 +36,11 @@ void pkb_slim_restore_device(int device) {
   }
 }
 void* pkb_slim_blas_handle() {
+#ifdef PKB_SLIM_BLAS
   return guarded([&] { return at::cuda::getCurrentCUDABlasHandle(); });
+#else
+  throw pkb_slim::Error("there were no cuBLAS headers when the adaptor to torch was compiled");
+#endif
 }
 
 }  // extern "C"

@@ -109,10 +109,12 @@ Handle pkb_slim_full(double value, const int64_t* sizes, size_t n, const pkb_sli
 }
 
 Handle pkb_slim_from_blob(
-    void* data, const int64_t* sizes, size_t n, const int64_t* strides, const pkb_slim::Options* plain) {
+    void* data, const int64_t* sizes, size_t n, const int64_t* strides, const pkb_slim::Options* plain,
+    void (*drop)(void*)) {
   return guarded([&] {
     const c10::IntArrayRef shape(sizes, n);
     const auto options = options_of(*plain);
+    if (drop) return given(at::from_blob(data, shape, drop, options));
     return given(strides ? at::from_blob(data, shape, c10::IntArrayRef(strides, n), options)
                          : at::from_blob(data, shape, options));
   });
@@ -160,6 +162,9 @@ void pkb_slim_copy(Handle target, Handle source, bool non_blocking) {
 }
 void pkb_slim_fill(Handle t, double value) {
   guarded([&] { borrowed(t).fill_(value); });
+}
+void pkb_slim_multiply(Handle t, double value) {
+  guarded([&] { borrowed(t).mul_(value); });
 }
 double pkb_slim_item_double(Handle t) { return guarded([&] { return borrowed(t).item<double>(); }); }
 int64_t pkb_slim_item_integer(Handle t) { return guarded([&] { return borrowed(t).item<int64_t>(); }); }

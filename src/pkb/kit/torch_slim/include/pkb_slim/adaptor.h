@@ -74,7 +74,7 @@ PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_make(pkb_slim::Fill, const int64_t* si
 PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_like(pkb_slim::Fill, pkb_slim::Handle, const pkb_slim::Options*);
 PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_full(double, const int64_t* sizes, size_t n, const pkb_slim::Options*);
 PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_from_blob(
-    void* data, const int64_t* sizes, size_t n, const int64_t* strides, const pkb_slim::Options*);
+    void* data, const int64_t* sizes, size_t n, const int64_t* strides, const pkb_slim::Options*, void (*drop)(void*));
 PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_unary(pkb_slim::Unary, pkb_slim::Handle);
 PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_view(pkb_slim::Handle, const int64_t* sizes, size_t n, bool may_copy);
 PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_narrow(pkb_slim::Handle, int64_t dim, int64_t start, int64_t length);
@@ -84,6 +84,7 @@ PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_unsqueeze(pkb_slim::Handle, int64_t di
 PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_to(pkb_slim::Handle, const pkb_slim::Options*);
 PKB_SLIM_HIDDEN void pkb_slim_copy(pkb_slim::Handle target, pkb_slim::Handle source, bool non_blocking);
 PKB_SLIM_HIDDEN void pkb_slim_fill(pkb_slim::Handle, double);
+PKB_SLIM_HIDDEN void pkb_slim_multiply(pkb_slim::Handle, double);
 PKB_SLIM_HIDDEN double pkb_slim_item_double(pkb_slim::Handle);
 PKB_SLIM_HIDDEN int64_t pkb_slim_item_integer(pkb_slim::Handle);
 

@@ -125,9 +125,32 @@ PKB_SLIM_BOTH constexpr complex<T> operator*(const complex<T>& a, const complex<
   return complex<T>(a.real_ * b.real_ - a.imag_ * b.imag_, a.real_ * b.imag_ + a.imag_ * b.real_);
 }
 
-// Only their bits: a source that converts them needs torch's own headers.
-struct alignas(1) Float8_e4m3fn { uint8_t x; };
-struct alignas(1) Float8_e5m2 { uint8_t x; };
+// No conversion from float: what torch makes of one that is too large differs between its versions, so a source that
+// needs it is built with torch's own header.
+struct alignas(1) Float8_e4m3fn {
+  uint8_t x;
+  struct from_bits_t {};
+  PKB_SLIM_BOTH static constexpr from_bits_t from_bits() { return from_bits_t(); }
+  Float8_e4m3fn() = default;
+  PKB_SLIM_BOTH constexpr Float8_e4m3fn(uint8_t bits, from_bits_t) : x(bits) {}
+  PKB_SLIM_BOTH inline operator float() const {
+    const uint32_t sign = static_cast<uint32_t>(x & 0x80u) << 24, rest = x & 0x7fu;
+    if (rest == 0x7fu) return same_bits<float>(sign | 0x7fc00000u);
+    const float size = rest < 8 ? static_cast<float>(rest) * 0.001953125f : same_bits<float>((rest << 20) + 0x3c000000u);
+    return same_bits<float>(same_bits<uint32_t>(size) | sign);
+  }
+  PKB_SLIM_BOTH inline bool isnan() const { return (x & 0x7fu) == 0x7fu; }
+};
+
+struct alignas(1) Float8_e5m2 {
+  uint8_t x;
+  struct from_bits_t {};
+  PKB_SLIM_BOTH static constexpr from_bits_t from_bits() { return from_bits_t(); }
+  Float8_e5m2() = default;
+  PKB_SLIM_BOTH constexpr Float8_e5m2(uint8_t bits, from_bits_t) : x(bits) {}
+  PKB_SLIM_BOTH inline operator float() const { return half_value(static_cast<uint16_t>(x << 8)); }
+  PKB_SLIM_BOTH inline bool isnan() const { return (x & 0x7fu) > 0x7cu; }
+};
 
 }  // namespace pkb_slim
 

@@ -95,6 +95,7 @@ class Tensor {
   Tensor to(Device device) const { return to(TensorOptions(device)); }
   Tensor to(TensorOptions options) const { return own(pkb_slim_to(handle_, &options.plain)); }
   const Tensor& zero_() const { return unary(Unary::zero_), *this; }
+  const Tensor& mul_(double value) const { return pkb_slim_multiply(handle_, value), *this; }
   const Tensor& fill_(double value) const { return pkb_slim_fill(handle_, value), *this; }
   const Tensor& copy_(const Tensor& source, bool non_blocking = false) const {
     return pkb_slim_copy(handle_, source.handle_, non_blocking), *this;
@@ -123,11 +124,14 @@ inline Tensor empty_like(const Tensor& x, TensorOptions options = {}) { return l
 inline Tensor zeros_like(const Tensor& x, TensorOptions options = {}) { return like(Fill::zeros, x, options); }
 inline Tensor ones_like(const Tensor& x, TensorOptions options = {}) { return like(Fill::ones, x, options); }
 inline Tensor from_blob(void* data, IntArrayRef sizes, const TensorOptions& options = {}) {
-  return Tensor::own(pkb_slim_from_blob(data, sizes.data(), sizes.size(), nullptr, &options.plain));
+  return Tensor::own(pkb_slim_from_blob(data, sizes.data(), sizes.size(), nullptr, &options.plain, nullptr));
+}
+inline Tensor from_blob(void* data, IntArrayRef sizes, void (*drop)(void*), const TensorOptions& options = {}) {
+  return Tensor::own(pkb_slim_from_blob(data, sizes.data(), sizes.size(), nullptr, &options.plain, drop));
 }
 inline Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options = {}) {
   TORCH_CHECK(sizes.size() == strides.size(), "from_blob: ", sizes.size(), " sizes and ", strides.size(), " strides")
-  return Tensor::own(pkb_slim_from_blob(data, sizes.data(), sizes.size(), strides.data(), &options.plain));
+  return Tensor::own(pkb_slim_from_blob(data, sizes.data(), sizes.size(), strides.data(), &options.plain, nullptr));
 }
 inline std::optional<Device> device_of(const Tensor& tensor) {
   return tensor.defined() ? std::make_optional(tensor.device()) : std::nullopt;

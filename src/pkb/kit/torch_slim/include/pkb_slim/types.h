@@ -174,6 +174,10 @@ class TensorOptions {
 }  // namespace pkb_slim
 
 namespace c10 {
+using std::make_optional;
+using std::nullopt;
+using std::nullopt_t;
+using std::optional;
 using pkb_slim::ArrayRef;
 using pkb_slim::Device;
 using pkb_slim::DeviceIndex;
