@@ -1,5 +1,7 @@
 """A candidate as they are written most often: one torch extension with inline PTX, on signal pads. Tests change its text."""
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
@@ -68,16 +70,16 @@ void launch(torch::Tensor in, torch::Tensor out, int64_t buffers, int64_t pads, 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("launch", &launch, "sum over all ranks"); }
 """
 _EXT = compile_cuda_extension("sum_over_ranks", CUDA_SRC, extra_cuda_cflags=["-O3", "--use_fast_math"])
-_BUFFERS = {}
+_BUFFERS: dict[Any, Any] = {}
 _SIDE = torch.cuda.Stream()
 
 
-def solution(tensor):
+def solution(tensor: torch.Tensor) -> torch.Tensor:
     assert tensor.is_cuda
     key = (tensor.numel(), tensor.dtype)
     if key not in _BUFFERS:
         buffer = symm_mem.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
-        _BUFFERS[key] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD)
+        _BUFFERS[key] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD)  # type: ignore[arg-type]
     handle = _BUFFERS[key][1]
     tensor = tensor.contiguous()
     out = torch.empty_like(tensor)

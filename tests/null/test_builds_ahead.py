@@ -10,11 +10,14 @@ from pkb.types.case import Case
 from pkb.types.job import Job
 
 CUDA = """
+import cupy
 from utils.cuda_helpers import compile_cuda_extension
 extension = compile_cuda_extension("x", "#include <torch/extension.h>")
 def solution(tensor):
+    cupy.RawKernel("", "f")((1,), (1,), ())
     return extension.run(tensor)
 """
+"""With a library that wants a GPU's driver: the extension alone would run on an emulated GPU."""
 CPP = """
 from pkb.kit import build_cpp
 library = build_cpp("int x;")

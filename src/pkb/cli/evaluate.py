@@ -1,5 +1,6 @@
 """`pkb eval FILE`: checks the request, has the judge evaluate, prints the verdict."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +59,12 @@ def evaluate(
             "--require-isolation", help="Refuse to run a candidate where a wall between it and this machine is missing."
         ),
     ] = False,
+    nvls: Annotated[
+        bool, typer.Option("--nvls", help="On cpu: CUDA candidates have an emulated switch, and with it multicast addresses.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="On cpu: the order in which threads of CUDA candidates run. Default: another each time.")
+    ] = None,
 ) -> None:  # fmt: skip
     """Evaluate a candidate: is it right on every rank, free of races, and faster than stock PyTorch?"""
     from pkb.cli.candidate_file import check_readable, infer_problem
@@ -70,6 +77,10 @@ def evaluate(
     from pkb.judge.settling import check_words, settle
     from pkb.types.job import Job
 
+    if nvls:
+        os.environ["PKB_NVLS"] = "1"
+    if seed is not None:
+        os.environ["PKB_EMULATOR_SEED"] = str(seed)
     cases = [Case("", platform, ranks, word, dtype or AUTO, plan) for word in (size or AUTO).split(",")]
     for case in cases:
         check_words(case)

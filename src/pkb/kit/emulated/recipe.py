@@ -68,6 +68,7 @@ def recipe(kind: str, given: Given) -> Recipe:
         _text(given, "cuda_src"),
         options=_texts(given, "extra_cuda_cflags"),
         includes=_texts(given, "extra_include_paths"),
+        ldflags=_texts(given, "extra_ldflags"),
     )
 
 
@@ -103,10 +104,13 @@ def module_recipe(source: str, *, name: str, options: tuple[str, ...]) -> Recipe
     return _recipe(source, name=name, flags=defines, own=frozenset(_headers()), glue=_by_name, kind="module")
 
 
-def extension_recipe(name: str, source: str, *, options: Sequence[str], includes: Sequence[str]) -> Recipe:
-    """A source with `PYBIND11_MODULE`, as an extension module of Python."""
+def extension_recipe(
+    name: str, source: str, *, options: Sequence[str] = (), includes: Sequence[str] = (), ldflags: Sequence[str] = ()
+) -> Recipe:
+    """A source with `PYBIND11_MODULE`, as an extension module of Python. Libraries are the emulator's, whatever is asked."""
     check_options(options, "device", name=name)
     check_folders(includes, name=name)
+    check_options(ldflags, "link", name=name)
     flags = [option for option in (*torch_facts.nvcc_flags(), *options) if option.startswith(("-D", "-U"))]
     flags += [f"-DTORCH_EXTENSION_NAME={name}", *(f"-I{folder}" for folder in includes)]
     kind = f"extension {sys.version} {torch_facts.version()} {slim.fingerprint()}"

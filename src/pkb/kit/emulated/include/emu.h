@@ -1,6 +1,9 @@
 // CUDA for g++: the language, and what kernels call, on top of runtime.cpp. Inline assembly has been replaced, instruction by
 // instruction, by calls of the functions in emu_ptx.h (see ptx.py), launches and shared memory by those here (see rewrite.py).
 #pragma once
+#include <assert.h>
+#include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -86,9 +89,10 @@ void* emu_current_stream();
 #define gridDim emu_grid_dim
 constexpr int warpSize = 32;
 
-// Every access to memory that others may see and that is an instruction of its own passes here: where a race detector hooks in.
+// Every access that is an instruction of its own passes here: where a race detector hooks in. `at` is an EmuAt, whose name holds
+// strength and scope as the candidate wrote them. Plain C++ accesses can be seen by -fsanitize=thread and functions of one's own.
 #ifndef EMU_ACCESS
-#define EMU_ACCESS(address, bytes, is_write, order, scope) ((void)0)
+#define EMU_ACCESS(address, bytes, is_write, at) ((void)0)
 #endif
 
 namespace emu {

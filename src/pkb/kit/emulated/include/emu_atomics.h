@@ -12,7 +12,7 @@ inline T update(T* p, Op op, const char* name, bool looks) {  // any type of 2, 
   if ((uintptr_t)p % sizeof(T)) emu_fault("an atomic operation at an address that is not aligned", p);
   const EmuAt at{name, nullptr, 0};
   if (looks) emu_poll(p, sizeof(T), &at);
-  EMU_ACCESS(p, sizeof(T), true, "relaxed", "gpu");
+  EMU_ACCESS(p, sizeof(T), true, at);
   Word old = __atomic_load_n((Word*)p, __ATOMIC_SEQ_CST);
   while (!__atomic_compare_exchange_n((Word*)p, &old, bits<Word>((T)op(bits<T>(old))), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
   }

@@ -27,14 +27,14 @@ template <class T, unsigned N>
 inline void load(T (&v)[N], const char* p, const EmuAt& at, bool looks) {
   aligned(p, sizeof v);
   if (looks) emu_poll(p, sizeof v, &at);
-  EMU_ACCESS(p, sizeof v, false, at.what, at.line);
+  EMU_ACCESS(p, sizeof v, false, at);
   if constexpr (N == 1) v[0] = bits<T>(__atomic_load_n((const std::conditional_t<sizeof(T) == 1, uint8_t, word_t<T>>*)p, __ATOMIC_SEQ_CST));
   else memcpy(v, p, sizeof v);
 }
 template <class T, unsigned N>
 inline void store(char* p, const T (&v)[N], const EmuAt& at) {
   aligned(p, sizeof v);
-  EMU_ACCESS(p, sizeof v, true, at.what, at.line);
+  EMU_ACCESS(p, sizeof v, true, at);
   if constexpr (N == 1) {
     using Word = std::conditional_t<sizeof(T) == 1, uint8_t, word_t<T>>;
     __atomic_store_n((Word*)p, bits<Word>(v[0]), __ATOMIC_SEQ_CST);
@@ -44,7 +44,7 @@ template <class T, class Op>
 inline T atom(char* p, Op op, const EmuAt& at, bool looks) {
   aligned(p, sizeof(T));
   if (looks) emu_poll(p, sizeof(T), &at);
-  EMU_ACCESS(p, sizeof(T), true, at.what, at.line);
+  EMU_ACCESS(p, sizeof(T), true, at);
   return update((T*)p, op, at.what, false);
 }
 

@@ -16,7 +16,7 @@ extern "C" {
 PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_make(pkb_slim::Fill, const int64_t* sizes, size_t n, const pkb_slim::Options*);
 PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_like(pkb_slim::Fill, pkb_slim::Handle, const pkb_slim::Options*);
 PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_full(double, const int64_t* sizes, size_t n, const pkb_slim::Options*);
-PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_from_blob(void*, const int64_t*, size_t, const int64_t*, const pkb_slim::Options*);
+PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_from_blob(void*, const int64_t*, size_t, const int64_t*, const pkb_slim::Options*, void (*)(void*));
 PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_unary(pkb_slim::Unary, pkb_slim::Handle);
 PKB_SLIM_HIDDEN pkb_slim::Handle pkb_slim_to(pkb_slim::Handle, const pkb_slim::Options*);
 
@@ -40,9 +40,10 @@ pkb_slim::Handle emu_slim_full(double x, const int64_t* sizes, size_t n, const p
   const auto plain = emu_on_cpu(o);
   return pkb_slim_full(x, sizes, n, &plain);
 }
-pkb_slim::Handle emu_slim_from_blob(void* data, const int64_t* sizes, size_t n, const int64_t* strides, const pkb_slim::Options* o) {
+pkb_slim::Handle emu_slim_from_blob(void* data, const int64_t* sizes, size_t n, const int64_t* strides, const pkb_slim::Options* o,
+                                    void (*drop)(void*)) {
   const auto plain = emu_on_cpu(o);
-  return pkb_slim_from_blob(data, sizes, n, strides, &plain);
+  return pkb_slim_from_blob(data, sizes, n, strides, &plain, drop);
 }
 pkb_slim::Handle emu_slim_unary(pkb_slim::Unary what, pkb_slim::Handle t) {
   if (what == pkb_slim::Unary::cuda) return pkb_slim_retain(t), t;

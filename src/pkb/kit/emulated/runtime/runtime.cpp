@@ -29,6 +29,7 @@ namespace emu {
 Block* block;
 std::minstd_rand random_numbers(1);
 std::string failure;
+thread_local bool may_report = true;
 
 namespace {
 Context scheduler;
@@ -96,7 +97,7 @@ void on_tick(int) {
 struct sigaction before_ill, before_segv, before_bus;
 void on_fault(int number, siginfo_t* info, void*) {
   if (in_fiber && pthread_equal(pthread_self(), scheduler_thread))
-    fail(number == SIGILL ? "misaligned address" : "illegal memory access", info->si_addr);
+    fail(number == SIGILL ? "misaligned address" : "illegal memory access", number == SIGILL ? nullptr : info->si_addr);
   sigaction(number, number == SIGILL ? &before_ill : number == SIGBUS ? &before_bus : &before_segv, nullptr);
 }
 void set_timer(long microseconds) {
@@ -208,7 +209,7 @@ void Kernel::abandon() {
 
 void fail(const char* what, const void* address) {
   char text[400];
-  const int n = snprintf(text, sizeof text, "CUDA emulator: %s (%p), kernel %s, block (%u, %u, %u), thread (%u, %u, %u)\n", what,
+  const int n = snprintf(text, sizeof text, "CUDA emulator: %s (address %p), kernel %s, block (%u, %u, %u), thread (%u, %u, %u)\n", what,
                          address, block && block->kernel ? block->kernel->name.c_str() : "?", emu_block.x, emu_block.y, emu_block.z,
                          emu_thread.x, emu_thread.y, emu_thread.z);
   if (write(2, text, n) < 0) _exit(134);
@@ -244,7 +245,7 @@ void end_running() { set_timer(0); }
 // Between steps: lets other processes run, and says after a while who waits.
 void rest(bool moved, const std::vector<Kernel*>& running) {
   if (moved) {
-    if (reported && report) report(nullptr, 0, 0, 0, nullptr, 0, nullptr, 0);
+    if (reported && report && may_report) report(nullptr, 0, 0, 0, nullptr, 0, nullptr, 0);
     idle_since = 0, reported = false;
     if (random_numbers() % 64 == 0) usleep(random_numbers() % 200);
     return;
@@ -254,7 +255,7 @@ void rest(bool moved, const std::vector<Kernel*>& running) {
   const double idle = now - idle_since;
   if (idle < 0.0005) sched_yield();
   else usleep(idle < 0.02 ? 50 : 500);
-  if (idle < 0.25 || reported || !report) return;
+  if (idle < 0.25 || reported || !report || !may_report) return;
   reported = true;
   unsigned waiting = 0;
   const Fiber* first = nullptr;

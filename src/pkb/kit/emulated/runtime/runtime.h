@@ -38,6 +38,7 @@ using Report = void (*)(const char*, unsigned, unsigned, unsigned, const void*, 
 extern std::minstd_rand random_numbers;
 extern std::string failure;  // what is not emulated and was asked for; running kernels are abandoned then
 [[noreturn]] void fail(const char* what, const void* address);
+extern thread_local bool may_report;  // a thread that may not must not wait for the interpreter either: its owner may wait for us
 double seconds();
 void begin_running();
 void end_running();

@@ -136,6 +136,7 @@ void drain_token(const std::shared_ptr<Token>& token) {
 }
 // In a thread of its own: nothing stays in a queue for ever while the host is busy elsewhere.
 void watch() {
+  may_report = false;
   for (;;) {
     usleep(20000);
     std::unique_lock<std::recursive_mutex> guard(mutex, std::try_to_lock);

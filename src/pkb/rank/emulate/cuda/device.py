@@ -7,6 +7,8 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
+import torch.distributed as dist
+
 from pkb.kit.emulated.recipe import runtime_recipe
 from pkb.rank.symmetric.activity import ACTIVITY
 from pkb.rank.symmetric.region import owned
@@ -73,7 +75,8 @@ def gpu() -> Gpu:
     path = runtime_recipe().obtain().path
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)  # kernels find its functions there
     chosen = os.environ.get("PKB_EMULATOR_SEED")
-    return Gpu(library, seed=int(chosen) if chosen else int.from_bytes(os.urandom(3), "little"))
+    rank = dist.get_rank() if dist.is_initialized() else 0  # ranks that run in step hide what ranks out of step show
+    return Gpu(library, seed=64 * int(chosen) + rank if chosen else int.from_bytes(os.urandom(3), "little"))
 
 
 def executed() -> dict[str, Fidelity]:

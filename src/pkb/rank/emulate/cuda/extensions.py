@@ -23,7 +23,13 @@ def compile_cuda_extension(
     """In place of the kit's function of this name."""
     gpu()
     name = extension_name(name)
-    recipe = extension_recipe(name, cuda_src, options=extra_cuda_cflags or (), includes=extra_include_paths or ())
+    recipe = extension_recipe(
+        name,
+        cuda_src,
+        options=extra_cuda_cflags or (),
+        includes=extra_include_paths or (),
+        ldflags=extra_ldflags or (),
+    )
     try:
         artifact = recipe.obtain()
     except NotEmulated as what:
