@@ -20,7 +20,7 @@ RUNNER = CliRunner()
 
 def commands() -> dict[str, Any]:
     group: Any = typer.main.get_command(app)
-    found = {}
+    found: dict[str, Any] = {}
     for name, command in group.commands.items():
         inner = getattr(command, "commands", None)
         found |= {f"{name} {sub}": one for sub, one in inner.items()} if inner else {name: command}
@@ -31,7 +31,9 @@ def commands() -> dict[str, Any]:
 def test_every_command_speaks_the_same_words(name: str) -> None:
     command = commands()[name]
     assert isinstance(command, PkbCommand)
-    options = {word: parameter for parameter in command.params for word in parameter.opts if word.startswith("--")}
+    options: dict[str, Any] = {
+        word: parameter for parameter in command.params for word in parameter.opts if word.startswith("--")
+    }
     assert not set(options) & set(RENAMED) - {"--out"}
     for word, metavar in (("--json", "FILE|-"), ("--problems-dir", "DIR"), ("--store", "DIR"), ("--problems", "IDS")):
         if word in options:
