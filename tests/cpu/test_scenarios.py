@@ -1,8 +1,8 @@
 """Three users, each from beginning to end, with the commands that they would type.
 
-A researcher compares models (a server of chat completions on this machine, killed and resumed). A kernel engineer makes mistakes
-on a laptop; the race found and mended is docs/tutorial.md, which test_tutorial.py follows. A platform team has a folder in
-upstream's form and a problem of its own; its Ray cluster is in test_cluster_ray.py. Candidates are such as are judged by their
+A researcher compares models (a server of chat completions on this machine, killed and resumed). A kernel engineer makes
+mistakes on a laptop; the race found and mended is docs/tutorial.md, which test_tutorial.py follows. A platform team has a folder
+in upstream's form and a problem of its own; its Ray cluster is in test_cluster_ray.py. Candidates are such as are judged by their
 text, so that no ranks are started: about 60 s of CPU together.
 """
 
@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,12 @@ LIMIT_S = 240
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PKB_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)
-    yield tmp_path / "store"
+    return tmp_path / "store"
 
 
 def start(*words: str) -> subprocess.Popen[str]:
