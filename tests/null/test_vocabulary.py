@@ -108,6 +108,8 @@ def store(tmp_path: Path) -> Path:
         (["run", "--resume", "night", "--no-timing", "--ranks", "2"], "--ranks, --no-timing would change that"),
         (["run", "--resume", "night", "x.py"], "the argument FILE would change that"),
         (["run", "x.py", "--samples", "3"], "--samples is for models"),
+        (["generate", "--resume", "night", "--model", "m/m"], "--model would change that"),
+        (["agent", "1", "--resume", "night", "--steps", "3"], "--steps would change that"),
         (["score", "night"], "nothing to score yet: "),
         (["show", "13_gemm_alreduce"], "did you mean 13_gemm_allreduce"),
         (["generate", "1", "--problems", "2", "--model", "m/m"], "named twice"),
