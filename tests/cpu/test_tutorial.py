@@ -5,13 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from page_code import Block, blocks
 
 LIMIT_S = 240
 
 
+@pytest.mark.slow
 def test_every_command_of_the_tutorial(tmp_path: Path) -> None:
-    """About 70 s of CPU: six evaluations on four ranks."""
+    """Four evaluations, a sweep and a report: 1.8 minutes on two busy cores."""
     scripts = tmp_path / "bin"
     scripts.mkdir()
     (scripts / "pkb").write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m pkb.cli.main "$@"\n')
