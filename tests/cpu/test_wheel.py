@@ -11,6 +11,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+READS_ITS_DATA = """
+import json, pathlib
+import pkb.roofline.hardware as hardware
+from pkb.generate.prompt import compose
+from pkb.generate.prompt_parts import BACKENDS
+from pkb.generate.tools import kit_page
+from pkb.problems import get
+from pkb.report import pages
+machines = pathlib.Path(hardware.__file__).parent / "machines"
+found = {"machines": all(hardware.load(path.stem) for path in machines.glob("*.toml")) and any(machines.glob("*.toml"))}
+found["backends"] = all(
+    get(13).name in compose(get(13), backend=name, shots=0).user for name in BACKENDS
+)
+found["header"] = "barrier_block" in kit_page("pkb.cuh", backend="cuda")
+found["templates"] = (pathlib.Path(pages.__file__).parent / "templates" / "index.html").is_file()
+print(json.dumps(sorted(name for name, there in found.items() if there)))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +70,17 @@ def test_it_judges_outside_a_checkout(wheel: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     candidates = Path(where.stdout.strip())
     assert candidates.is_relative_to(packages)
+    data = subprocess.run(
+        [*python, "-c", READS_ITS_DATA],
+        cwd=tmp_path,
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert data.returncode == 0, data.stderr
+    assert json.loads(data.stdout) == ["backends", "header", "machines", "templates"]
     command = ["-m", "pkb.cli.main", "eval", "--platform", "cpu", "--ranks", "2", "--plan", "quick", "--json", "-"]
     done = subprocess.run(
         [*python, *command, str(candidates / "1_allreduce_symmetric.py")],

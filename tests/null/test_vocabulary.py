@@ -20,7 +20,7 @@ RUNNER = CliRunner()
 
 def commands() -> dict[str, Any]:
     group: Any = typer.main.get_command(app)
-    found = {}
+    found: dict[str, Any] = {}
     for name, command in group.commands.items():
         inner = getattr(command, "commands", None)
         found |= {f"{name} {sub}": one for sub, one in inner.items()} if inner else {name: command}
@@ -31,7 +31,9 @@ def commands() -> dict[str, Any]:
 def test_every_command_speaks_the_same_words(name: str) -> None:
     command = commands()[name]
     assert isinstance(command, PkbCommand)
-    options = {word: parameter for parameter in command.params for word in parameter.opts if word.startswith("--")}
+    options: dict[str, Any] = {
+        word: parameter for parameter in command.params for word in parameter.opts if word.startswith("--")
+    }
     assert not set(options) & set(RENAMED) - {"--out"}
     for word, metavar in (("--json", "FILE|-"), ("--problems-dir", "DIR"), ("--store", "DIR"), ("--problems", "IDS")):
         if word in options:
@@ -106,6 +108,8 @@ def store(tmp_path: Path) -> Path:
         (["run", "--resume", "night", "--no-timing", "--ranks", "2"], "--ranks, --no-timing would change that"),
         (["run", "--resume", "night", "x.py"], "the argument FILE would change that"),
         (["run", "x.py", "--samples", "3"], "--samples is for models"),
+        (["generate", "--resume", "night", "--model", "m/m"], "--model would change that"),
+        (["agent", "1", "--resume", "night", "--steps", "3"], "--steps would change that"),
         (["score", "night"], "nothing to score yet: "),
         (["show", "13_gemm_alreduce"], "did you mean 13_gemm_allreduce"),
         (["generate", "1", "--problems", "2", "--model", "m/m"], "named twice"),

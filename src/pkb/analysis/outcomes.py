@@ -182,11 +182,10 @@ def _settled(outcomes: Sequence[Outcome]) -> list[Outcome]:
                 agreed.setdefault((outcome.task.collection, name), set()).add(getattr(outcome.case, name))
     settled = []
     for outcome in outcomes:
-        open_words = {
-            name: next(iter(words))
-            for name in ("platform", "size", "dtype")
-            if getattr(outcome.case, name) == AUTO
-            and len(words := agreed.get((outcome.task.collection, name), set())) == 1
-        }
-        settled.append(replace(outcome, case=replace(outcome.case, **open_words)) if open_words else outcome)
+        case = outcome.case
+        for name in ("platform", "size", "dtype"):
+            words = agreed.get((outcome.task.collection, name), set())
+            if getattr(case, name) == AUTO and len(words) == 1:
+                case = replace(case, **{name: next(iter(words))})  # type: ignore[arg-type]  # all three are words
+        settled.append(outcome if case is outcome.case else replace(outcome, case=case))
     return settled

@@ -149,8 +149,8 @@ def prebuild(source: str) -> Prebuilt:
             if doubt:
                 report.skipped.append(Skipped(line, f"{doubt}: {error.first_error}"))
                 continue
-            text = given.get("source") or given.get("cuda_src")
-            log = in_candidate(error.log, compiled=str(text), candidate=source)
+            compiled = str(given.get("source") or given.get("cuda_src"))
+            log = in_candidate(error.log, compiled=compiled, candidate=source)
             # The same line of the log, now with its place in the candidate.
             first = next((said for said in log.splitlines() if said.strip().endswith(error.first_error)), "")
             report.error = BuildError(name, call.kind, line, first_error=first.strip() or error.first_error, log=log)

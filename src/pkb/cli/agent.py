@@ -14,6 +14,7 @@ from pkb.types.errors import UserError
 
 
 def agent(
+    ctx: typer.Context,
     problems: options.Problems = None,
     named: options.NamedProblems = None,
     model: options.ModelName = None,
@@ -55,6 +56,7 @@ def agent(
         max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=askers, steps=steps,
         budget_tokens=budget_tokens, budget_usd=budget_usd, budget_seconds=budget_seconds,
     )  # fmt: skip
+    options.check_resume(ctx, resume)
     if problems is not None and named is not None:
         raise UserError("problems are named twice", "name them before the options, or with --problems")
     model_runs.begin_or_resume(

@@ -14,6 +14,7 @@ from pkb.types.errors import UserError
 
 
 def generate(
+    ctx: typer.Context,
     problems: options.Problems = None,
     named: options.NamedProblems = None,
     model: options.ModelName = None,
@@ -51,6 +52,7 @@ def generate(
         shots=shots, parts_folder=options.path_text(parts), problems_folder=options.path_text(folder), temperature=temperature,
         max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=askers,
     )  # fmt: skip
+    options.check_resume(ctx, resume)
     if problems is not None and named is not None:
         raise UserError("problems are named twice", "name them before the options, or with --problems")
     model_runs.begin_or_resume(

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from pkb.cli.command import given_options
 from pkb.cli.completion import problem_names, run_names
+from pkb.types.errors import UserError
 from pkb.types.plan import PLANS
 
 Problems = Annotated[
@@ -44,6 +46,18 @@ Resume = Annotated[
     ),
 ]
 OutFolder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Also write the candidates to a folder.")]
+
+
+def check_resume(ctx: typer.Context, resume: str | None) -> None:
+    """A run keeps what it was begun with; an option that cannot have an effect is not taken in silence."""
+    if resume is None:
+        return
+    changed = given_options(ctx, {"resume", "evaluate", "out", "store", "json_out"})
+    if changed:
+        raise UserError(
+            f"--resume {resume} goes on with what the run was begun with, and {', '.join(changed)} would change that",
+            "leave it out, or begin a new run without --resume",
+        )
 
 
 def path_text(path: Path | None) -> str | None:

@@ -38,8 +38,6 @@ def begin_or_resume(
     """Works on the run and ends the command with its exit status."""
     check_json_target(json_out)
     if resume is not None:
-        if problems is not None or model is not None:
-            raise UserError("--resume goes on with what the run was begun with", "leave problems and --model out")
         load_inspect()
         from pkb.generate.session import open_run
 

@@ -24,7 +24,8 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
          timing.candidate_alg_gbps, timing.candidate_bus_gbps),
     ):  # fmt: skip
         rates = "" if alg is None or bus is None else f", algBW {alg:.3g} GB/s, busBW {bus:.3g} GB/s"
-        table.add_row(name, f"{time_words(median)} (p10 {time_words(low)}, p90 {time_words(high)}){rates}")
+        spread = f"(p10 {time_words(low, like=median)}, p90 {time_words(high, like=median)})"
+        table.add_row(name, f"{time_words(median)} {spread}{rates}")
     interval = f"{timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}"
     style = {Decision.FASTER: "green", Decision.SLOWER: "red"}.get(timing.decision, "") if tells_speed(platform) else ""
     decision = (

@@ -103,12 +103,13 @@ def _table(outcomes: "list[Outcome]") -> "RenderableType":
     table.add_column("detail", overflow="fold")
     for outcome in outcomes:
         task = outcome.task
-        name = (task.problem, task.collection, task.backend, str(task.sample))
+        whose = (task.problem, task.collection, task.backend, str(task.sample))
         said = {step.step: step for step in outcome.steps}
         judged = {row.step: row for row in outcome.judged}
-        for number in sorted({*said, *judged}) or [None]:
+        numbers: list[int | None] = [*sorted({*said, *judged})]
+        for number in numbers or [None]:
             step, row = (None, None) if number is None else (said.get(number), judged.get(number))
-            cost = ()
+            cost: tuple[str, ...] = ()
             if asked:
                 cost = (
                     ("-", "-", "-")
@@ -123,7 +124,7 @@ def _table(outcomes: "list[Outcome]") -> "RenderableType":
                 word = "-" if outcome.judged else word_words(outcome.word)
                 cells = (Text(word, style="dim"), "-", _place(outcome.case), "-")
                 detail = (step.error or "nothing was handed in") if outcome.judged and step else outcome.reason
-            table.add_row(*name, _cell(number), *cells, *cost, Text(" ".join(detail.split())))
+            table.add_row(*whose, _cell(number), *cells, *cost, Text(" ".join(detail.split())))
     return table
 
 

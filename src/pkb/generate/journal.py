@@ -95,7 +95,7 @@ class StoreJournal(Journal):
     ) -> None:
         file = code_file(task, code, origin=f"{task.collection}, judged again") if code is not None else None
         self.store.record_evaluation(self.run_id, task.key, document, step=step, candidate=file, done=done)
-        if done and self.claimed.pop(task.key, None):
+        if done and self.claimed.pop(task.key, None) is not None:
             self.ended()
 
     def finished(self, task: TaskSpec) -> None:

@@ -35,7 +35,7 @@ class TaskOutcome:
     def to_dict(self) -> dict[str, Json]:
         return {
             "task": self.task.to_dict(),
-            "evaluation": self.evaluation and self.evaluation.to_dict(),
+            "evaluation": None if self.evaluation is None else self.evaluation.to_dict(),
             "outcome": self.word,
             "problem": self.problem,
         } | self.spent.to_dict()

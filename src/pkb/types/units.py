@@ -1,10 +1,12 @@
 """Numbers as people read them."""
 
 
-def time_words(time_us: float, *, micro: str = "us") -> str:
-    if time_us < 9_999.5:
+def time_words(time_us: float, *, micro: str = "us", like: float | None = None) -> str:
+    """`like` is a time beside it, whose unit it takes."""
+    size = time_us if like is None else like
+    if size < 9_999.5:
         return f"{time_us:.4g} {micro}"
-    if time_us < 9_999_500:
+    if size < 9_999_500:
         return f"{time_us / 1e3:.4g} ms"
     return f"{time_us / 1e6:.4g} s"
 
