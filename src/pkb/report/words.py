@@ -31,6 +31,7 @@ MODE_TONES: dict[str, Tone] = {
     "name": Tone("#56b4e9", "#8ccbf2", "///"),
     "runtime": Tone("#0072b2", "#4fa8e0", "\\\\\\"),
     "rejected": Tone("#1b1e22", "#f2f3f4"),
+    "torch_version": Tone("#868d97", "#868d97", "---"),
     "no_answer": Tone("#868d97", "#868d97"),
     "unsupported": Tone("#b7bdc6", "#565d67", "///"),
     "harness_error": Tone("#b7bdc6", "#565d67", "xxx"),
