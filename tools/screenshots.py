@@ -15,10 +15,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTHS = (1280, 390)
-THEMES = ("light", "dark")
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 TALLEST = 6000
 """A picture of a source of thousands of lines shows nothing more at its end."""
 
@@ -38,9 +39,7 @@ def pages(site: Path, *, every: bool) -> Iterator[Path]:
     for row in rows:
         path = site / row["page"]
         richness = path.stat().st_size  # of several, the page that has the most to show
-        kind = (
-            (row["verdict"], "steps" if row["steps"] not in ("", "1") else "") if "steps" in row else (row["verdict"],)
-        )
+        kind = (row["verdict"], row["step"] != "")
         if kind not in by_kind or richness > by_kind[kind].stat().st_size:
             by_kind[kind] = path
     yield from sorted(by_kind.values())

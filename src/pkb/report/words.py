@@ -66,9 +66,12 @@ def visible(text: str) -> str:
     return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
+JOINT = re.compile(r"(?<=[_/])(?=\w)|(?<=[.,:-])(?=[A-Za-z])")
+
+
 def breaks(text: str) -> Markup:
     """A name with places where a line may end: behind the signs that join its words, not in the middle of one."""
-    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_/.,·:-])(?=\w)", visible(text)))
+    return Markup("<wbr>").join(escape(part) for part in JOINT.split(visible(text)))
 
 
 def mode_words(mode: str) -> str:
