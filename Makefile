@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup core demo check pins test test-gpu node soak report clean
+.PHONY: setup core demo check pins test test-gpu node soak report screenshots clean
 
 SETUP = @command -v "$(PYTHON)" > /dev/null || { echo 'set-up: there is no $(PYTHON): install Python 3.11 or newer (Debian, Ubuntu: apt install python3 python3-venv)' >&2; exit 1; }; \
 	"$(PYTHON)" tools/setup.py
@@ -49,6 +49,10 @@ soak: setup
 report: setup
 	@run=$$($(BIN)/python tools/own_suite.py --store out/store | tail -1) && test -n "$$run" \
 	&& $(BIN)/pkb report "$$run" --store out/store --out out/report --figures --records docs/records
+
+# Every kind of page of the report, wide and narrow, light and dark, of made-up runs: out/screenshots. Needs chromium.
+screenshots: setup
+	$(BIN)/python tools/screenshots.py out/screenshots
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

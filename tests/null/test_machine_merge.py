@@ -126,7 +126,7 @@ def test_the_site_has_a_page_of_machines(tmp_path: Path, docs: Path) -> None:
         )  # fmt: skip
     assert "machines.html" in (out / "index.html").read_text()
     text = (out / "machines.html").read_text()
-    assert "<th>some-h200</th>" in text
+    assert '<th scope="col">some-<wbr>h200</th>' in text
     assert "<td>3113 us</td>" in text
     assert "some-h200" in (out / "csv" / "kernels_by_machine.csv").read_text()
 

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from made_site import Site, Watched, write_site
-from synthetic import write_rich
+from made_site import Site, Watched, write_everything
 
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -17,8 +16,7 @@ FLAGS = (
 @pytest.fixture(scope="session")
 def rich(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """Everything a page can show, with figures."""
-    root = tmp_path_factory.mktemp("report")
-    return write_site(root / "store", write_rich(root / "store"), root / "site", figures=True)
+    return write_everything(tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="module")  # no longer: its event loop would be in the way of other tests of this process

@@ -1,6 +1,10 @@
-"""A site for the tests of this folder, and what a browser says about its pages."""
+"""A site for the tests of this folder, and what a browser says about its pages.
+
+`python tests/site/made_site.py FOLDER` writes one with everything a page can show to FOLDER/site, for tools/screenshots.py.
+"""
 
 import csv
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,7 +12,16 @@ from pkb.problems.registry import default_registry
 from pkb.report.site import Options, build
 from pkb.store import Reader
 
-TOP = ("index.html", "problems.html", "verdicts.html", "failures.html", "agents.html", "compare.html", "published.html")
+TOP = (
+    "index.html",
+    "problems.html",
+    "verdicts.html",
+    "failures.html",
+    "agents.html",
+    "compare.html",
+    "published.html",
+    "frontier.html",
+)
 
 
 class Site(NamedTuple):
@@ -52,3 +65,17 @@ def one_of_each(site: Site) -> list[str]:
     by_verdict = {row["verdict"]: row["page"] for row in rows if row["collection"].startswith("mine")}
     others = [next(row["page"] for row in rows if word in row["collection"]) for word in ("loop", "<")]
     return [*by_verdict.values(), *others, "p/01_allreduce.html", "p/87_conv2d_boundary_exchange.html"]
+
+
+def write_everything(folder: Path) -> Site:
+    """Everything a page can show, with figures and with published kernels."""
+    from frontier_records import write_frontier
+    from synthetic import write_rich
+
+    write_frontier(folder / "records")
+    runs = write_rich(folder / "store")
+    return write_site(folder / "store", runs, folder / "site", figures=True, records=folder / "records")
+
+
+if __name__ == "__main__":
+    write_everything(Path(sys.argv[1]))

@@ -267,6 +267,9 @@ def write_rich(root: Path) -> list[str]:
             document = made.to_dict()
             if verdict is Verdict.CORRECT:
                 document["profile"] = _plain(profile(4))
+                document["timing"] |= {"against": "baseline", "other": {
+                    "against": "reference", "us": 777.0, "speedup": 2.5, "speedup_low": 2.4, "speedup_high": 2.6,
+                }}  # fmt: skip
             store.record_evaluation(files.id, task.key, VerdictDocument(document), candidate=candidate(task, 1))
         store.set_run_state(files.id, "complete")
 

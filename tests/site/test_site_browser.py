@@ -164,6 +164,21 @@ def test_two_can_be_compared(rich: Site, open_page: Open) -> None:
     assert not complaints
 
 
+def test_a_trace_is_handed_to_perfetto(rich: Site, open_page: Open) -> None:
+    """By its protocol: a page that is asked PING answers PONG when it is ready, and gets the trace."""
+    row = next(row for row in verdicts(rich) if row["collection"] == "mine · paper" and row["verdict"] == "correct")
+    page, _ = open_page()
+    fake = """<script>window.got = null; addEventListener('message', event => {
+      if (event.data === 'PING') event.source.postMessage('PONG', '*');
+      else window.got = JSON.parse(new TextDecoder().decode(event.data.perfetto.buffer)); });</script>"""
+    page.context.route("https://ui.perfetto.dev/**", lambda route: route.fulfill(content_type="text/html", body=fake))
+    page.goto(rich.url(row["page"]))
+    with page.context.expect_page() as opened:
+        page.locator("[data-perfetto]").click()
+    opened.value.wait_for_function("window.got !== null")
+    assert opened.value.evaluate("got.traceEvents.length") > 8
+
+
 def test_a_source_line_can_be_linked(rich: Site, open_page: Open) -> None:
     row = next(row for row in verdicts(rich) if row["verdict"] == "correct")
     page, complaints = open_page(rich.url(f"{row['page']}#L19"))

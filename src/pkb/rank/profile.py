@@ -39,9 +39,8 @@ def device_events(*, wanted: bool) -> Iterator[DeviceEvents]:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             yield events
     events.extend(profiler.events())
-    results = getattr(profiler.profiler, "kineto_results", None)
-    if hasattr(results, "trace_start_ns"):
-        events.zero_ns = int(results.trace_start_ns())
+    began = getattr(getattr(profiler.profiler, "kineto_results", None), "trace_start_ns", None)
+    events.zero_ns = int(began()) if began is not None else 0
 
 
 def pack_records(events: Iterable[Any]) -> Activity:

@@ -11,6 +11,7 @@ from pkb.analysis.ranking import Place, Standing, ranked
 from pkb.analysis.samples import Sample, total
 from pkb.analysis.score import Figure, Share, believed_speedup, fast_curve, fast_share, figure, share_at
 from pkb.problems.base import Problem
+from pkb.report.against import other_speedup
 from pkb.report.contenders import Contender
 
 View = Literal["single", "best", "agent"]
@@ -41,6 +42,8 @@ class BoardRow:
     """fast_p, proven; empty where nothing correct was timed."""
     speedup: Figure | None
     custom_speedup: Figure | None
+    other_speedup: Figure | None
+    """Against the reference, of those that were timed against the problem's baseline as well."""
     utilisation: Figure | None
     reference_utilisation: Figure | None
     untimed: int
@@ -98,6 +101,7 @@ def _row(contender: Contender, view: View, *, k: int, speeds: Sequence[Sample]) 
         curve=tuple((fast_curve(samples, k=k) or {}).items()),
         speedup=figure(speeds, believed_speedup, geometric_mean),
         custom_speedup=figure([s for s in speeds if s.is_custom], believed_speedup, geometric_mean),
+        other_speedup=figure(speeds, other_speedup, geometric_mean),
         utilisation=figure(speeds, lambda sample: sample.utilisation, statistics.median),
         reference_utilisation=figure(speeds, lambda sample: sample.reference_utilisation, statistics.median),
         untimed=sum(sample.is_correct and sample.speed is None for sample in samples),

@@ -7,6 +7,7 @@ from typing import Any
 
 from pkb.platforms.registry import traits
 from pkb.report import charts
+from pkb.report.against import timed_against
 from pkb.report.charts import Times
 from pkb.report.contenders import Contender
 from pkb.report.source_view import SourceView
@@ -123,6 +124,7 @@ def _times(document: VerdictDocument) -> Times | None:
         candidate=timing["candidate_samples_us"],
         floor=timing.get("floor_us"),
         ideal=(timing.get("roofline") or {}).get("ideal_us"),
+        against=timed_against(timing),
     )
 
 

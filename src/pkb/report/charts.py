@@ -30,6 +30,12 @@ class Times:
     candidate: Sequence[Sequence[float]]
     floor: float | None
     ideal: float | None
+    against: str
+    """What the other side is called: the reference, or the baseline."""
+
+    @property
+    def sides(self) -> tuple[Key, Key]:
+        return Key(self.against, "ref", "square", line=False), Key("candidate", "own", "square", line=False)
 
 
 def _series(number: int) -> tuple[str, str]:
@@ -97,7 +103,13 @@ def progress(steps: Sequence[AgentProgress], agent: Agent | None, published_prob
         css, shape = _series(number)
         keys += [Key(f"{_cut(one.name)}, correct", css, shape, note=_place_words(one.conditions))]
         keys += [Key(f"{_cut(one.name)}, faster", f"{css} d1 open", shape)]
-    said = Key(f"{agent.scaffold}, {agent.model}, correct", "s7 d2 open", "square", note=MARK) if agent else None
+    said = (
+        Key(
+            f"{agent.scaffold}, {agent.model}, correct", "s7 d2 open", "square", note=f"{MARK}; only its ends are known"
+        )
+        if agent
+        else None
+    )
     if agent:
         length = max(length, agent.plateau_steps)
 
@@ -157,8 +169,9 @@ def histogram(times: Times) -> Chart:
             plot.down(us, css)
         return plot
 
-    keys = [Key(side, css, "square", line=False) for side, css in SIDES]
-    return chart(draw, keys + [Key(f"{words}: {time_words(us)}", css) for words, us, css in limits], wide=HALF)
+    return chart(
+        draw, [*times.sides] + [Key(f"{words}: {time_words(us)}", css) for words, us, css in limits], wide=HALF
+    )
 
 
 def calls(times: Times) -> Chart:
@@ -183,7 +196,7 @@ def calls(times: Times) -> Chart:
             plot.dots(points[side], css)
         return plot
 
-    return chart(draw, [Key(side, css, "circle", line=False) for side, css in SIDES], wide=HALF)
+    return chart(draw, times.sides, wide=HALF)
 
 
 STOCK = (("reference", "ref"), ("baseline", "base"))

@@ -126,6 +126,7 @@ HATCHES = {
     "": "none",
     "///": "repeating-linear-gradient(45deg, transparent 0 3px, var(--panel) 3px 5px)",
     "\\\\\\": "repeating-linear-gradient(-45deg, transparent 0 3px, var(--panel) 3px 5px)",
+    "---": "repeating-linear-gradient(0deg, transparent 0 3px, var(--panel) 3px 5px)",
     "xxx": "repeating-linear-gradient(45deg, transparent 0 3px, var(--panel) 3px 4px), "
     "repeating-linear-gradient(-45deg, transparent 0 3px, var(--panel) 3px 4px)",
 }

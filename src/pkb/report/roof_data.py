@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pkb.platforms.registry import traits
 from pkb.problems.base import Problem
+from pkb.report.against import stock_times
 from pkb.report.contenders import Contender
 from pkb.report.tries import Try
 from pkb.report.words import time_words
@@ -114,14 +114,6 @@ def chart_cases(problem: Problem, entrants: Sequence[Entrant]) -> list[ChartCase
             )
         )  # fmt: skip
     return list(cases.values())
-
-
-def stock_times(timing: Mapping[str, Any]) -> dict[str, float]:
-    """The functions of the problem that a candidate was timed against: its baseline, its reference, or both."""
-    found = {str(timing.get("against") or "reference"): float(timing["reference_us"])}
-    if other := timing.get("other"):
-        found[str(other["against"])] = float(other["us"])
-    return found
 
 
 def _case_order(problem: Problem, each: Try) -> tuple[object, ...]:

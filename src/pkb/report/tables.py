@@ -10,6 +10,7 @@ from pkb.analysis.published import Category
 from pkb.analysis.samples import best
 from pkb.analysis.score import Figure, Share
 from pkb.problems.base import Problem
+from pkb.report.against import other_speed, timed_against
 from pkb.report.board import HEAT_AXES, VIEWS, BoardRow, HeatMap
 from pkb.report.breakdown import ORDER, AgentProgress, FailureModes, PathsUsed
 from pkb.report.comparing import Pair
@@ -28,6 +29,7 @@ WORDED = (
     "mode",
     "communication",
     "decision",
+    "against",
     "platform",
     "hardware",
     "size",
@@ -95,7 +97,7 @@ def verdict_rows(entrants: Sequence[Entrant], stems: Mapping[int, str]) -> Verdi
 
 def _values(contender: Contender, each: Try) -> dict[str, Cell]:
     sample, row = each.sample, each.last
-    speed = sample.speed
+    speed, other = sample.speed, other_speed(sample)
     return {
         "slug": each.slug,
         "problem": each.task.problem_id,
@@ -109,6 +111,8 @@ def _values(contender: Contender, each: Try) -> dict[str, Cell]:
         "speedup": _short(speed.value if speed else None),
         "low": _short(speed.low if speed else None),
         "high": _short(speed.high if speed else None),
+        "against": timed_against((sample.evaluation or {}).get("timing") or {}),
+        "other_speedup": _short(other.value if other else None),
         "reference_us": _short(row.reference_us if row else None),
         "candidate_us": _short(row.candidate_us if row else None),
         "utilisation": _short(sample.utilisation),
@@ -179,7 +183,7 @@ def neighbours(stems: Mapping[int, str], number: int) -> dict[str, str | None]:
 
 def write_board(pages: Pages, measured: Sequence[BoardRow], published: Sequence[PublishedRow]) -> None:
     shares = ("correct", "published_correct", "custom", "library", "faster", "custom_faster")
-    figures = ("speedup", "custom_speedup", "utilisation", "reference_utilisation")
+    figures = ("speedup", "custom_speedup", "other_speedup", "utilisation", "reference_utilisation")
     columns = ["name", "view", "k", "origin", "problems", "platform", "hardware", "ranks", "size", "dtype", "note"]
     columns += [f"{name}{part}" for name in shares + figures for part in ("", "_low", "_high")]
     columns += ["not_judged", "untimed", "cost_usd", "tokens", "steps", "run"]
@@ -291,12 +295,19 @@ def write_problems(pages: Pages, rows: Sequence[ProblemRow]) -> None:
 
 
 def write_verdicts(pages: Pages, name: str, entrants: Sequence[Entrant]) -> None:
-    rows = [
-        sample_row(each.sample) | {"collection": one.name, "backend": each.task.backend, "name": each.task.problem,
-                                   "page": f"c/{each.slug}.html", "detail": each.last.detail if each.last else ""}
-        for one, each in entrants
-    ]  # fmt: skip
-    pages.table(name, [*COLUMNS, "detail", "page"], rows)
+    rows = []
+    for one, each in entrants:
+        row = sample_row(each.sample) | {
+            "collection": one.name, "backend": each.task.backend, "name": each.task.problem, "page": f"c/{each.slug}.html",
+            "detail": each.last.detail if each.last else "",
+        }  # fmt: skip
+        if each.sample.speed:
+            row["against"] = timed_against((each.sample.evaluation or {}).get("timing") or {})
+        if other := other_speed(each.sample):
+            row |= {f"other_{part}": said for part, said in other._asdict().items()}
+        rows.append(row)
+    others = ("against", "other_against", "other_value", "other_low", "other_high")
+    pages.table(name, [*COLUMNS, *others, "detail", "page"], rows)
 
 
 def write_breakdown(pages: Pages, modes: FailureModes, paths: PathsUsed) -> None:

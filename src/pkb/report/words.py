@@ -31,6 +31,7 @@ MODE_TONES: dict[str, Tone] = {
     "name": Tone("#56b4e9", "#8ccbf2", "///"),
     "runtime": Tone("#0072b2", "#4fa8e0", "\\\\\\"),
     "rejected": Tone("#1b1e22", "#f2f3f4"),
+    "torch_version": Tone("#868d97", "#868d97", "---"),
     "no_answer": Tone("#868d97", "#868d97"),
     "unsupported": Tone("#b7bdc6", "#565d67", "///"),
     "harness_error": Tone("#b7bdc6", "#565d67", "xxx"),
@@ -65,9 +66,12 @@ def visible(text: str) -> str:
     return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
+JOINT = re.compile(r"(?<=[_/])(?=\w)|(?<=[.,:-])(?=[A-Za-z])")
+
+
 def breaks(text: str) -> Markup:
     """A name with places where a line may end: behind the signs that join its words, not in the middle of one."""
-    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_/.,·:-])(?=\w)", visible(text)))
+    return Markup("<wbr>").join(escape(part) for part in JOINT.split(visible(text)))
 
 
 def mode_words(mode: str) -> str:

@@ -160,8 +160,8 @@
       [].concat(children === undefined ? [] : children).forEach(function (child) { if (child !== null) made.append(typeof child === "string" ? visible(child) : child); });
       return made;
     },
-    // A name as pieces with places where a line may end, as `breaks` in words.py.
-    broken: function (value) { return visible(value).split(/(?<=[_/.,·:-])(?=\w)/).reduce(function (made, part) { return made.concat(made.length ? [document.createElement("wbr")] : [], [part]); }, []); },
+    // A name as pieces with places where a line may end, as JOINT in words.py.
+    broken: function (value) { return visible(value).split(/(?<=[_/])(?=\w)|(?<=[.,:-])(?=[A-Za-z])/).reduce(function (made, part) { return made.concat(made.length ? [document.createElement("wbr")] : [], [part]); }, []); },
     text: function (value) { return document.createTextNode(visible(value)); },
     times: function (x) { return x === null || x === undefined ? "–" : x.toFixed(x < 100 ? 2 : 0) + "×"; },
     time: function (us) { return us === null || us === undefined ? "–" : us < 9999.5 ? +us.toPrecision(4) + " µs" : us < 9999500 ? +(us / 1e3).toPrecision(4) + " ms" : +(us / 1e6).toPrecision(4) + " s"; }
