@@ -129,7 +129,7 @@ def question_of(problem: Problem) -> str:
         *problem.mutates.values(),
     ]
     said = (
-        {name: dict(size) for name, size in sorted(problem.sizes.items())}, problem.dtypes, dict(problem.kinds), problem.truth,
+        problem.dtypes, dict(problem.kinds), problem.truth,
         problem.world_sizes, problem.layout, problem.returns_input, problem.same_bits, sorted(problem.mutates),
         [re.sub(r" at 0x\w+", "", repr(rule)) for rule in rules],
     )  # fmt: skip
@@ -142,11 +142,11 @@ def _class_of(rule: Any) -> Any:
 
 
 def entry_of(problem: Problem) -> SuiteProblem:
+    sizes = {name: digest([repr(sorted(size.items()))])[:8] for name, size in problem.sizes.items()}
     if problem.baseline is None:
-        return SuiteProblem(problem.version, 0, question_of(problem), "")
-    return SuiteProblem(
-        problem.version, problem.baseline_version, question_of(problem), digest(reached([problem.baseline]))
-    )
+        return SuiteProblem(problem.version, 0, question_of(problem), "", sizes)
+    baseline = digest(reached([problem.baseline]))
+    return SuiteProblem(problem.version, problem.baseline_version, question_of(problem), baseline, sizes)
 
 
 def present(version: int, date: str, judge_version: int) -> Suite:
@@ -183,8 +183,10 @@ def refusals(old: Suite, new: Suite, same: set[str]) -> list[str]:
         was = old.problems.get(stem)
         if was is None or same & {stem, str(int(stem.partition("_")[0]))}:
             continue
-        if was.question != now.question and now.version <= was.version:
-            found.append(f"{stem}: its inputs, reference or tolerance are others: raise `version`, or say --same")
+        same_sizes = was.sizes.items() <= now.sizes.items()  # one more is no other question
+        if (was.question != now.question or not same_sizes) and now.version <= was.version:
+            what = "inputs, reference or tolerance are" if same_sizes else "sizes are"
+            found.append(f"{stem}: its {what} others: raise `version`, or say --same")
         if was.baseline != now.baseline and now.baseline and now.baseline_version <= was.baseline_version:
             found.append(f"{stem}: its baseline is another: raise `baseline_version`, or say --same")
         if was.baseline and not now.baseline:
@@ -203,7 +205,9 @@ def written(said: Suite) -> str:
         "[problems]",
     ]
     for stem, one in said.problems.items():
-        fields = ", ".join(f'{n} = "{v}"' if isinstance(v, str) else f"{n} = {v}" for n, v in vars(one).items())
+        sizes = ", ".join(f'{name} = "{value}"' for name, value in one.sizes.items())
+        fields = f"version = {one.version}, baseline_version = {one.baseline_version}"
+        fields += f', question = "{one.question}", baseline = "{one.baseline}", sizes = {{ {sizes} }}'
         lines.append(f"{stem} = {{ {fields} }}")
     return "\n".join(lines) + "\n"
 

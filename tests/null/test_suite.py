@@ -65,7 +65,8 @@ CHANGES = {
     "tolerance": {"compare": NormGate(tau={torch.bfloat16: 0.5})},
     "inputs": {"inputs": other_inputs},
     "reference": {"reference": other_function},
-    "sizes": {"sizes": {"tiny": {"rows": 3, "columns": 5}}},
+    "sizes": {"sizes": {**get(1).sizes, "tiny": {"rows": 3, "columns": 5}}},
+    "a size that goes": {"sizes": {"tiny": get(1).sizes["tiny"]}},
     "kinds": {"kinds": {"a": 1.0}},
     "in place": {"mutates": {"tensor": NormGate()}},
 }
@@ -81,6 +82,12 @@ def test_another_question_needs_a_higher_version(change: str) -> None:
     raised = with_problem(replace(problem, version=problem.version + 1))
     assert not TOOL.refusals(suite(), raised, set())
     assert problem.stem in TOOL.differences(suite(), raised)
+
+
+def test_one_more_size_is_no_other_question() -> None:
+    changed = with_problem(replace(get(1), sizes={**get(1).sizes, "another": {"rows": 3, "columns": 5}}))
+    assert set(TOOL.differences(suite(), changed)) == {"01_allreduce"}, "the suite's version rises"
+    assert not TOOL.refusals(suite(), changed, set())
 
 
 def test_another_baseline_needs_a_higher_version() -> None:

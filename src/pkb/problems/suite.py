@@ -15,9 +15,11 @@ class SuiteProblem:
     baseline_version: int
     """0 where the baseline is the reference."""
     question: str
-    """Digest of sizes, inputs, reference and tolerances."""
+    """Digest of inputs, reference and tolerances."""
     baseline: str
     """Digest of its code; empty where it is the reference."""
+    sizes: dict[str, str]
+    """By name, a digest of each: one more is no other question."""
 
 
 @dataclass(frozen=True)
