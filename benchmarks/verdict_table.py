@@ -16,6 +16,7 @@ import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from pkb.candidates.source import read
 from pkb.judge.session import evaluate_sizes
@@ -24,6 +25,7 @@ from pkb.problems import get
 from pkb.types.case import Case
 from pkb.types.job import Job
 from pkb.types.plan import plan
+from pkb.types.stock import AGAINST
 from pkb.types.verdict import Evaluation
 
 
@@ -53,6 +55,11 @@ def row(path: Path, result: Evaluation, seconds: float) -> str:
     )
 
 
+def versions_of(problem: dict[str, Any]) -> tuple[int, int | None]:
+    """Of the question and of what it was timed against: what was judged by others is judged again."""
+    return problem["version"], problem.get("baseline_version")
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("files", nargs="+", type=Path)
@@ -64,6 +71,7 @@ def main() -> int:
     options.add_argument("--call-limit", type=float, default=20.0)
     options.add_argument("--no-second-world", action="store_true")
     options.add_argument("--no-timing", action="store_true")
+    options.add_argument("--against", choices=AGAINST, default="baseline")
     options.add_argument(
         "--limit", type=float, default=1e9, help="begin with no further file and ranks after so many seconds"
     )
@@ -83,16 +91,17 @@ def main() -> int:
     ]
     record = args.out.with_suffix(".jsonl") if args.out else None
     documents = [json.loads(line) for line in record.read_text().splitlines()] if record and record.exists() else []
-    done = {(d["problem"]["version"], d["candidate"]["sha256"], d["ranks"], d["size"]) for d in documents}
+    done = {(*versions_of(d["problem"]), d["candidate"]["sha256"], d["ranks"], d["size"]) for d in documents}
     begun = time.monotonic()
     surprises = judged = 0
     for ranks, path in itertools.product(map(int, args.ranks.split(",")), args.files):
         problem = get(problem_of(path))
         dtype, sha256 = problem.default_dtype, read(path).sha256
+        versions = (problem.version, problem.baseline_version if problem.baseline is not None else None)
         sizes = [
             size
             for size in args.size.split(",")
-            if (problem.version, sha256, ranks, size) not in done and not problem.why_not(size, ranks, dtype)
+            if (*versions, sha256, ranks, size) not in done and not problem.why_not(size, ranks, dtype)
         ]
         if not sizes:
             continue
@@ -103,6 +112,7 @@ def main() -> int:
             candidate=path,
             case=Case(problem.stem, platform, ranks, sizes[0], dtype, chosen.name),
             custom_plan=chosen,
+            against=args.against,
             timing=not args.no_timing,  # on a CPU too, where nothing is timed unless somebody asks
             call_limit_s=args.call_limit,
         )

@@ -116,7 +116,7 @@ def control(kit: Kit) -> Iterator[Command]:
     file = adversaries / ("gpu/library_nccl.py" if kit.on_gpu else "honest/all_reduce_library.py")
     rounds = ["--rounds", str(QUICK_ROUNDS)] if kit.quick else []
     for attempt in (1, 2, 3):
-        yield [*kit.verdicts(f"control-{attempt}", [file], sizes="paper,real"), *rounds]
+        yield [*kit.verdicts(f"control-{attempt}", [file], sizes="paper,real"), "--against", "reference", *rounds]
         if not node_records.controls_off(kit.work):
             return
 

@@ -1,8 +1,10 @@
 """A problem's baseline from end to end on CPU ranks: timed in place of the reference, and compared before it is believed."""
 
+import json
 import textwrap
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from pkb.judge.oracle_only.lint import lint
@@ -10,13 +12,16 @@ from pkb.judge.oracle_only.references import ReferenceRow, run_references
 from pkb.judge.oracle_only.world import running
 from pkb.judge.session import evaluate
 from pkb.problems.registry import load_folder
+from pkb.problems.suite import suite
 from pkb.types.case import Case
+from pkb.types.document_versions import read_evaluation
 from pkb.types.job import Job
 from pkb.types.lint import LintRow
 from pkb.types.plan import Plan
 from pkb.types.stock import Against, StockFunction
-from pkb.types.verdict import Evaluation, FailureKind, Stage, Verdict
+from pkb.types.verdict import Evaluation, FailureKind, Stage, SuiteRef, Verdict
 
+SCHEMA = Path(__file__).parents[2] / "docs" / "verdict.schema.json"
 TIMED = Plan("quick", trials=1, odd_trials=0, second_world_trials=0, race_calls=0, race_repeats=0, timing_rounds=2,
              calls_per_round=3, warmup_calls=1, verify_share=0.5)  # fmt: skip
 PROBLEM = """
@@ -104,12 +109,16 @@ def test_both_readings_are_there(tmp_path: Path, against: Against) -> None:
     assert fast < slow
     assert [len(one) for one in timing.other.samples_us] == [3] * timing.other.rounds
     assert f"the baseline's outputs compared; timed against the {against}" in result.checks
+    assert (result.problem.baseline_version, result.suite) == (1, SuiteRef(suite().version, suite().judge_version))
+    jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).validate(json.loads(result.to_json()))
+    assert read_evaluation(json.loads(result.to_json())) == result
 
 
 def test_one_function_for_both_is_measured_once(tmp_path: Path) -> None:
     result = judged(tmp_path, "")
     assert result.timing is not None
     assert (result.timing.against, result.timing.other) == ("reference", None)
+    assert result.problem.baseline_version is None
     assert "timed against the reference, which is the baseline of this problem" in result.checks
 
 

@@ -1,15 +1,24 @@
 """What a candidate is timed against: a gain over a slow reference is no gain over the baseline."""
 
 import contextlib
+import io
 import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+from verdict_examples import TIMING
 
+from pkb.cli.main import app
+from pkb.cli.panel_timing import timing_part
+from pkb.cluster.settings import SweepSettings
 from pkb.judge.crew.company import Disturbed
 from pkb.judge.decision import Decided
 from pkb.judge.exchange import Exchange, Outcome, Reports
@@ -22,10 +31,11 @@ from pkb.types.plan import plan
 from pkb.types.protocol.commands import DrawSpec, Schedule
 from pkb.types.protocol.replies import BatchReport
 from pkb.types.stock import Against
-from pkb.types.timing import Decision, Timing
+from pkb.types.timing import Decision, OtherReading, Timing
 from pkb.types.verdict import Verdict
 
 REFERENCE_US, BASELINE_US, EMPTY_US, CALLS = 2000.0, 1000.0, 300.0, 4
+EXAMPLE = Path(__file__).parents[2] / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_symmetric.py"
 SPEC = DrawSpec("1", "tiny", "bf16")
 
 
@@ -155,8 +165,51 @@ def test_who_disturbs_the_second_reading_is_rejected(monkeypatch: pytest.MonkeyP
     assert decided.value.verdict is Verdict.REJECTED
 
 
-def test_slow_references_get_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_references_get_fewer_calls_and_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(other, "MOST_S", 1e-9)
     timing, _ = timed(monkeypatch, "baseline")
     assert timing.other is not None
-    assert timing.other.rounds == other.LEAST_ROUNDS
+    assert (timing.other.rounds, timing.other.calls) == (other.LEAST_ROUNDS, other.LEAST_ROUNDS * other.LEAST_CALLS)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "main", "window_low", "expected"),
+    [
+        (2.0, Decision.FASTER, 1.0, Decision.FASTER),
+        (2.0, Decision.SAME, 1.0, Decision.FASTER),
+        (2.0, Decision.SAME, 0.4, Decision.UNPROVEN),
+        (2.0, Decision.UNPROVEN, 0.4, Decision.UNPROVEN),
+        (1.0, Decision.SLOWER, 0.4, Decision.SAME),
+        (0.5, Decision.SLOWER, 1.0, Decision.SLOWER),
+    ],
+)
+def test_a_gain_in_the_second_reading_must_show_on_the_host_wall_clock(
+    speedup: float, main: Decision, window_low: float, expected: Decision
+) -> None:
+    """Ranks that claim half of what they take are level with the baseline, and would be twice as fast as the reference."""
+    timing = replace(TIMING, decision=main, window_speedup_low=window_low)
+    found = other.decision(Ratio(speedup, 0.95 * speedup, 1.05 * speedup), Ratio(2.0, 1.9, 2.1), timing)
+    assert found is expected
+
+
+def test_the_panel_shows_both_readings() -> None:
+    reading = OtherReading("reference", 900.0, 4.0, 3.9, 4.1, Decision.FASTER, 8, 4)
+    console = Console(width=140, record=True, file=io.StringIO())
+    console.print(
+        timing_part(replace(TIMING, against="baseline", decision=Decision.FASTER, other=reading), platform="node")
+    )
+    text = console.export_text()
+    assert "faster than the baseline" in text
+    assert "4.00x against the reference, 95 % interval 3.90 to 4.10" in text
+
+
+def test_what_is_not_known_is_refused() -> None:
+    refused = CliRunner().invoke(app, ["eval", str(EXAMPLE), "--platform", "cpu", "--against", "moon"])
+    assert refused.exit_code != 0
+    assert "--against 'moon' is not known" in f"{refused.output}{refused.exception}"
+
+
+def test_a_run_that_was_begun_against_the_reference_goes_on_so() -> None:
+    assert SweepSettings.of({"settings": {"timing": True}}).against == "reference"
+    assert SweepSettings.of({}).against == "baseline"
+    assert SweepSettings.of({"settings": SweepSettings().to_dict()}).against == "baseline"

@@ -21,11 +21,12 @@ from pkb.analysis.score import CURVE, fast_curve, fast_share, is_fast, score, sh
 from pkb.problems.registry import default_registry
 from pkb.types.document import VerdictDocument
 from pkb.types.taxonomy import SYSTEM, Taxonomy
-from pkb.types.verdict import Communication, Verdict
+from pkb.types.verdict import Communication, ProblemRef, Verdict
 
 
 def sample(problem: int, verdict: str, index: int = 0, *, collection: str = "c", **changes: Any) -> Sample:
-    return Sample(collection, problem, index, example(Verdict(verdict), **changes).to_dict())
+    asked = {"problem": ProblemRef(problem, "made_up")}  # the examples are of several problems
+    return Sample(collection, problem, index, example(Verdict(verdict), **asked | changes).to_dict())
 
 
 def timed(problem: int, low: float, value: float, high: float, index: int = 0, **changes: Any) -> Sample:

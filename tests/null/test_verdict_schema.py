@@ -14,7 +14,7 @@ from verdict_examples import FOLDER, PROFILE, example
 from pkb.types import verdict as types
 from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.document_versions import current, read_evaluation
-from pkb.types.timing import KindSpeedup
+from pkb.types.timing import KindSpeedup, OtherReading
 from pkb.types.verdict import CandidateRef, Evaluation, ProblemRef, Verdict
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "verdict.schema.json").read_text())
@@ -77,6 +77,8 @@ def test_defaults_validate() -> None:
         ("failure", types.Failure),
         ("timing", types.Timing),
         ("kind_speedup", KindSpeedup),
+        ("other_reading", OtherReading),
+        ("suite", types.SuiteRef),
         ("roofline", types.Roofline),
         ("problem", types.ProblemRef),
         ("candidate", types.CandidateRef),

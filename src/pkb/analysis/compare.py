@@ -47,7 +47,7 @@ class RunComparison:
     def summary(self) -> str:
         """One sentence, which never calls a difference real that the test does not."""
         if not self.compared:
-            return f"{self.second} and {self.first} have no problem in common that was judged in both"
+            return f"{self.second} and {self.first} have no problem in common that is comparable in both"
         solved = f"{self.second} solves {self.both + self.only_second} of {self.compared} problems"
         other = f"{self.first} {self.both + self.only_first}"
         split = f"{self.only_second} only the former, {self.only_first} only the latter"
@@ -67,8 +67,8 @@ class RunComparison:
 
 
 def compare(first: Sequence[Sample], second: Sequence[Sample], *, k: int = 1) -> RunComparison:
-    """The best of the first k judged samples of each problem on each side. A problem that one side lacks, or that was not
-    judged there, is not compared.
+    """The best of the first k judged samples of each problem on each side. A problem that one side lacks, that was not judged
+    there, or that was another question there, is not compared.
     """
     ours, theirs = judged_by_problem(second), judged_by_problem(first)
     rows = []
@@ -77,6 +77,9 @@ def compare(first: Sequence[Sample], second: Sequence[Sample], *, k: int = 1) ->
         if problem not in ours or problem not in theirs:
             side = "second" if problem not in ours else "first"
             rows.append(Row(problem, "not compared", f"nothing judged in the {side} collection", None, None))
+            continue
+        if why := differing("question", [*theirs[problem][:k], *ours[problem][:k]]):
+            rows.append(Row(problem, "not compared", why, None, None))
             continue
         one, two = best(theirs[problem][:k]), best(ours[problem][:k])
         counts[one is not None, two is not None] += 1
@@ -106,6 +109,8 @@ def _answer(first: Sample | None, second: Sample | None) -> tuple[Answer, str]:
         return "same", "both solve it; not both were timed"
     if first.conditions != second.conditions:
         return "same", "both solve it; timed under different conditions"
+    if why := differing("stock", [first, second]):
+        return "same", f"both solve it; speeds are not comparable: {why}"
     if "unproven" in (first.speed.decision, second.speed.decision):
         return "same", "both solve it; a gain is unproven"
     if second.speed.low > first.speed.high:
@@ -113,6 +118,15 @@ def _answer(first: Sample | None, second: Sample | None) -> tuple[Answer, str]:
     if second.speed.high < first.speed.low:
         return "worse", "slower: the intervals do not touch"
     return "same", "both solve it; the intervals of their speedups overlap"
+
+
+def differing(what: Literal["question", "stock"], samples: Sequence[Sample]) -> str:
+    """In what these samples do not agree, in words: `judge 1 and 2`. Empty if they do."""
+    said: dict[str, dict[str, None]] = {}
+    for sample in samples:
+        for name, word in getattr(sample, what).items():
+            said.setdefault(name, {})[word] = None
+    return "; ".join(f"{name} {' and '.join(words)}" for name, words in said.items() if len(words) > 1)
 
 
 def _name(samples: Sequence[Sample]) -> str:

@@ -44,6 +44,9 @@ def score_document(score: Score) -> dict[str, Json]:
         "custom_geometric_mean_speedup": _figure(score.custom_speedup),
         "median_utilisation": _figure(score.utilisation),
         "median_reference_utilisation": _figure(score.reference_utilisation),
+        "against": score.against,
+        "suites": dict(score.suites),
+        "mixed": list(score.mixed),
         "conditions": [
             dict(zip(("platform", "hardware", "ranks", "size", "dtype"), key, strict=True)) | {"samples": count}
             for key, count in score.conditions.items()

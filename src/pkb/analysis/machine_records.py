@@ -268,6 +268,9 @@ def _conform(hint: Any, value: Any) -> None:
             raise Malformed(f"{len(entries)} entries, {len(kinds_of)} are expected")
         for kind, item in zip(kinds_of, entries, strict=True):
             _conform(kind, item)
+    elif origin is typing.Literal:
+        if value not in arguments:
+            raise Malformed(f"none of {', '.join(map(str, arguments))}")
     elif isinstance(hint, type) and issubclass(hint, Enum):
         hint(value)
     elif type(value) is int and abs(value) > LARGEST:

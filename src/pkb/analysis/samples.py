@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from pkb.analysis.modes import FailureMode, failure_mode
 from pkb.types.document import Speedup
+from pkb.types.plan import PLANS
+from pkb.types.stock import Against
 from pkb.types.timing import tells_speed
 from pkb.types.verdict import Communication
 
@@ -31,6 +33,8 @@ class Sample:
     """File and line it was read from."""
     as_published: bool = False
     """Counted by the published protocol, which looks at a result before the next call: a reused output is right."""
+    against: Against = "baseline"
+    """Which reading its speed is: against the problem's baseline, or its reference, as published results are."""
 
     @cached_property
     def mode(self) -> FailureMode:
@@ -63,8 +67,8 @@ class Sample:
 
     @cached_property
     def speed(self) -> Speedup | None:
-        """None where it is not correct or was not timed, or on a CPU. The times of a rejected candidate are not believed."""
-        return None if self._timing is None else Speedup.of(self._timing)
+        """None where it is not correct or was not timed so, or on a CPU. The times of a rejected candidate are not believed."""
+        return None if self._timing is None else Speedup.against(self.against, self.evaluation or {})
 
     @property
     def utilisation(self) -> float | None:
@@ -76,8 +80,30 @@ class Sample:
         return self._of_roofline("reference_utilisation")
 
     @property
+    def question(self) -> dict[str, str]:
+        """What was asked, and by which rules it was judged: right and wrong are comparable where all of it is the same."""
+        said = self.evaluation or {}
+        suite, problem = (said.get(name) or {} for name in ("suite", "problem"))
+        plan = PLANS.get(str(said.get("plan")))
+        return {
+            "problem version": str(problem.get("version", 1)),
+            "judge": str(suite.get("judge", "unversioned")),
+            "tolerance": "the original benchmark's"
+            if plan is not None and plan.upstream_tolerance
+            else "the problem's",
+        }
+
+    @property
+    def stock(self) -> dict[str, str]:
+        """What its speed is against: besides the conditions, speeds are comparable where this is the same."""
+        version = ((self.evaluation or {}).get("problem") or {}).get("baseline_version")
+        if version is None:
+            return {"timed against": "the reference, for want of a baseline"}
+        return {"timed against": f"baseline version {version}" if self.against == "baseline" else "the reference"}
+
+    @property
     def conditions(self) -> tuple[str, ...]:
-        """Times are comparable only where all of these are the same."""
+        """Times are comparable only where all of these are the same, and `question` and `stock`."""
         said = self.evaluation or {}
         return tuple(str(said.get(name)) for name in ("platform", "hardware", "ranks", "size", "dtype"))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pkb.analysis.compare import differing
 from pkb.analysis.estimate import (
     Interval,
     bootstrap,
@@ -16,6 +17,7 @@ from pkb.analysis.estimate import (
 )
 from pkb.analysis.modes import FailureMode
 from pkb.analysis.samples import Sample, best, by_problem, judged_by_problem, total
+from pkb.types.stock import Against
 
 Estimator = Literal["unbiased", "first"]
 CURVE = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
@@ -73,7 +75,7 @@ class Score:
     custom_pass_at: Mapping[int, Share]
     """As pass_at, counting only samples that move their data by kernels of their own."""
     fast_1_at: Mapping[int, Share] | None
-    """Correct and proven faster than the reference; None where no correct sample was timed."""
+    """Correct and proven faster, than the baseline or what `against` says; None where no correct sample was timed."""
     custom_fast_1_at: Mapping[int, Share] | None
     fast_1_first: Mapping[int, Share] | None
     """As published: point estimates, best of the first k."""
@@ -93,6 +95,12 @@ class Score:
     reference_utilisation: Figure | None
     conditions: Mapping[tuple[str, ...], int]
     """(platform, hardware, ranks, size, dtype) of the samples that have a verdict."""
+    against: Against
+    """The reading that speeds are of."""
+    suites: Mapping[str, int]
+    """Versions of the suite, of the samples that have a verdict."""
+    mixed: tuple[str, ...]
+    """Problems whose samples were not asked the same, or not by the same rules: their tries are no tries at one question."""
     cost_usd: float | None
     tokens: float | None
     """Sums over the samples that name them; None where none does."""
@@ -118,7 +126,7 @@ def share_at(
 
 
 def is_fast(sample: Sample, p: float, *, proven: bool = True) -> bool:
-    """Correct and more than p times as fast as the reference. At p = 0 being correct is enough, timed or not."""
+    """Correct and more than p times as fast as what it was timed against. At p = 0 being correct is enough, timed or not."""
     if not sample.is_correct:
         return False
     if p <= 0:
@@ -211,9 +219,19 @@ def score(samples: Sequence[Sample], *, ks: Sequence[int] = (1,), seed: int = 0)
             samples, lambda sample: sample.reference_utilisation, statistics.median, seed=seed
         ),
         conditions=Counter(sample.conditions for sample in samples if sample.evaluation is not None),
+        against=samples[0].against,
+        suites=Counter(suite_of(sample) for sample in samples if sample.evaluation is not None),
+        mixed=tuple(
+            f"problem {problem}: {why}" for problem, tries in judged.items() if (why := differing("question", tries))
+        ),
         cost_usd=total(sample.cost_usd for sample in samples),
         tokens=total(sample.tokens for sample in samples),
     )
+
+
+def suite_of(sample: Sample) -> str:
+    suite = (sample.evaluation or {}).get("suite") or {}
+    return str(suite.get("version", "none"))
 
 
 def believed_speedup(sample: Sample) -> float | None:

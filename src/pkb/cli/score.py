@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pkb.cli.against_option import AgainstOption, known_against
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
 from pkb.types.errors import UserError
@@ -40,6 +41,7 @@ def score(
     as_published: Annotated[
         bool, typer.Option("--as-published", help="Count reused outputs as right, as the published protocol does.")
     ] = False,
+    against: AgainstOption = "baseline",
     seed: Annotated[int, typer.Option(help="Of the resampling behind the intervals.")] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     csv_out: Annotated[bool, typer.Option("--csv", help="One line a sample on standard output.")] = False,
@@ -65,6 +67,8 @@ def score(
         raise UserError(f"nothing to score: {held}", "`pkb eval --json OUT.json` writes a verdict")
     if as_published:
         found = replace(found, samples=tuple(replace(sample, as_published=True) for sample in found.samples))
+    reading = known_against(against)
+    found = replace(found, samples=tuple(replace(sample, against=reading) for sample in found.samples))
     if csv_out:
         _write_csv(found)
         return

@@ -78,6 +78,13 @@ def _conditions(score: Score) -> list[Text]:
         lines.append(Text(f"times on {' and '.join(shared)} say nothing about NVLink", style="yellow"))
     if len(ordered) > 1 and score.speedup is not None:
         lines.append(Text("speedups of different conditions are mixed in the figures below", style="yellow"))
+    if score.speedup is not None:
+        lines.append(Text(f"speedups are against the {score.against}", style="dim"))
+    if len(score.suites) > 1:
+        lines.append(
+            plain(f"verdicts of several suites: {', '.join(sorted(score.suites))} (docs/suite.md)", style="yellow")
+        )
+    lines += [plain(f"not one question: {why}", style="yellow") for why in score.mixed[:SHOWN_CONDITIONS]]
     return lines
 
 

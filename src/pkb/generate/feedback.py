@@ -99,12 +99,14 @@ def _timing(timing: Timing | None, *, platform: str, believed: bool) -> list[str
     if not believed:
         return ["its times are not to be believed"]
     lines = [
-        f"reference {timing.reference_us:.4g} us, candidate {timing.candidate_us:.4g} us a call (medians)",
+        f"{timing.against} {timing.reference_us:.4g} us, candidate {timing.candidate_us:.4g} us a call (medians)",
         f"speedup {timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}: "
-        + decision_words(timing.decision, platform),
+        + decision_words(timing.decision, platform, timing.against),
     ]
+    if (other := timing.other) is not None:
+        lines.append(f"against the {other.against} ({other.us:.4g} us): speedup {other.speedup:.2f}x")
     if (roofline := timing.roofline) is not None:
-        both = {"reference": roofline.reference_utilisation, "candidate": roofline.candidate_utilisation}
+        both = {timing.against: roofline.reference_utilisation, "candidate": roofline.candidate_utilisation}
         shares = [f"{name} {share * 100:.3g} %" for name, share in both.items() if share is not None]
         lines.append(
             f"hardware limit {roofline.ideal_us:.4g} us ({roofline.binds} binds): {', '.join(shares)} of it reached; "

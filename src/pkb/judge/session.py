@@ -25,9 +25,10 @@ from pkb.platforms.device_lock import devices_of, hold
 from pkb.platforms.registry import create
 from pkb.problems.base import Problem
 from pkb.problems.registry import default_registry, load_folder
+from pkb.problems.suite import suite
 from pkb.types.job import Job
 from pkb.types.protocol.commands import DrawSpec
-from pkb.types.verdict import CandidateRef, Evaluation, Evidence, ProblemRef, Stage, Verdict
+from pkb.types.verdict import CandidateRef, Evaluation, Evidence, ProblemRef, Stage, SuiteRef, Verdict
 
 AT_THE_END = ("clocks", "throttling")
 """Conditions that work changes: noted again when it is over, before the device has rested."""
@@ -138,7 +139,13 @@ class _Session:
             verdict=decided.verdict,
             stage=decided.stage,
             detail=decided.detail,
-            problem=ProblemRef(self.problem.id, self.problem.name, self.problem.version),
+            problem=ProblemRef(
+                self.problem.id,
+                self.problem.name,
+                self.problem.version,
+                self.problem.baseline_version if self.problem.baseline is not None else None,
+            ),
+            suite=SuiteRef(suite().version, suite().judge_version),
             candidate=CandidateRef(job.candidate.name, self.source.sha256, self.backend),
             platform=job.case.platform,
             hardware=self.facts.hardware,

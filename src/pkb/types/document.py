@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pkb.types.stock import Against
 from pkb.types.timing import tells_speed
 
 
@@ -58,7 +59,7 @@ class VerdictDocument:
 
 @dataclass(frozen=True)
 class Speedup:
-    """How many times faster than the reference, with its 95 % interval."""
+    """How many times faster than what it was timed against, with its 95 % interval."""
 
     value: float
     low: float
@@ -70,8 +71,18 @@ class Speedup:
         low, high = timing["speedup_low"], timing["speedup_high"]
         return cls(float(timing["speedup"]), float(low), float(high), str(timing["decision"]))
 
+    @classmethod
+    def against(cls, which: Against, fields: Mapping[str, Any]) -> "Speedup | None":
+        """Of a verdict that was timed, the reading against the problem's baseline or its reference; None where it was not
+        taken."""
+        timing, problem = fields["timing"], fields.get("problem") or {}
+        if problem.get("baseline_version") is None or timing.get("against", "reference") == which:
+            return cls.of(timing)
+        other = timing.get("other")
+        return cls.of(other) if isinstance(other, Mapping) else None
+
     def beats(self, p: float, *, proven: bool) -> bool:
-        """Is it more than p times as fast as the reference?
+        """Is it more than p times as fast?
 
         `proven` wants the whole interval above p; otherwise the middle is enough, as in published figures. A gain that
         the host wall clock does not confirm (`unproven`) beats no p of 1 or more in either reading.

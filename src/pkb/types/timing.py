@@ -68,6 +68,7 @@ class OtherReading:
     speedup_low: float
     speedup_high: float
     """95 % interval, with that of `Timing.speedup` in it."""
+    decision: Decision
     calls: int
     rounds: int
     samples_us: tuple[tuple[float, ...], ...] = ()
@@ -139,10 +140,3 @@ class Timing:
     reference. `reference` where the problem has one function for both."""
     other: OtherReading | None = None
     """None where the problem has one function for both, and where the other could not be timed: then `checks` says why."""
-
-    def speedup_against(self, which: Against, *, one_function: bool) -> tuple[float, float, float] | None:
-        """With its interval; None where nothing is known. `one_function`: the problem's baseline is its reference."""
-        if which == self.against or one_function:
-            return self.speedup, self.speedup_low, self.speedup_high
-        other = self.other
-        return (other.speedup, other.speedup_low, other.speedup_high) if other is not None else None

@@ -12,7 +12,7 @@ from pkb.types.timing import Decision, Roofline, Timing
 
 __all__ = [
     "SCHEMA_VERSION", "CandidateRef", "Communication", "Decision", "Evaluation", "Evidence", "Failure", "FailureKind",
-    "Mismatch", "ProblemRef", "RaceKind", "RankState", "Roofline", "Stage", "Timing", "Verdict",
+    "Mismatch", "ProblemRef", "RaceKind", "RankState", "Roofline", "Stage", "SuiteRef", "Timing", "Verdict",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 2
@@ -102,6 +102,17 @@ class ProblemRef:
     id: int
     name: str
     version: int = 1
+    baseline_version: int | None = None
+    """None where the problem's baseline is its reference."""
+
+
+@dataclass(frozen=True)
+class SuiteRef:
+    """What the verdict may be compared with (docs/suite.md)."""
+
+    version: int
+    judge: int
+    """Version of the rules by which outputs are compared and times taken."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +180,8 @@ class Evaluation:
     output_tail: str = ""
     """The end of what the candidate printed."""
     started_at: str = ""
+    suite: SuiteRef | None = None
+    """None in documents that are older than the suite's first version."""
     schema: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:

@@ -13,18 +13,18 @@ from dataclasses import replace
 from functools import partial
 
 from pkb.judge.exchange import Exchange
-from pkb.judge.timing.rounds import cover_for, timed_batch
+from pkb.judge.timing.rounds import CallTimes, call_times, cover_for, timed_batch
 from pkb.judge.timing.sides import Workload
-from pkb.judge.timing.statistics import Paired, Ratio, estimate
+from pkb.judge.timing.statistics import NEAR, Paired, Ratio, estimate
 from pkb.types.protocol.commands import DrawSpec, Schedule
 from pkb.types.stock import Against
-from pkb.types.timing import OtherReading, Timing
+from pkb.types.timing import Decision, OtherReading, Timing
 
 ROUNDS, MOST_CALLS = 4, 10
 """Rounds, and calls in each: the two differ by a lot, or their difference does not matter."""
-LEAST_ROUNDS = 2
+LEAST_ROUNDS, LEAST_CALLS = 2, 2
 MOST_S = 20.0
-"""What more rounds than the least may take: some references are forty times slower than their baselines."""
+"""What more than the least may take: some references are forty times slower than their baselines."""
 
 
 def with_other_reading(
@@ -38,30 +38,33 @@ def with_other_reading(
     shares: Mapping[str, float] | None = None,
 ) -> Timing:
     other: Against = "reference" if timing.against == "baseline" else "baseline"
-    work = Workload(exchange, spec, min(calls, MOST_CALLS), 0.0, shares=shares or {}, against=timing.against)
     progress(f"timing: the {other}, warm-up calls")
-    cover_us = _warm_up(work, other)
+    warm = _warm_up(exchange, spec, other)
+    affordable = int(1e6 * MOST_S / (ROUNDS * max(1.0, warm.calls_us[-1])))
+    calls = max(LEAST_CALLS, min(calls, MOST_CALLS, affordable))
+    work = Workload(exchange, spec, calls, 0.0, shares=shares or {}, against=timing.against)
+    cover_us = cover_for(statistics.median(warm.host_us)) if on_gpu else 0.0  # a CPU has no queue to fill
     started = time.monotonic()
     others: list[list[float]] = []
     timed: list[list[float]] = []
     kinds: list[list[str]] = []
     while len(others) < ROUNDS and (len(others) < LEAST_ROUNDS or time.monotonic() < started + MOST_S):
         progress(f"timing: the {other}, round {len(others) + 1} of {ROUNDS}")
-        times = work.undisturbed(
-            partial(_round, work, other, cover_us if on_gpu else 0.0)
-        )  # a CPU has no queue to fill
+        times = work.undisturbed(partial(_round, work, other, cover_us))
         others.append(times[other])
         timed.append(times[timing.against])
         kinds.append(work.delivered)
         work.swap()
     samples = Paired(others, timed, kinds, work.shares or {"": 1.0})
-    speedup = product(estimate(samples).ratio, Ratio(timing.speedup, timing.speedup_low, timing.speedup_high))
+    apart = estimate(samples).ratio
+    speedup = product(apart, Ratio(timing.speedup, timing.speedup_low, timing.speedup_high))
     reading = OtherReading(
         against=other,
         us=samples.typical_us()[0],
         speedup=speedup.value,
         speedup_low=speedup.low,
         speedup_high=speedup.high,
+        decision=decision(speedup, apart, timing),
         calls=sum(map(len, others)),
         rounds=len(others),
         samples_us=tuple(map(tuple, others)),
@@ -69,6 +72,13 @@ def with_other_reading(
         sample_kinds=tuple(map(tuple, kinds)) if work.shares else (),
     )
     return replace(timing, other=reading)
+
+
+def decision(speedup: Ratio, apart: Ratio, timing: Timing) -> Decision:
+    """A gain must show on the host wall clock too, by which the candidate was measured against the other of the two."""
+    seen = math.inf if timing.window_speedup_low is None else timing.window_speedup_low * apart.low
+    confirmed = timing.decision is Decision.FASTER or seen > NEAR
+    return speedup.decision if speedup.decision is not Decision.FASTER or confirmed else Decision.UNPROVEN
 
 
 def product(one: Ratio, other: Ratio) -> Ratio:
@@ -94,10 +104,10 @@ def _round(work: Workload, other: Against, cover_us: float) -> dict[Against, lis
     return times
 
 
-def _warm_up(work: Workload, other: Against) -> float:
-    """An untimed batch: the other has not run before. For how long the device must be kept busy to hide its launches."""
-    slots = work.exchange.new_slots(work.calls)
-    work.exchange.draw(work.spec, slots, work.next_kinds())
-    reports = work.exchange.run_oracle(Schedule(slots, aligned=True), function=other, extra_s=30.0)
-    work.exchange.drop_drawn()
-    return cover_for(max(statistics.median(report.host_us) for report in reports.values()))
+def _warm_up(exchange: Exchange, spec: DrawSpec, other: Against) -> CallTimes:
+    """Untimed calls: the other has not run before."""
+    slots = exchange.new_slots(LEAST_CALLS)
+    exchange.draw(spec, slots, [spec.kind] * LEAST_CALLS)
+    reports = exchange.run_oracle(Schedule(slots, aligned=True), function=other, extra_s=30.0)
+    exchange.drop_drawn()
+    return call_times(reports)

@@ -81,11 +81,12 @@ def _outputs(rank: Any, problem: Problem, command: CheckBaseline) -> tuple[dict[
 def check_exact(rank: Any, command: CheckExact) -> Comparison:
     """Against the reference on the same arguments: as drawn for structure, shapes and dtypes; in float64 for the values."""
     problem: Problem = rank.registry.get(command.spec.problem)
-    assert problem.exact is not None
+    exact = problem.exact
+    assert exact is not None
 
     def outcomes(*, wide: bool) -> list[tuple[Node, list[torch.Tensor]]]:
         found = []
-        for function in (problem.reference, problem.exact):
+        for function in (problem.reference, exact):
             values = rank.with_groups(rank.draw_arguments(command.spec, command.slot))
             found.append(describe(outcome(function, problem, widen(values) if wide else values)))
         return found

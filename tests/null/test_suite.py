@@ -1,0 +1,126 @@
+"""The suite's version rises when a question, a baseline or the judge changes, and not when only their writing does."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pkb.problems.base import Problem
+from pkb.problems.compare import NormGate
+from pkb.problems.draw import Arguments, Draw
+from pkb.problems.registry import get
+from pkb.problems.suite import Suite, suite
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load() -> Any:
+    spec = importlib.util.spec_from_file_location("suite_tool", ROOT / "tools" / "suite.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+TOOL = load()
+
+
+def test_what_is_there_is_what_the_suite_says() -> None:
+    now = TOOL.present(suite().version, suite().date, suite().judge_version)
+    assert TOOL.differences(suite(), now) == {}, "see docs/suite.md; then: python tools/suite.py --write"
+    assert not TOOL.refusals(suite(), now, set())
+
+
+def test_the_page_has_a_row_for_this_version() -> None:
+    rows = [
+        line.split("|")[1:3] for line in (ROOT / "docs" / "suite.md").read_text().splitlines() if line.startswith("|")
+    ]
+    assert [str(suite().version), suite().date] in [[cell.strip() for cell in row] for row in rows]
+
+
+def with_problem(problem: Problem) -> Suite:
+    said: Suite = suite()
+    return replace(said, problems={**said.problems, problem.stem: TOOL.entry_of(problem)})
+
+
+def other_inputs(draw: Draw) -> Arguments:
+    return {"tensor": 2 * draw.normal("tensor", (draw.size["rows"], draw.size["columns"]))}
+
+
+def other_function(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+@pytest.fixture(autouse=True)
+def _ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions of this file stand for a problem's."""
+    monkeypatch.setattr(TOOL, "OURS", ("pkb.problems", __name__))
+
+
+CHANGES = {
+    "tolerance": {"compare": NormGate(tau={torch.bfloat16: 0.5})},
+    "inputs": {"inputs": other_inputs},
+    "reference": {"reference": other_function},
+    "sizes": {"sizes": {**get(1).sizes, "tiny": {"rows": 3, "columns": 5}}},
+    "a size that goes": {"sizes": {"tiny": get(1).sizes["tiny"]}},
+    "kinds": {"kinds": {"a": 1.0}},
+    "in place": {"mutates": {"tensor": NormGate()}},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_question_needs_a_higher_version(change: str) -> None:
+    problem = replace(get(1), **CHANGES[change])  # type: ignore[arg-type]
+    changed = with_problem(problem)
+    assert set(TOOL.differences(suite(), changed)) == {problem.stem}
+    assert any("raise `version`" in words for words in TOOL.refusals(suite(), changed, set()))
+    assert not TOOL.refusals(suite(), changed, {"1"}), "rewritten, and said so"
+    raised = with_problem(replace(problem, version=problem.version + 1))
+    assert not TOOL.refusals(suite(), raised, set())
+    assert problem.stem in TOOL.differences(suite(), raised)
+
+
+def test_one_more_size_is_no_other_question() -> None:
+    changed = with_problem(replace(get(1), sizes={**get(1).sizes, "another": {"rows": 3, "columns": 5}}))
+    assert set(TOOL.differences(suite(), changed)) == {"01_allreduce"}, "the suite's version rises"
+    assert not TOOL.refusals(suite(), changed, set())
+
+
+def test_another_baseline_needs_a_higher_version() -> None:
+    problem = replace(get(1), baseline=other_function, baseline_version=7)
+    before, faster = with_problem(problem), replace(problem, baseline=other_inputs)
+    assert any("raise `baseline_version`" in words for words in TOOL.refusals(before, with_problem(faster), set()))
+    assert not TOOL.refusals(before, with_problem(replace(faster, baseline_version=8)), set())
+    gone = with_problem(replace(problem, baseline=None))
+    assert TOOL.refusals(before, gone, set()), "a baseline changes only to become faster"
+
+
+def test_the_judge_is_part_of_it() -> None:
+    assert TOOL.differences(suite(), replace(suite(), judge="another")) == {"judge": "its code is another"}
+
+
+def test_helpers_and_constants_are_reached() -> None:
+    own = TOOL.reached([get(27).inputs])
+    assert any(part.startswith("pkb.problems.p27_moe_all2all_primitive.EMPTY_PIECES: ") for part in own)
+    assert any(part.startswith("pkb.problems.moe_routing.") for part in TOOL.reached([get(31).inputs]))
+
+
+def test_comments_docstrings_and_lines_do_not_matter() -> None:
+    one = 'def f(x):\n    """Says é what."""\n    return x + 1  # more\n'
+    two = "def f(\n    x\n):\n    # less\n    return (x\n        + 1)\n"
+    assert TOOL.bare(one) == "deff(x):returnx+1"
+    assert TOOL.bare(two) == "deff(x):return(x+1)"
+    assert TOOL.bare("def f(x):\n    return '# no comment'\n") == "deff(x):return'#nocomment'"
+
+
+def test_what_is_written_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pkb.problems import suite as module
+
+    path = tmp_path / "suite.toml"
+    path.write_text(TOOL.written(suite()))
+    monkeypatch.setattr(module, "FILE", path)
+    assert module.suite.__wrapped__() == suite()
