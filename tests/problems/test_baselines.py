@@ -13,7 +13,7 @@ PROBLEMS = list(default_registry().all())
 WITH_BASELINE = [problem for problem in PROBLEMS if problem.baseline is not None]
 HONEST = 0.8
 """How much of the tolerance a baseline may use, as the references of harness.py."""
-LARGEST_FLOPS, LARGEST_BYTES = 2e9, 2e7
+LARGEST_FLOPS, LARGEST_BYTES = 2e9, 8e6
 """What a rank may compute, and be given, at `paper` and `decode` for the case to be run on a CPU."""
 
 

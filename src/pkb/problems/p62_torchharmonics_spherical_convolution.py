@@ -16,10 +16,12 @@ everywhere, a good kernel may mix channels first and add K times less. It walks 
 x on chip, and sends finished latitudes to their owner while others are computed.
 """
 
+import math
+
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -43,6 +45,9 @@ SIZES = {  # entries: of psi for each filter and output latitude; reach: how man
         "nlat_in": 19, "nlat_out": 13, "nlon_in": 46, "nlon_out": 23,
     },
 }  # fmt: skip
+
+LONGITUDES_AT_ONCE = 90
+"""Of the baseline: the indices of so many turned filters take a hundred megabytes at `real`."""
 
 
 def chunks_of(extent: int, parts: int) -> list[int]:
@@ -178,6 +183,80 @@ def solution(
     return out.contiguous()
 
 
+def baseline(
+    x: torch.Tensor,
+    psi: torch.Tensor,
+    weight: torch.Tensor,
+    groups: int,
+    nlon_out: int,
+    nlon_in: int,
+    azimuth_group: dist.ProcessGroup | None = None,
+    polar_group: dist.ProcessGroup | None = None,
+    bias: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Some output longitudes at a time are one sparse matrix, the filter turned to each of them, and a product applies it; the
+    sum over the polar ranks is scattered, since each keeps its latitudes only."""
+    azimuth, az = dist.get_rank(azimuth_group), dist.get_world_size(azimuth_group)
+    polar, pol = dist.get_rank(polar_group), dist.get_world_size(polar_group)
+    (batch, channels, nlat, nlon), (kernel, nlat_out, _) = x.shape, psi.shape
+    own_channels, in_longitudes = chunks_of(channels, az), chunks_of(nlon_in, az)
+    c = own_channels[azimuth]
+    if az > 1:
+        send = torch.cat([part.reshape(-1) for part in x.split(own_channels, dim=1)])
+        received_sizes, send_sizes = (
+            [batch * c * nlat * n for n in in_longitudes],
+            [batch * n * nlat * nlon for n in own_channels],
+        )
+        received = send.new_empty(sum(received_sizes))
+        dist.all_to_all_single(received, send, received_sizes, send_sizes, group=azimuth_group)
+        parts = zip(received.split(received_sizes), in_longitudes, strict=True)
+        x = torch.cat([part.view(batch, c, nlat, n) for part, n in parts], dim=-1)
+
+    entries = (psi if psi.is_sparse else psi.to_sparse()).coalesce()
+    (k, t, column), value = entries.indices(), entries.values()
+    longitude, rows = column % nlon_in, kernel * nlat_out
+    starts = torch.bincount(k * nlat_out + t, minlength=rows).cumsum(0)  # entries are sorted by row
+    points = x.permute(2, 3, 0, 1).reshape(nlat * nlon_in, batch * c)
+    y = points.new_empty((nlon_out, rows, batch * c))
+    for first in range(0, nlon_out, LONGITUDES_AT_ONCE):
+        some = torch.arange(first, min(first + LONGITUDES_AT_ONCE, nlon_out), device=x.device)
+        turned = (longitude + some[:, None] * (nlon_in // nlon_out)) % nlon_in + (column - longitude)
+        offsets = torch.arange(len(some), device=x.device)[:, None] * value.numel()
+        crow = torch.cat([starts.new_zeros(1), (starts + offsets).flatten()])
+        matrix = torch.sparse_csr_tensor(
+            crow.int(),
+            turned.flatten().int(),
+            value.repeat(len(some)),
+            (len(some) * rows, len(points)),
+            check_invariants=False,
+        )
+        y[first : first + len(some)] = torch.sparse.mm(matrix, points).view(len(some), rows, -1)
+
+    y = y.view(nlon_out, kernel, nlat_out, batch, c)
+    if pol > 1:
+        cuts = chunks_of(nlat_out, pol)
+        send = torch.nn.functional.pad(y.movedim(2, 0), (0, 0) * 4 + (0, pol * cuts[0] - nlat_out)).contiguous()
+        own = send.new_empty((cuts[0], *send.shape[1:]))
+        dist.reduce_scatter_tensor(own, send, op=dist.ReduceOp.SUM, group=polar_group)
+        y = own[: cuts[polar]].movedim(0, 2)
+    y = y.permute(3, 4, 1, 2, 0)  # (batch, own channels, kernel, own output latitudes, all output longitudes)
+
+    if az > 1:
+        out_longitudes = chunks_of(nlon_out, az)
+        shape = (kernel, y.shape[3], out_longitudes[azimuth])
+        send = torch.cat([part.reshape(-1) for part in y.split(out_longitudes, dim=-1)])
+        received_sizes = [batch * n * math.prod(shape) for n in own_channels]
+        send_sizes = [batch * c * kernel * y.shape[3] * n for n in out_longitudes]
+        received = send.new_empty(sum(received_sizes))
+        dist.all_to_all_single(received, send, received_sizes, send_sizes, group=azimuth_group)
+        parts = zip(received.split(received_sizes), own_channels, strict=True)
+        y = torch.cat([part.view(batch, n, *shape) for part, n in parts], dim=1)
+    grouped = y.reshape(batch, groups, channels // groups, *y.shape[2:])
+    mixing = weight.reshape(groups, -1, channels // groups, kernel)
+    out = torch.einsum("bgckyx,gock->bgoyx", grouped, mixing).reshape(batch, -1, *y.shape[3:])
+    return out.contiguous() if bias is None else out.add(bias[:, None, None]).contiguous()
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, az = world_size, 1 if world_size % 2 else 2
     pol, batch, kernel = w // az, size["batch"], size["kernel"]
@@ -221,6 +300,8 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
+    tried=(Alternative("mixing channels before the sum over the polar ranks"),),
     cost=cost,
     compare=NormGate(tau={torch.float32: 1e-5}),
     layout="polar_azimuth",

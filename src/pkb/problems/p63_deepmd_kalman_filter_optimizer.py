@@ -119,6 +119,51 @@ def solution(
     return everybody, P, next_lambda
 
 
+def baseline(
+    H: list[torch.Tensor],
+    error: torch.Tensor,
+    weights: list[torch.Tensor],
+    P: list[torch.Tensor],
+    kalman_lambda: float,
+    kalman_nue: float = 0.9987,
+) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor]:
+    """The update of a matrix is one pass."""
+    dtype, device, world_size = (
+        weights[0].dtype,
+        weights[0].device,
+        dist.get_world_size() if dist.is_initialized() else 1,
+    )
+    gains = [torch.mv(p, h[:, 0]) for p, h in zip(P, H, strict=True)]
+    total = torch.stack([torch.dot(h[:, 0], gain) for h, gain in zip(H, gains, strict=True)]).sum()
+    total += len(P) * kalman_lambda
+    if world_size > 1:
+        dist.all_reduce(total, op=dist.ReduceOp.SUM)
+    a = 1 / total
+    for i, gain in enumerate(gains):
+        weights[i] = weights[i] + (a * error.to(dtype) * gain).view(-1, 1)
+        P[i] = torch.addr(P[i], gain * (-a / kalman_lambda), gain, beta=1 / kalman_lambda)
+    next_lambda = torch.tensor(kalman_nue * kalman_lambda + 1 - kalman_nue, dtype=dtype, device=device)
+    if not dist.is_initialized():
+        return list(weights), P, next_lambda
+
+    # How many blocks, and rows, every rank has; then the sizes with the weights, in one message.
+    mine = [weight.shape[0] for weight in weights]
+    table = torch.empty(2 * world_size, dtype=torch.int64, device=device)
+    dist.all_gather_into_tensor(table, torch.tensor([len(mine), sum(mine)], device=device))
+    counts = table.view(world_size, 2).tolist()
+    most, longest = (max(column) for column in zip(*counts, strict=True))
+    own = torch.zeros(most + longest, dtype=torch.float64, device=device)
+    own[: len(mine)] = torch.tensor(mine, dtype=torch.float64, device=device)
+    own[most : most + sum(mine)] = torch.cat(weights)[:, 0]
+    gathered = own.new_empty(world_size * own.numel())
+    dist.all_gather_into_tensor(gathered, own)
+    sizes = gathered.view(world_size, -1)[:, :most].long().tolist()
+    everybody: list[torch.Tensor] = []
+    for (blocks, rows), lengths, flat in zip(counts, sizes, gathered.view(world_size, -1), strict=True):
+        everybody += [one[:, None].to(dtype) for one in flat[most : most + rows].split(lengths[:blocks])]
+    return everybody, P, next_lambda
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w, n = world_size, size["n"]
     sizes = [n] * (size["blocks"] - 1) + [3 * n // 4]
@@ -168,6 +213,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    baseline=baseline,
     cost=cost,
     compare=UPDATED,
     mutates={"weights": NewOrUntouched("weights", UPDATED), "P": NewOrUntouched("P", UPDATED)},
