@@ -6,6 +6,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from pkb.judge.stages.build import prebuild
 from pkb.kit import slim
 from pkb.kit.extension import compile_cuda_extension, extension_recipe
 
@@ -72,3 +73,19 @@ def test_errors_have_torchs_types(kernels: ModuleType) -> None:
 def test_cublas_has_torchs_handle(kernels: ModuleType) -> None:
     torch.ones(4, 4, device="cuda") @ torch.ones(4, 4, device="cuda")
     assert kernels.has_blas()
+
+
+def test_the_judge_builds_with_it_behind_walls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PKB_CACHE", str(tmp_path / "cache"))
+    candidate = tmp_path / "candidate.py"
+    text = f"from utils.cuda_helpers import compile_cuda_extension\nx = compile_cuda_extension('walled', {SOURCE!r})\n"
+    candidate.write_text(text)
+    for cached in (False, True):
+        report = prebuild(candidate, limit_s=300, environment={})
+        try:
+            assert (report.error, report.skipped, report.stopped) == (None, [], "")
+            (built,) = report.built
+            assert (built.headers, built.cached) == ("ours", cached)
+            assert (report.folder / slim.adaptor_recipe().file_name).is_file()  # for what a rank builds later
+        finally:
+            report.discard()
