@@ -16,7 +16,7 @@ from pkb.kit import nvcc, nvrtc
 from pkb.problems import get
 
 SOLUTIONS = sorted((Path(__file__).parents[2] / "solutions").glob("*.py"))
-EXAMPLES = sorted((Path(__file__).parents[2] / "src" / "pkb" / "generate" / "examples" / "cuda").glob("*.py"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "src" / "pkb" / "generate" / "examples").glob("cuda*/*.py"))
 REQUIRED = {1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 17, 45, 54, 72, 81, 82}
 BUILD = """
 import importlib.util, inspect, json, os, sys

@@ -173,6 +173,19 @@ def test_the_kernel_that_the_manual_shows_is_right(run: Run, tmp_path: Path) -> 
     assert run(replace(case, replayed=True)) == ""
 
 
+EXAMPLES = sorted((SOLUTIONS.parent / "src" / "pkb" / "generate" / "examples" / "cuda").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_that_prompts_show_without_the_kit_are_right(path: Path, run: Run) -> None:
+    small = (("BLOCKS, THREADS = 24, 512", "BLOCKS, THREADS = 2, 64"),)
+    case = Case(int(path.name[:2]), 3, SHAPES, ("bf16", "fp32"), calls=10, edits=small, file=str(path), late=0.6)
+    assert run(case) == ""
+    if path.stem.startswith("02"):  # and it is the barriers that make it so
+        unmet = (*small, ("  meet(pads, rank, world);  // all have published\n", ""))
+        assert "values differ" in run(replace(case, edits=unmet, calls=24))
+
+
 def test_every_kernel_is_here() -> None:
     """Not 21: it changes its arguments in place, which a case takes for a fault."""
     here = {case.problem for case in CASES}

@@ -223,18 +223,20 @@ def test_examples_differ_and_never_answer_the_question(backend: str) -> None:
     assert examples(backend)[1].candidate in two.user
 
 
-@pytest.mark.parametrize("stem", EXAMPLES["cuda"])
-def test_cuda_examples_are_the_judged_texts(stem: str) -> None:
-    path = Example("cuda", stem).path
+@pytest.mark.parametrize("stem", EXAMPLES["cuda-kit"])
+def test_examples_of_the_kit_are_the_judged_texts(stem: str) -> None:
+    path = Example("cuda-kit", stem).path
     assert not path.is_symlink(), "a solution may grow; an example stays short"
     assert hashlib.sha256(path.read_bytes()).hexdigest() == JUDGED[stem], (
         "judge the new text on a GPU, then note its hash"
     )
 
 
-@pytest.mark.parametrize("stem", EXAMPLES["cuda"])
-def test_cuda_examples_build(stem: str) -> None:
-    report = check(Example("cuda", stem).path, build_limit_s=120)
+@pytest.mark.parametrize(
+    ("backend", "stem"), [(backend, stem) for backend in ("cuda", "cuda-kit") for stem in EXAMPLES[backend]]
+)
+def test_cuda_examples_build(backend: str, stem: str) -> None:
+    report = check(Example(backend, stem).path, build_limit_s=120)
     assert report.backend == "cuda"
     assert not report.warnings
     if report.verdict is Verdict.UNSUPPORTED:
@@ -307,9 +309,12 @@ def test_a_folder_without_parts_is_explained(tmp_path: Path) -> None:
 
 def test_programming_models_name_what_exists() -> None:
     """A model that is told of a function that is not there writes a candidate that does not build."""
-    cuda = Parts().source("model-cuda")
-    assert set(re.findall(r"\bkit\.(\w+)", cuda)) <= set(kit.__all__)
-    header = (Path(kit.__file__).parent / "device" / "pkb.cuh").read_text()
+    raw, cuda = Parts().source("model-cuda"), Parts().source("model-cuda-kit")
+    assert set(re.findall(r"\bkit\.(\w+)", raw + cuda)) <= set(kit.__all__)
+    assert "pkb.cuh" not in raw + "".join(example.candidate for example in examples("cuda")), (
+        "raw means without our headers"
+    )
+    header = "".join(path.read_text() for path in (Path(kit.__file__).parent / "device").glob("*.cuh"))
     listing = cuda.split("```cuda\n")[1].split("```")[0]
     code = re.sub(r"//.*", "", listing)
     told = set(re.findall(r"\b([a-z]\w+)(?:<T>)?\s*\(", code)) - {"float", "sum"}
@@ -317,7 +322,7 @@ def test_programming_models_name_what_exists() -> None:
     for name in told:
         assert re.search(rf"\b{name}\b\s*\(", header), name
     listed = set(
-        re.findall(r"\bsymm_mem\.(\w+)", cuda + Parts().source("model-triton") + Parts().source("model-nvshmem"))
+        re.findall(r"\bsymm_mem\.(\w+)", raw + cuda + Parts().source("model-triton") + Parts().source("model-nvshmem"))
     )
     assert listed
     for name in listed:

@@ -11,11 +11,13 @@ from pkb.types.errors import UserError
 FOLDER = Path(__file__).parent / "examples"
 # Different patterns one after another: each further shot shows something that the ones before do not.
 EXAMPLES = {
-    "cuda": ("02_allgather", "16_gemm_reducescatter", "08_alltoall", "21_clip_grad_norm_no_ep", "01_allreduce"),
+    "cuda": ("02_allgather", "08_alltoall", "03_broadcast"),
+    "cuda-kit": ("02_allgather", "16_gemm_reducescatter", "08_alltoall", "21_clip_grad_norm_no_ep", "01_allreduce"),
     "triton": ("02_allgather", "16_gemm_reducescatter", "08_alltoall", "01_allreduce"),
 }
 JUDGED = {
-    "cuda": "on one H200 shared by 4 and by 8 ranks",
+    "cuda": "on CPU ranks, by an emulator of CUDA",
+    "cuda-kit": "on one H200 shared by 4 and by 8 ranks",
     "triton": "on CPU ranks, in Triton's interpreter",
 }
 """Where the judge said so. A prompt repeats it, since what a CPU calls right says nothing about speed."""
@@ -53,7 +55,7 @@ def choose(backend: str, *, problem_id: int, shots: int) -> list[Example]:
     if not known:
         raise UserError(
             f"there is no worked example for {backend}: no candidate of ours has been judged there",
-            "ask with --shots 0, or choose cuda or triton",
+            "ask with --shots 0, or choose cuda, cuda-kit or triton",
         )
     if shots > len(known):
         raise UserError(

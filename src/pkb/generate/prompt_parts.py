@@ -15,6 +15,7 @@ BUILT_IN = Path(__file__).parent / "parts"
 
 BACKENDS: Mapping[str, str] = {
     "cuda": "CUDA C++ on symmetric memory",
+    "cuda-kit": "CUDA C++ on symmetric memory with the kit's headers",
     "triton": "Triton on symmetric memory",
     "parallelkittens": "ParallelKittens (ThunderKittens across GPUs)",
     "nvshmem": "NVSHMEM",
