@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, Say, Sleep, serve
+from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, Say, Script, Sleep, serve
 from typer.testing import CliRunner
 
 from pkb.cli.main import app
@@ -74,7 +74,7 @@ def kill_when(process: subprocess.Popen[str], store: Path, done: int) -> None:
 
 def test_a_researcher_compares_models(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "prices.toml").write_text(f'["{MODEL}"]\ninput = 1.0\noutput = 10.0\n')
-    script = {
+    script: Script = {
         "01_allreduce": [Say(f"```python\n{REJECTED}```\n")],
         "02_allgather": [Say("I cannot do that \x1b[2J.")],
         "03_broadcast": [Sleep(), Say(f"```python\n{NOT_PYTHON}```\n")],
