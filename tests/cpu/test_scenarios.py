@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, Say, Sleep, serve
+from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, Say, Script, Sleep, serve
 from typer.testing import CliRunner
 
 from pkb.cli.main import app
@@ -74,10 +74,10 @@ def kill_when(process: subprocess.Popen[str], store: Path, done: int) -> None:
 
 def test_a_researcher_compares_models(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "prices.toml").write_text(f'["{MODEL}"]\ninput = 1.0\noutput = 10.0\n')
-    script = {
+    script: Script = {
         "01_allreduce": [Say(f"```python\n{REJECTED}```\n")],
         "02_allgather": [Say("I cannot do that \x1b[2J.")],
-        "03_broadcast": [Sleep(), Say(f"```python\n{NOT_PYTHON}```\n")],
+        "03_broadcast": [Sleep(), Say(f"```python\n{REJECTED}```\n")],
     }
     with serve(script) as server:
         monkeypatch.setenv("PKBTEST_BASE_URL", server.url)
@@ -107,7 +107,7 @@ def test_a_researcher_compares_models(store: Path, tmp_path: Path, monkeypatch: 
     (scored,) = ask("score", "study")["collections"]
     shown = ask("runs", "show", "study")
     assert listed["outcomes"] == shown["outcomes"] == scored["verdicts"]
-    assert scored["verdicts"] == {"rejected": 1, "compile_error": 1, "no_answer": 1}
+    assert scored["verdicts"] == {"rejected": 2, "no_answer": 1}
     for name in ("tokens_in", "tokens_out", "cost_usd"):
         assert listed["spent"][name] == pytest.approx(scored[name])
         assert scored[name] > 0

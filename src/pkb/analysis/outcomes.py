@@ -123,15 +123,13 @@ class RunCounts:
     tasks: int
     outcomes: Mapping[str, int]
     """Tasks by their word, verdicts first, the most frequent first; they add up to `tasks`."""
+    ended: int
+    """Tasks on which nobody will work unasked. An agent that was cut off has a verdict and is not among them."""
     spent: Spent
 
     @property
     def verdicts(self) -> dict[str, int]:
         return {word: count for word, count in self.outcomes.items() if word not in UNJUDGED}
-
-    @property
-    def ended(self) -> int:
-        return self.tasks - sum(self.outcomes.get(word, 0) for word in (WAITING, UNDER_WAY))
 
     def to_dict(self) -> dict[str, Json]:
         return {"outcomes": dict(self.outcomes), "verdicts": self.verdicts, "spent": self.spent.to_dict()}
@@ -157,7 +155,10 @@ def counts(outcomes: Sequence[Outcome]) -> RunCounts:
     words = Counter(outcome.word for outcome in outcomes)
     ordered = sorted(words, key=lambda word: (UNJUDGED.index(word) if word in UNJUDGED else -1, -words[word], word))
     return RunCounts(
-        len(outcomes), {word: words[word] for word in ordered}, Spent.sum(outcome.spent for outcome in outcomes)
+        tasks=len(outcomes),
+        outcomes={word: words[word] for word in ordered},
+        ended=sum(outcome.task.state in ("done", "failed") for outcome in outcomes),
+        spent=Spent.sum(outcome.spent for outcome in outcomes),
     )
 
 
