@@ -27,7 +27,8 @@ def report(
         bool, typer.Option("--published/--no-published", help="Show the published results beside.")
     ] = True,
     records: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Also show what is kept here: machines of others, published kernels.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Also show what is kept here: machines of others, published kernels."),
     ] = None,
     title: Annotated[str, typer.Option(help="Name of the site.")] = "ParallelKernelBench",
     serve: Annotated[bool, typer.Option("--serve", help="Serve it on loopback until Ctrl-C.")] = False,
