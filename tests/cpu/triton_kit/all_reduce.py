@@ -1,5 +1,7 @@
 """One-shot all-reduce by the kit's Triton side: publish, meet, add what all published, meet."""
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 import triton
@@ -10,14 +12,14 @@ from pkb.kit import triton_kit
 
 PROGRAMS = 4
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-STATE = {}
+STATE: dict[int, Any] = {}
 
 
 @triton.jit
 def all_reduce(
-    table, counts, multicast, source, out, n, dtype: tl.constexpr, rank: tl.constexpr, world: tl.constexpr,
-    NVLS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    table: Any, counts: Any, multicast: Any, source: Any, out: Any, n: Any, dtype: tl.constexpr, rank: tl.constexpr,
+    world: tl.constexpr, NVLS: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
     program = tl.program_id(0)
     for start in range(program * BLOCK, n, tl.num_programs(0) * BLOCK):
         at = start + tl.arange(0, BLOCK)
