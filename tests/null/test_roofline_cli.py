@@ -145,6 +145,8 @@ def test_show_prints_bounds() -> None:
 
 def test_the_panel_says_how_near() -> None:
     said = limit_words(TIMING.roofline, platform="virtual")
-    assert said.startswith("8.693 us (compute binds; latency 2.3 us; h200-shared datasheet): reference 5.5 %, candidate 9.42 %")
+    assert said.startswith(
+        "8.693 us (compute binds; latency 2.3 us; h200-shared datasheet): reference 5.5 %, candidate 9.42 %"
+    )
     assert "pkb probe" in limit_words(None, platform="cpu")
     assert "%" not in limit_words(TIMING.roofline, platform="virtual", believed=False)
