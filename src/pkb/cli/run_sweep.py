@@ -92,8 +92,8 @@ def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
             print(note, file=sys.stderr)
         settings = SweepSettings(
             timing=asked.timing, profile=asked.profile, problems_folder=folder_text(asked.problems_folder),
-            temperature=asked.temperature, max_tokens=asked.max_tokens, evaluation_limit_s=asked.eval_limit_s, hardware=hardware,
-            prices=_prices(asked),
+            temperature=asked.temperature, max_tokens=asked.max_tokens, evaluation_limit_s=asked.eval_limit_s,
+            hardware=hardware, prices=_prices(asked),
         )  # fmt: skip
         config = {
             "candidates": [str(path.absolute()) for path in asked.candidates],
