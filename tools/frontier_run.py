@@ -2,8 +2,8 @@
 
     python tools/frontier_run.py --store out/store
 
-The last line on standard output is the run's id. A run of the same records is not made twice. What the plan `published` says is a
-collection of its own.
+The last line on standard output is the run's id. A run of the same records is not made twice. What the plan `published` says is
+a collection of its own.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 """What a run has come to, read from the store: the same figures whoever worked on it, and however often it was stopped."""
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 
 from pkb.store import Reader, Run
@@ -39,15 +40,15 @@ def tally(reader: Reader, run: Run) -> Tally:
     run = reader.run(run.id)
     summary = reader.summary(run)
     tasks = reader.tasks(run.id)
-    rows = list(reader.evaluations([run.id]))
-    judged = {row.task_key for row in rows}
+    last = {row.task_key: row for row in sorted(reader.evaluations([run.id]), key=lambda row: row.step)}
+    rows, judged = list(last.values()), set(last)
     costs = [step.cost_usd for task in tasks for step in reader.steps(run.id, task.key) if step.cost_usd is not None]
     return Tally(
         run=run.id,
         name=run.name,
         state=summary.shown_state,
         tasks=len(tasks),
-        verdicts=summary.verdicts,
+        verdicts=dict(sorted(Counter(row.verdict for row in rows).items(), key=lambda item: (-item[1], item[0]))),
         no_answer=sum(task.state == "done" and task.key not in judged for task in tasks),
         timed=sum(row.decision is not None for row in rows),
         faster=sum(row.decision == "faster" for row in rows),
