@@ -38,9 +38,9 @@ python benchmarks/frontier_page.py
 
 **Right as published**: by the plan `published` (even inputs, one call, all-close with 1e-2, the result read at once, 5 x 20
 timed calls after 500, point estimates). **Right**: by the plan `standard` (uneven and odd inputs, tolerances of the dtype,
-races, another number of ranks, intervals). Where our reference differs from the published one
-([differences.md](differences.md)), both plans have ours, and values of arguments are ours too: so this is not upstream's harness,
-and a difference of single candidates may be one of problems. Times are of ranks that share one GPU: they say nothing about NVLink.
+races, another number of ranks, intervals). Where our reference differs from the published one, both plans have ours
+([differences.md](differences.md)), and values of arguments are ours too: this is not upstream's harness, and a difference of
+single candidates may be one of problems. Times are of ranks that share one GPU: they say nothing about NVLink.
 """
 Rows = list[Sequence[object]]
 

@@ -18,6 +18,7 @@ from pkb.cli import (
     probe,
     problems,
     prompt,
+    protocol,
     records,
     report,
     roofline,
@@ -83,6 +84,7 @@ app.command("probe")(probe.probe)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("run")(run.run)
+app.command("protocol")(protocol.protocol)
 app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
 app.add_typer(records.app, name="records")
