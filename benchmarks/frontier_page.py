@@ -258,7 +258,7 @@ def claims(trees: Sequence[Tree]) -> list[str]:
         )
         dominate = used["copy_engine"] + used["sm_load_store"] > 4 * (used["tma"] + used["nvls"])
         say("copy engines and SM loads and stores dominate, TMA and NVLS are nearly absent", words, dominate)
-    limits_of = {}
+    limits_of: dict[int, float] = {}
     for sample in (*everything, *(sample for tree in trees for sample in tree.ours)):
         if sample.reference_utilisation is not None:
             limits_of.setdefault(sample.problem, sample.reference_utilisation)
@@ -269,7 +269,7 @@ def claims(trees: Sequence[Tree]) -> list[str]:
     family = [tree for tree in trees if tree.name.startswith("gemini-3-pro") and tree.as_published]
     solved = [{sample.problem for sample in tree.as_published if sample.is_correct} for tree in family]
     if len(solved) > 1:
-        any_of = set().union(*solved)
+        any_of: set[int] = set().union(*solved)
         say("best of 3 helps", f"one file a problem, so not by samples; Gemini 3 Pro by the best of {len(solved)} backends "
             f"{len(any_of)}, by CUDA alone {len(solved[0])}", len(any_of) > len(solved[0]))  # fmt: skip
     return ["## The paper's claims", "", *table(("claim", "here", ""), rows)] if rows else []
