@@ -29,6 +29,7 @@ from pkb.cluster.settings import SweepSettings
 from pkb.cluster.sweep import Sweep
 from pkb.cluster.tally import tally
 from pkb.judge.settling import why_not
+from pkb.platforms.nvml import library
 from pkb.platforms.registry import pick
 from pkb.problems.registry import default_registry
 from pkb.store import Store, Task
@@ -66,15 +67,12 @@ class Busy:
         self._thread.join()
 
     def _sample(self) -> None:
-        try:
-            import pynvml
-
-            pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        except Exception:  # no driver, no NVML, no GPU: then there is nothing to say
-            return
-        while not self._over.wait(0.2):
-            self.samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
+        with library() as nvml:
+            if nvml is None:
+                return
+            handle = nvml.nvmlDeviceGetHandleByIndex(0)
+            while not self._over.wait(0.2):
+                self.samples.append(int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu))
 
     @property
     def share(self) -> float | None:
