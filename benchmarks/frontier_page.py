@@ -11,6 +11,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pkb.analysis.lost import AS_PUBLISHED, PlanComparison, compare_plans
 from pkb.analysis.modes import FailureMode
@@ -57,10 +58,19 @@ def share(part: int, whole: int) -> str:
 class Tree:
     """One collection of records, by both plans."""
 
-    def __init__(self, name: str, ours: list[Sample], as_published: list[Sample], counts: dict[str, int]) -> None:
+    def __init__(self, name: str, ours: list[Sample], as_published: list[Sample], counts: dict[str, Any]) -> None:
         self.name, self.ours, self.as_published, self.counts = name, ours, as_published, counts
         self.model = published().models.get(name.partition(" ")[0])
         self.compared: PlanComparison | None = compare_plans(ours, as_published)
+
+    @property
+    def paths(self) -> Counter[str]:
+        """As `frontier.py --paths` counted them, or as the verdicts say: without tree-sitter those of CUDA are unknown."""
+        if said := self.counts.get("paths"):
+            return Counter(said)
+        return Counter(
+            path for each in self.ours or self.as_published for path in set((each.evaluation or {}).get("paths", ()))
+        )
 
     @property
     def is_cuda(self) -> bool:
@@ -219,7 +229,7 @@ def paths(trees: Sequence[Tree]) -> list[str]:
     rows: Rows = []
     for tree in trees:
         files = tree.ours or tree.as_published
-        used = Counter(path for sample in files for path in (sample.evaluation or {}).get("paths", ()))
+        used = tree.paths
         rows.append((tree.name, len(files), *(f"{used[name] / len(files):.0%}" for name in names)))
     return ["## Paths", "", "How the text seems to move data, as shares of the files; one file may use several "
             "([paths.md](paths.md)).", "", *table(("tree", "files", *names), rows)]  # fmt: skip
@@ -252,7 +262,9 @@ def claims(trees: Sequence[Tree]) -> list[str]:
         )
     files = [sample for tree in trees for sample in (tree.ours or tree.as_published)]
     if files:
-        used = Counter(path for sample in files for path in set((sample.evaluation or {}).get("paths", ())))
+        used = Counter[str]()
+        for tree in trees:
+            used += tree.paths
         words = ", ".join(
             f"{name} {used[name] / len(files):.0%}" for name in ("copy_engine", "sm_load_store", "tma", "nvls")
         )
