@@ -52,7 +52,7 @@ def load(store: Store, folder: Path) -> Run | None:
 
 def whole(said: dict[str, Any]) -> dict[str, Any]:
     """With the fields that a record leaves out because they are empty."""
-    empty = {
+    empty: dict[str, Any] = {
         "hardware": "", "communication": "unknown", "paths": [], "failing_ranks": [], "mismatch": None, "race_kind": None,
         "rank_states": [], "failure": None, "timing": None, "profile": None, "hints": [], "checks": [], "stage_seconds": {},
         "isolation": {}, "environment": {}, "output_tail": "", "started_at": "",

@@ -8,7 +8,6 @@ import typer
 
 from pkb.cli import model_options as options
 from pkb.cli.platform_option import PlatformOption
-from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
 from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
@@ -33,7 +32,12 @@ def protocol(
     name: Annotated[str, typer.Option(help="Of its runs; the same command again goes on with them.")] = "protocol",
     yes: Annotated[bool, typer.Option("--yes", help="Start; without it the estimate is all.")] = False,
     store: StoreFolder = None,
-    folder: ProblemsFolder = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--problems-folder", metavar="DIR", help="A folder with problem modules of your own (pNN_name.py)."
+        ),
+    ] = None,
 ) -> None:
     """Every model on every problem: single shot, best of 3, and an agent of 20 steps. Says what it will cost, then needs --yes.
 
