@@ -60,6 +60,8 @@ def paths_of(files: Iterable[CandidateFile]) -> dict[str, int]:
         return {}
     found = Counter[str]()
     for file in files:
+        if not file.source.strip():
+            continue
         source = read_source(Path(file.origin))
         if source.syntax_error is None:
             found.update({use.path for use in inspect_source(source).paths})
@@ -109,11 +111,14 @@ def planned(
                 "gone": len(read.gone),
                 "refused": len(read.refused),
                 "impossible": 0,
+                "empty": sum(not file.source.strip() for file in read.candidates.values()),
             }
             if with_paths:
                 counts["paths"] = paths_of(read.candidates.values())
             for task in read.tasks:
                 problem, file = registry.get(task.problem), read.candidates[task.key]
+                if not file.source.strip():  # no answer: counted, and there is nothing to judge
+                    continue
                 case = task.case.resolve(
                     problem=problem.stem, platform=facts.name, size=like.size, dtype=problem.default_dtype
                 )

@@ -119,7 +119,8 @@ def totals(trees: Sequence[Tree]) -> list[str]:
     for tree in trees:
         solved = tree.model.solved if tree.model and tree.is_cuda else None
         rows.append((
-            tree.name, tree.counts.get("files", len(tree.ours)), tree.counts.get("gone", 0),
+            tree.name, tree.counts.get("files", len(tree.ours)),
+            f"{tree.counts.get('gone', 0)} / {tree.counts.get('empty', 0)}",
             f"{solved.pass_at_1} / {solved.fast_at_1}" if solved else "-",
             f"{solved.pass_at_3} / {solved.fast_at_3}" if solved else "-",
             f"{right(tree.as_published)} / {faster(tree.as_published, proven=False)} of {len(tree.as_published)}",
@@ -127,7 +128,7 @@ def totals(trees: Sequence[Tree]) -> list[str]:
             sum(sample.mode is FailureMode.UNSUPPORTED for sample in tree.ours),
             sum(sample.mode is FailureMode.TORCH_VERSION for sample in tree.ours),
         ))  # fmt: skip
-    head = ("tree", "files", "of problems that are gone", "published, single shot", "published, best of 3",
+    head = ("tree", "files", "of problems that are gone / empty", "published, single shot", "published, best of 3",
             "as published, here", "ours", "unsupported here", "another torch")  # fmt: skip
     return ["## Right / faster", "", "Published: of 87, on 8 x H100.", "", *table(head, rows), *columns(trees)]
 

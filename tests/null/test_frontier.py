@@ -67,7 +67,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_page_counts_what_the_records_say(folder: Path) -> None:
     page = pages.page(folder)
-    assert "| gpt-5.5 cuda | 83 | 1 | 28 / 22 | 36 / 27 | 2 / 2 of 3 | 1 / 1 of 3 | 0 | 0 |" in page
+    assert "| gpt-5.5 cuda | 83 | 1 / 0 | 28 / 22 | 36 / 27 | 2 / 2 of 3 | 1 / 1 of 3 | 0 | 0 |" in page
     assert "| fails when calls are queued or a rank comes late | 1 |" in page
     assert "| collective | 3 / 5, 2 of 3, 1 of 3 |" in page
     assert "| gpt-5.5 cuda | 1 | 40.0% | 40.0% | 1 of 1 (100%) |" in page
