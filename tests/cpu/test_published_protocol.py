@@ -15,6 +15,7 @@ from pkb.store import Store
 
 NOT_PYTHON = "def solution(tensor)\n    return tensor\n"
 NO_SOLUTION = "answer = 42\n"
+REJECTED = "import pkb.judge.session\n\n\ndef solution(tensor):\n    return tensor\n"
 COMMON = ["--problems", "1", "--samples", "2", "--steps", "2", "--backend", "triton", "--platform", "cpu", "--ranks", "2",
           "--plan", "quick"]  # fmt: skip
 
@@ -45,7 +46,7 @@ def test_the_whole_protocol_and_again(tmp_path: Path) -> None:
     pytest.importorskip("inspect_ai")
     script: Script = {
         "01_allreduce": [
-            Say(block(NOT_PYTHON)), Say(block(NO_SOLUTION)),
+            Say(block(REJECTED)), Say(block(REJECTED)),
             Call("submit_kernel", {"code": NO_SOLUTION}), Call("submit_kernel", {"code": NOT_PYTHON}), Say("enough"),
         ]
     }  # fmt: skip
@@ -68,7 +69,7 @@ def test_the_whole_protocol_and_again(tmp_path: Path) -> None:
         kinds = {run.name.partition("-")[2].partition("-")[0]: run for run in store.runs()}
         assert set(kinds) == {"samples", "agent"}
         samples = sorted(row.verdict for row in store.evaluations([kinds["samples"].id]))
-        assert samples == ["compile_error", "load_error"]
+        assert samples == ["rejected", "rejected"]
         assert [row.verdict for row in store.evaluations([kinds["agent"].id])][:2] == ["load_error", "compile_error"]
 
 
