@@ -45,9 +45,12 @@ node: setup
 soak: setup
 	$(BIN)/python benchmarks/soak.py --count 200
 
-# The project's own adversaries and kernels, judged cheaply (some minutes the first time, resumable) and shown: out/report.
+# What frontier models wrote, as judged here (docs/frontier.md), from the records: a site in a minute, without a GPU. Where there are
+# no records yet, or with REPORT=own, the project's own adversaries and kernels, judged cheaply (some minutes the first time,
+# resumable). The site is in out/report.
 report: setup
-	@run=$$($(BIN)/python tools/own_suite.py --store out/store | tail -1) && test -n "$$run" \
+	@run=$$(test "$(REPORT)" = own || $(BIN)/python tools/frontier_run.py --store out/store | tail -1); \
+	test -n "$$run" || run=$$($(BIN)/python tools/own_suite.py --store out/store | tail -1); test -n "$$run" \
 	&& $(BIN)/pkb report "$$run" --store out/store --out out/report --figures --records docs/records
 
 # Every kind of page of the report, wide and narrow, light and dark, of made-up runs: out/screenshots. Needs chromium.

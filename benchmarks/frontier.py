@@ -12,6 +12,7 @@ times and figures (pkb.analysis.bare_verdicts): never a message, a name or a lin
 
 import argparse
 import hashlib
+import importlib.util
 import json
 import os
 import sys
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pkb.analysis.bare_verdicts import bare
+from pkb.candidates.rules import inspect_source
+from pkb.candidates.source import read as read_source
 from pkb.cli.run_sweep import seat_devices
 from pkb.cluster.local import LocalHands
 from pkb.cluster.planning import plan_candidates
@@ -51,11 +54,25 @@ Known = set[tuple[str, str, str]]
 """(collection, plan, hash of the file) of what has a record."""
 
 
+def paths_of(files: Iterable[CandidateFile]) -> dict[str, int]:
+    """In how many files each path seems to be used; empty where the parser of CUDA is not installed."""
+    if importlib.util.find_spec("tree_sitter_cuda") is None:
+        return {}
+    found = Counter[str]()
+    for file in files:
+        if not file.source.strip():
+            continue
+        source = read_source(Path(file.origin))
+        if source.syntax_error is None:
+            found.update({use.path for use in inspect_source(source).paths})
+    return dict(found)
+
+
 class Planned(NamedTuple):
     tasks: dict[str, TaskSpec]
     files: dict[str, CandidateFile]
-    counts: dict[str, dict[str, int]]
-    """By collection: how many files, how many for problems that are gone, refused, impossible with these ranks."""
+    counts: dict[str, dict[str, Any]]
+    """By collection: how many files, how many for problems that are gone, refused, impossible with these ranks; and paths."""
 
 
 def collection_of(tree: Path) -> str:
@@ -79,7 +96,9 @@ def known_in(folders: Iterable[Path]) -> Known:
     return found
 
 
-def planned(trees: Sequence[Path], plans: Sequence[str], like: Case, known: Known) -> Planned:
+def planned(
+    trees: Sequence[Path], plans: Sequence[str], like: Case, known: Known, *, with_paths: bool = False
+) -> Planned:
     registry, facts = default_registry(), pick(like.platform)
     problems = {problem.name: problem.id for problem in registry.all()}
     found = Planned({}, {}, {})
@@ -92,9 +111,14 @@ def planned(trees: Sequence[Path], plans: Sequence[str], like: Case, known: Know
                 "gone": len(read.gone),
                 "refused": len(read.refused),
                 "impossible": 0,
+                "empty": sum(not file.source.strip() for file in read.candidates.values()),
             }
+            if with_paths:
+                counts["paths"] = paths_of(read.candidates.values())
             for task in read.tasks:
                 problem, file = registry.get(task.problem), read.candidates[task.key]
+                if not file.source.strip():  # no answer: counted, and there is nothing to judge
+                    continue
                 case = task.case.resolve(
                     problem=problem.stem, platform=facts.name, size=like.size, dtype=problem.default_dtype
                 )
@@ -189,19 +213,26 @@ def main() -> None:
     parser.add_argument("--only", default="", help="problems by id, such as 1,2,13")
     parser.add_argument("--builders", type=int, default=max(1, len(os.sched_getaffinity(0)) - 1))
     parser.add_argument("--workers", type=int)
+    parser.add_argument(
+        "--paths", action="store_true", help="judge nothing, count how the texts move data (tree-sitter)"
+    )
     options = parser.parse_args()
     began = time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
     like = Case("", pick(options.platform).name, options.ranks, options.size, AUTO)
     known = known_in([*options.have, options.out])
-    work = planned(options.trees, options.plans.split(","), like, known)
+    plans = ["standard"] if options.paths else options.plans.split(",")
+    work = planned(options.trees, plans, like, known, with_paths=options.paths)
     if options.only:
         wanted = {int(number) for number in options.only.split(",")}
         work = work._replace(tasks={key: task for key, task in work.tasks.items() if task.problem_id in wanted})
         work = work._replace(files={key: work.files[key] for key in work.tasks})
     counts_file = options.out / COUNTS
     before = json.loads(counts_file.read_text()) if counts_file.exists() else {}
-    counts_file.write_text(json.dumps(before | work.counts, indent=1) + "\n")
+    merged = before | {name: before.get(name, {}) | counts for name, counts in work.counts.items()}
+    counts_file.write_text(json.dumps(merged, indent=1) + "\n")
+    if options.paths:
+        return
     print(
         f"{len(work.tasks)} verdicts to reach, {len(known)} there already; {like}; plans {options.plans}",
         file=sys.stderr,

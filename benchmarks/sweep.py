@@ -1,9 +1,14 @@
-"""What a second worker is worth: evaluations per minute of a sweep on this CPU with 1 and with 2 workers, in one run.
+"""How fast a sweep goes: verdicts per hour of a folder of candidates, and the share of the time in which the GPU works.
 
+    python benchmarks/sweep.py --candidates DIR [--platform auto --ranks 4 --size paper --plan standard]
+    python benchmarks/evaluation_cost.py --candidate FILE --problem N --launches 1      the naive way, on one of them
     python benchmarks/sweep.py --count 6
 
-The same candidates (all-reduce on symmetric memory, problem 1, size tiny, plan quick) are swept in turns, 1 worker and 2,
-2 and 1; starting the sweep and importing the judge is part of it, as it is for a user. One JSON document at the end.
+The GPU's share is NVML's (of the time, in which at least one kernel ran), sampled five times a second from the first order to
+the last verdict. Without `--candidates` it shows what a second worker is worth on a CPU: evaluations per minute with 1 and with
+2 workers, in one run. The same candidates (all-reduce on symmetric memory, problem 1, size tiny, plan quick) are swept in
+turns, 1 worker and 2, 2 and 1; starting the sweep and importing the judge is part of it, as it is for a user. One JSON document
+at the end.
 """
 
 import argparse
@@ -12,14 +17,21 @@ import os
 import platform
 import sys
 import tempfile
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
+from pkb.cli.run_sweep import seat_devices
 from pkb.cluster.local import LocalHands
 from pkb.cluster.planning import plan_candidates
 from pkb.cluster.settings import SweepSettings
 from pkb.cluster.sweep import Sweep
 from pkb.cluster.tally import tally
+from pkb.judge.settling import why_not
+from pkb.platforms.nvml import library
+from pkb.platforms.registry import pick
+from pkb.problems.registry import default_registry
 from pkb.store import Store, Task
 from pkb.types.case import Case
 
@@ -36,6 +48,77 @@ class Lines:
 
     def failed(self, task: Task, why: str, *, again: bool) -> None:
         print(f"  {task.collection}: {why}", file=sys.stderr)
+
+
+class Busy:
+    """Samples the share of time in which the first GPU runs a kernel, until it is left; None where there is no GPU."""
+
+    def __init__(self) -> None:
+        self.samples: list[int] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> "Busy":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        with library() as nvml:
+            if nvml is None:
+                return
+            handle = nvml.nvmlDeviceGetHandleByIndex(0)
+            while not self._over.wait(0.2):
+                self.samples.append(int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu))
+
+    @property
+    def share(self) -> float | None:
+        return sum(self.samples) / (100 * len(self.samples)) if self.samples else None
+
+
+def whole_folder(options: argparse.Namespace) -> dict[str, object]:
+    """One sweep over the candidates of a folder, as `pkb run` does it."""
+    registry, facts = default_registry(), pick(options.platform)
+    problems = {problem.name: problem.id for problem in registry.all()}
+    like = Case("", facts.name, options.ranks, options.size, "bf16", options.plan)
+    plan = plan_candidates([options.candidates], problems=problems, like=like)
+    tasks = {}
+    for task in plan.tasks:
+        problem = registry.get(task.problem)
+        case = replace(task.case, problem=problem.stem, dtype=problem.default_dtype)
+        if why_not(case, problem, facts) is None:
+            settled = replace(task, case=case)
+            tasks[settled.key] = (settled, plan.candidates[task.key])
+    devices = seat_devices([facts.name])
+    with tempfile.TemporaryDirectory() as place, Store(Path(place)) as store:
+        run = store.create_run(
+            "sweep",
+            tasks=[task for task, _ in tasks.values()],
+            candidates={key: file for key, (_, file) in tasks.items()},
+        )
+        hands = LocalHands(
+            seats=len(devices) if devices else 1,
+            builders=max(1, len(os.sched_getaffinity(0)) - 1),
+            askers=1,
+            devices=[device for device in devices or () if device],
+        )
+        began = time.monotonic()
+        with Busy() as busy:
+            Sweep(store, run, hands=hands, settings=SweepSettings(), watcher=Lines()).work()
+        seconds = time.monotonic() - began
+        found = tally(store, run)
+    done = sum(found.verdicts.values())
+    return {
+        "case": str(like).strip(),
+        "verdicts": found.verdicts,
+        "seconds": round(seconds, 1),
+        "seconds_each": round(seconds / max(1, done), 2),
+        "verdicts_per_hour": round(3600 * done / seconds),
+        "gpu_busy": None if busy.share is None else round(busy.share, 3),
+    }
 
 
 def rate(folder: Path, root: Path, *, workers: int, ranks: int) -> float:
@@ -60,7 +143,14 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=6, help="evaluations in each sweep")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2, help="how often each number of workers is tried")
+    parser.add_argument("--candidates", type=Path, help="a folder: measure one sweep over it")
+    parser.add_argument("--platform", default="auto", help="with --candidates")
+    parser.add_argument("--size", default="paper", help="with --candidates")
+    parser.add_argument("--plan", default="standard", help="with --candidates")
     options = parser.parse_args()
+    if options.candidates:
+        print(json.dumps(whole_folder(options), indent=2))
+        return
     rates: dict[int, list[float]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory() as place:
         for number in range(options.count):

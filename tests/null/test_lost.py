@@ -191,6 +191,14 @@ def test_multicast_on_one_gpu(kind: FailureKind, message: str, paths: tuple[str,
         assert reached is failed
 
 
+def test_without_a_parser_the_text_tells() -> None:
+    failure = Failure(FailureKind.DEVICE_FAULT, "an illegal memory access")
+    failed = Decided(Verdict.CRASH, Stage.CORRECTNESS, "", Evidence(failure=failure))
+    assert without_multicast(failed, ("unknown",), facts(), text="multimem.st.f32").verdict is Verdict.UNSUPPORTED
+    assert without_multicast(failed, ("unknown",), facts(), text="st.f32") is failed
+    assert without_multicast(failed, ("sm_load_store",), facts(), text="// no multimem.st") is failed
+
+
 def test_a_wrong_result_stays_wrong() -> None:
     failed = Decided(Verdict.WRONG, Stage.CORRECTNESS, "values differ", Evidence())
     assert without_multicast(failed, ("nvls",), facts()) is failed

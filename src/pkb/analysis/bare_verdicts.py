@@ -44,7 +44,7 @@ def vocabulary() -> frozenset[str]:
     words = {str(member) for enum in enums for member in enum}
     return frozenset(words | set(PLANS) | BACKENDS | PATHS) | {
         "cpu", "virtual", "node", "tiny", "paper", "real", "odd", "bf16", "fp16", "fp32", "fp64", "compute", "hbm", "link",
-        "datasheet", "measured", "latency", "",
+        "datasheet", "measured", "latency", "reference", "baseline", "",
     }  # fmt: skip
 
 
@@ -56,11 +56,17 @@ def bare(document: Mapping[str, Any]) -> dict[str, Any]:
     kept = {
         "schema": document.get("schema", 1),
         "detail": mode.words,
-        "problem": {"id": int(problem["id"]), "name": problem["name"], "version": problem.get("version", 1)},
+        "problem": {"id": int(problem["id"]), "name": problem["name"], "version": problem.get("version", 1)}
+        | ({"baseline_version": _number(problem["baseline_version"])} if problem.get("baseline_version") else {}),
         "candidate": {
             "file": f"{int(problem['id']):02d}_{problem['name']}_{backend or 'other'}.py",
             "sha256": _matching(SHA256, candidate.get("sha256")),
             "backend": backend,
+        },
+        "suite": {
+            name: _number(value)
+            for name, value in (document.get("suite") or {}).items()
+            if name in ("version", "judge")
         },
         "hardware": _matching(PLAIN, document.get("hardware")),
         "paths": [path for path in document.get("paths") or () if path in PATHS],

@@ -1,7 +1,8 @@
 """Works off the tasks of a run. This process alone writes the store; hands, here or on other machines, do the work.
 
 A task is claimed, its candidate written by a model if it has none yet, built ahead, evaluated, recorded. Every answer of a
-model and every verdict is stored the moment it is there, so that a sweep that is killed loses only what was under way.
+model and every verdict is stored the moment it is there, so that a sweep that is killed loses only what was under way. When
+all are judged, the best of several samples is measured once more (winners.py).
 """
 
 import ast
@@ -17,6 +18,7 @@ from pkb.candidates.prebuild import find_calls
 from pkb.candidates.source import parse
 from pkb.cluster.orders import AskEvent, AskOrder, Hands, Order, WrittenAnswer
 from pkb.cluster.settings import SweepSettings
+from pkb.cluster.winners import AGAIN, winners
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
 from pkb.platforms.registry import resolve, traits
 from pkb.store import CandidateFile, Run, Store, Task, Worker
@@ -62,6 +64,8 @@ class _Held:
     order_id: str | None = None
     """None: it waits for somebody to do its phase."""
     ends: Counter[str] = field(default_factory=Counter)
+    step: int = 0
+    """Of its verdict: not 0 where a winner is measured again."""
 
 
 class Sweep:
@@ -87,6 +91,7 @@ class Sweep:
         self.numbers = 0
         self.last_was_built = False
         """Whether the candidate before needed a build: the next one probably does too, and is worth claiming early."""
+        self.crowned = False
         self.names = {candidate.sha: candidate.filename for candidate in store.candidates(run.id)}
 
     def work(self) -> None:
@@ -108,7 +113,7 @@ class Sweep:
                     if now > self.end_at or not self.orders:
                         break
                 self._claim()
-                if not self.held:
+                if not self.held and not self.orders and not (self.queue or self._take_up_winners()):
                     break
                 if self.hands.seats or not seated:
                     seated = now
@@ -145,6 +150,18 @@ class Sweep:
             if self.left is not None:
                 self.left -= 1
             self._take_up(task)
+
+    def _take_up_winners(self) -> bool:
+        """Once: one that cannot be measured again keeps its first verdict."""
+        if self.crowned or self.left == 0:
+            return False
+        self.crowned = True
+        for winner in winners(self.store, self.run):
+            held = _Held(winner.task, "evaluate", step=AGAIN)
+            held.source = self.store.objects.get(winner.candidate_sha)
+            held.filename = self.names.get(winner.candidate_sha) or f"{winner.task.problem}.py"
+            self.queue.append(held)
+        return bool(self.queue)
 
     def _take_up(self, task: Task) -> None:
         held = self.held[task.key] = _Held(task, "ask")
@@ -218,6 +235,8 @@ class Sweep:
         if held.phase == "build":  # whatever it said: the evaluation builds what is missing, and judges it
             held.phase = "evaluate"
             self.queue.appendleft(held)
+        elif held.step:
+            self._measured_again(held, event)
         elif event.what != "done":
             if (
                 held.phase == "ask" and event.what == "refused"
@@ -234,6 +253,16 @@ class Sweep:
             self.store.record_evaluation(self.run.id, held.task.key, event.document)
             del self.held[held.task.key]
             self.watcher.judged(held.task, event.document.verdict, event.document.detail)
+
+    def _measured_again(self, held: _Held, event: JudgeEvent) -> None:
+        task, document = held.task, event.document
+        if event.what != "done" or document is None or document.verdict == Verdict.HARNESS_ERROR:
+            why = document.detail if document else event.text
+            self.watcher.failed(task, f"the winner was not measured again: {remove_secrets(why)}", again=False)
+            return
+        file = CandidateFile(source=held.source, filename=held.filename, origin=task.collection)
+        self.store.record_evaluation(self.run.id, task.key, document, step=held.step, candidate=file)
+        self.watcher.judged(task, document.verdict, f"the best of its samples, measured once more; {document.detail}")
 
     def _answered(self, held: _Held, answer: WrittenAnswer) -> None:
         task = held.task

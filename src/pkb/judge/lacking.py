@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from pkb.candidates.paths.use import DIRECT
 from pkb.judge.decision import Decided
 from pkb.platforms.base import PlatformFacts
 from pkb.types.failure import FailureKind
@@ -11,14 +12,16 @@ MULTICAST_PATH = "nvls"
 _WORDS = ("multicast", "multimem")
 
 
-def without_multicast(decided: Decided, paths: tuple[str, ...], facts: PlatformFacts) -> Decided:
+def without_multicast(decided: Decided, paths: tuple[str, ...], facts: PlatformFacts, *, text: str = "") -> Decided:
     """A candidate whose text uses in-switch multicast, on a platform without it: where it faults on the device, or says in an
     exception that it misses it, it is unsupported. One that has another way, and is right or wrong by it, is judged.
 
+    Where paths are not known, because the parser of CUDA is not installed, the instruction's name in the text stands for them.
     A candidate gains nothing by claiming it: what is unsupported is not right.
     """
     failure = decided.evidence.failure
-    if MULTICAST_PATH not in paths or "multicast" in facts.capabilities or failure is None:
+    uses = MULTICAST_PATH in paths or (not DIRECT & set(paths) and "multimem." in text)
+    if not uses or "multicast" in facts.capabilities or failure is None:
         return decided
     said = failure.kind is FailureKind.EXCEPTION and any(word in failure.message.lower() for word in _WORDS)
     if failure.kind is not FailureKind.DEVICE_FAULT and not said:

@@ -119,7 +119,7 @@ class _Session:
                 Verdict.CORRECT, Stage.DONE, "right on every rank in every call that was checked"
             )
         except Decided as reached:
-            decided = without_multicast(reached, self.known.paths, self.facts)
+            decided = without_multicast(reached, self.known.paths, self.facts, text=self.source.text)
         except CrewFailure as failure:  # of the oracle: the candidate's are translated where they happen
             decided = Decided(
                 Verdict.HARNESS_ERROR,

@@ -1,0 +1,164 @@
+"""`pkb protocol`: the whole published protocol for models that one has keys for, with its price told before it starts."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pkb.cli import model_options as options
+from pkb.cli.platform_option import PlatformOption
+from pkb.cli.runs_option import StoreFolder
+from pkb.types.case import AUTO, Case
+from pkb.types.errors import UserError
+
+if TYPE_CHECKING:
+    from pkb.cluster.protocol import Estimate
+
+
+def protocol(
+    models: Annotated[list[str], typer.Option("--model", metavar="M", help="Once for each model.")],
+    problems: Annotated[str, typer.Option(help="all, or ids, names and ranges such as 1-8,13.")] = "all",
+    samples: Annotated[int, typer.Option(help="Single shots: the first by itself, and the best of all.")] = 3,
+    steps: Annotated[int, typer.Option(help="Answers of an agent for each problem; 0 for no agent.")] = 20,
+    backend: options.Backend = "cuda",
+    platform: PlatformOption = AUTO,
+    ranks: options.Ranks = 4,
+    size: options.Size = None,
+    plan: options.PlanName = "standard",
+    hardware: options.HardwareName = "h100x8",
+    prices: options.PricesFile = None,
+    answer_tokens: Annotated[int, typer.Option(help="Of one answer, for the estimate.")] = 12_000,
+    name: Annotated[str, typer.Option(help="Of its runs; the same command again goes on with them.")] = "protocol",
+    yes: Annotated[bool, typer.Option("--yes", help="Start; without it the estimate is all.")] = False,
+    store: StoreFolder = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--problems-folder", metavar="DIR", help="A folder with problem modules of your own (pNN_name.py)."
+        ),
+    ] = None,
+) -> None:
+    """Every model on every problem: single shot, best of 3, and an agent of 20 steps. Says what it will cost, then needs --yes.
+
+    Exit status 0: everything has its outcome; 2: something has none, and the same command goes on with it.
+    """
+    if samples < 1 or steps < 0:
+        raise UserError(
+            f"--samples {samples} --steps {steps} asks for nothing", "--samples 1 or more, --steps 0 or more"
+        )
+    case = Case("", platform, ranks, size or AUTO, AUTO, plan)
+    found = _estimates(
+        models, problems, case=case, backend=backend, hardware=hardware, folder=folder, samples=samples, steps=steps,
+        prices=prices, answer_tokens=answer_tokens,
+    )  # fmt: skip
+    for one in found:
+        print(one.words, file=sys.stderr)
+    if not yes:
+        print(
+            "nothing was asked yet: the same command with --yes starts, and goes on where it was stopped",
+            file=sys.stderr,
+        )
+        return
+    statuses = [
+        _samples(models, problems, case=case, backend=backend, hardware=hardware, samples=samples, prices=prices,
+                 name=f"{name}-samples", store=store, folder=folder)
+    ]  # fmt: skip
+    for model in models if steps else ():
+        label = f"{name}-agent-" + "".join(c if c.isalnum() or c in "-." else "-" for c in model)
+        statuses.append(
+            _agent(model, problems, case=case, backend=backend, hardware=hardware, steps=steps, prices=prices, name=label,
+                   store=store, folder=folder)
+        )  # fmt: skip
+        print(f"{model}: {_curve(label, steps, store)}")
+    print(
+        f"pkb report {name}-samples shows the samples; the agents' runs are named {name}-agent-MODEL", file=sys.stderr
+    )
+    raise typer.Exit(2 if any(statuses) else 0)
+
+
+def _estimates(
+    models: list[str], problems: str, *, case: Case, backend: str, hardware: str, folder: Path | None, samples: int, steps: int,
+    prices: Path | None, answer_tokens: int,
+) -> "list[Estimate]":  # fmt: skip
+    from pkb.cluster.protocol import estimate
+    from pkb.generate.prices import price_of
+    from pkb.generate.settings import Settings
+
+    settings = Settings(
+        model=models[0], backend=backend, case=case, hardware=hardware, problems_folder=options.path_text(folder)
+    )
+    chosen = settings.registry().select(problems)
+    lengths = []
+    for problem, task in zip(chosen, settings.tasks(chosen, samples=1), strict=True):
+        prompt = settings.prompt(problem, task)
+        lengths.append(len(prompt.system) + len(prompt.user))
+    return [
+        estimate(model, lengths, samples=samples, steps=steps, answer_tokens=answer_tokens,
+                 price=price_of(model, prices) if prices else None)
+        for model in models
+    ]  # fmt: skip
+
+
+def _existing(name: str, store: Path | None) -> str | None:
+    """The id of the run with that name, if the store has one."""
+    from pkb.cli.runs_option import open_store
+
+    with open_store(store) as writer:
+        return next((run.id for run in writer.runs() if run.name == name), None)
+
+
+def _curve(name: str, steps: int, store: Path | None) -> str:
+    """`solved after 1, 2, 4 steps: 3, 5, 6`."""
+    from pkb.analysis.plateau import StepOutcome, plateau
+    from pkb.cli.runs_option import open_reader
+
+    with open_reader(store) as reader:
+        run = reader.run(name)
+        points = plateau(
+            StepOutcome(row.problem_id, row.step, row.verdict == "correct", row.decision == "faster")
+            for row in reader.evaluations([run.id])
+            if row.step < steps  # an agent's best is measured once more, as a step beyond the last
+        )
+    shown = [point for point in points if point.steps in (1, 2, 3, 5, 10, 15, len(points))]
+    words = ", ".join(str(point.steps) for point in shown)
+    return (
+        f"solved after {words} steps: {', '.join(str(point.correct) for point in shown)}" if shown else "nothing solved"
+    )
+
+
+def _samples(
+    models: list[str], problems: str, *, case: Case, backend: str, hardware: str, samples: int, prices: Path | None, name: str,
+    store: Path | None, folder: Path | None,
+) -> int:  # fmt: skip
+    from pkb.cli.run_sweep import Asked, SweepWorkers, begin, carry_on
+
+    if run := _existing(name, store):
+        tally = carry_on(run, store=store, work=SweepWorkers(), retry_errors=True)
+    else:
+        asked = Asked(
+            candidates=[], models=models, problems=problems, samples=samples, backend=backend, case=case, timing=None,
+            hardware=hardware, temperature=None, max_tokens=None, prices=prices, problems_folder=folder, eval_limit_s=3600.0,
+            name=name,
+        )  # fmt: skip
+        tally = begin(asked, store=store, work=SweepWorkers())
+    return tally.exit_status_for(limited=False)
+
+
+def _agent(
+    model: str, problems: str, *, case: Case, backend: str, hardware: str, steps: int, prices: Path | None, name: str,
+    store: Path | None, folder: Path | None,
+) -> int:  # fmt: skip
+    from pkb.cli.model_runs import begin_or_resume
+
+    run = _existing(name, store)
+    fields = dict(backend=backend, case=case, hardware=hardware, problems_folder=options.path_text(folder), steps=steps)
+    try:
+        begin_or_resume(
+            store, resume=run, kind="agent", problems=None if run else problems, model=None if run else model, fields=fields,
+            prices=prices, samples=1, name=name, evaluate=True, out=None, json_out=False,
+        )  # fmt: skip
+    except typer.Exit as ended:
+        if ended.exit_code == 130:
+            raise
+        return int(ended.exit_code)

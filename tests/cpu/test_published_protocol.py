@@ -1,0 +1,90 @@
+"""The whole published protocol as one command, against a model server on this machine; and what it says before it starts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, Call, ModelServer, Say, Script, serve
+
+from pkb.analysis.plateau import PlateauPoint, StepOutcome, plateau
+from pkb.cluster.protocol import ANSWER_TOKENS, CHARACTERS_A_TOKEN, FEEDBACK_TOKENS, estimate
+from pkb.generate.prices import Price
+from pkb.store import Store
+
+NOT_PYTHON = "def solution(tensor)\n    return tensor\n"
+NO_SOLUTION = "answer = 42\n"
+REJECTED = "import pkb.judge.session\n\n\ndef solution(tensor):\n    return tensor\n"
+COMMON = ["--problems", "1", "--samples", "2", "--steps", "2", "--backend", "triton", "--platform", "cpu", "--ranks", "2",
+          "--plan", "quick"]  # fmt: skip
+
+
+def block(code: str) -> str:
+    return f"```python\n{code}```\n"
+
+
+def protocol(server: ModelServer, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {
+        "PKBTEST_BASE_URL": server.url, KEY_VARIABLE: FAKE_KEY, "XDG_DATA_HOME": str(folder / "data"), "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pkb.cli.main",
+        "protocol",
+        "--model",
+        MODEL,
+        *COMMON,
+        "--store",
+        str(folder / "store"),
+    ]
+    return subprocess.run([*command, *more], env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_the_whole_protocol_and_again(tmp_path: Path) -> None:
+    pytest.importorskip("inspect_ai")
+    script: Script = {
+        "01_allreduce": [
+            Say(block(REJECTED)), Say(block(REJECTED)),
+            Call("submit_kernel", {"code": NO_SOLUTION}), Call("submit_kernel", {"code": NOT_PYTHON}), Say("enough"),
+        ]
+    }  # fmt: skip
+    (tmp_path / "prices.toml").write_text(f'["{MODEL}"]\ninput = 1.0\noutput = 10.0\n')
+    with serve(script) as server:
+        first = protocol(server, tmp_path, "--prices", str(tmp_path / "prices.toml"))
+        assert first.returncode == 0, first.stderr
+        assert "4 answers" in first.stderr
+        assert "US dollars" in first.stderr
+        assert "nothing was asked yet" in first.stderr
+        assert server.requests == []
+        second = protocol(server, tmp_path, "--yes")
+        assert second.returncode == 0, second.stderr
+        assert "solved after 1, 2 steps: 0, 0" in second.stdout
+        asked = len(server.requests)
+        third = protocol(server, tmp_path, "--yes")
+        assert third.returncode == 0, third.stderr
+        assert len(server.requests) == asked, "what is done is not asked again"
+    with Store(tmp_path / "store") as store:
+        kinds = {run.name.partition("-")[2].partition("-")[0]: run for run in store.runs()}
+        assert set(kinds) == {"samples", "agent"}
+        samples = sorted(row.verdict for row in store.evaluations([kinds["samples"].id]))
+        assert samples == ["rejected", "rejected"]
+        assert [row.verdict for row in store.evaluations([kinds["agent"].id])][:2] == ["load_error", "compile_error"]
+
+
+def test_the_estimate_counts_what_is_sent_again() -> None:
+    found = estimate("m", [3500, 7000], samples=3, steps=2, price=Price(1.0, 10.0))
+    prompts = round(3500 / CHARACTERS_A_TOKEN) + round(7000 / CHARACTERS_A_TOKEN)
+    assert found.answers == 2 * 5
+    assert found.tokens_out == 10 * ANSWER_TOKENS
+    assert found.tokens_in == 5 * prompts + 2 * (ANSWER_TOKENS + FEEDBACK_TOKENS)
+    assert found.cost_usd == pytest.approx((found.tokens_in + 10 * found.tokens_out) / 1e6)
+    assert "no prices" in estimate("m", [1], samples=1, steps=0, price=None).words
+
+
+def test_a_plateau_never_falls() -> None:
+    outcomes = [StepOutcome(1, 0, False, False), StepOutcome(1, 1, True, False), StepOutcome(1, 2, False, False),
+                StepOutcome(2, 2, True, True), StepOutcome(3, 1, False, True)]  # fmt: skip
+    assert plateau(outcomes) == [PlateauPoint(1, 0, 0), PlateauPoint(2, 1, 0), PlateauPoint(3, 2, 1)]
+    assert plateau([]) == []

@@ -1,0 +1,104 @@
+"""The page and the run that are made of records of others' candidates, from hand-made records."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pkb.analysis.lost import AS_PUBLISHED
+from pkb.store import Store
+
+ROOT = Path(__file__).parents[2]
+
+
+def module(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = found
+    spec.loader.exec_module(found)
+    return found
+
+
+frontier, pages, runs = map(module, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
+
+
+def record(
+    number: int, name: str, verdict: str, *, plan: str, collection: str = "gpt-5.5 cuda", **more: Any
+) -> dict[str, Any]:
+    said = {
+        "verdict": verdict, "stage": "done" if verdict == "correct" else "correctness", "platform": "virtual", "size": "paper",
+        "dtype": "bf16", "plan": plan, "ranks": 4, "schema": 2, "detail": "", "hardware": "NVIDIA H200",
+        "problem": {"id": number, "name": name, "version": 1}, "stage_seconds": {"start": 4.0},
+        "candidate": {"file": f"{number:02d}_{name}_cuda.py", "sha256": f"{number:064x}", "backend": "cuda"},
+        "paths": ["sm_load_store"],
+    }  # fmt: skip
+    return {"collection": collection, "problem": number, "sample": 0, "evaluation": said | more}
+
+
+def timing(speedup: float) -> dict[str, Any]:
+    times = {"reference_us": 100.0, "candidate_us": 100 / speedup, "speedup": speedup}
+    ends = {"speedup_low": speedup - 0.1, "speedup_high": speedup + 0.1, "decision": "faster"}
+    return times | ends | {"roofline": {"candidate_utilisation": 0.4, "reference_utilisation": 0.2}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    records = [
+        record(1, "allreduce", "correct", plan="standard", timing=timing(1.5)),
+        record(1, "allreduce", "correct", plan="published", timing=timing(1.4)),
+        record(2, "allgather", "race", plan="standard", stage="races", race_kind="stale_read"),
+        record(2, "allgather", "correct", plan="published", timing=timing(1.2)),
+        record(3, "broadcast", "deadlock", plan="standard"),
+        record(3, "broadcast", "deadlock", plan="published"),
+    ]
+    for one in records:
+        path = frontier.record_file(tmp_path, one["collection"], one["evaluation"]["plan"])
+        with path.open("a") as out:
+            out.write(json.dumps(one) + "\n")
+    (tmp_path / frontier.COUNTS).write_text(json.dumps({"gpt-5.5 cuda": {"files": 83, "gone": 1, "refused": 0}}))
+    return tmp_path
+
+
+def test_the_page_counts_what_the_records_say(folder: Path) -> None:
+    page = pages.page(folder)
+    assert "| gpt-5.5 cuda | 83 | 1 / 0 | 28 / 22 | 36 / 27 | 2 / 2 of 3 | 1 / 1 of 3 | 0 | 0 |" in page
+    assert "| fails when calls are queued or a rank comes late | 1 |" in page
+    assert "| collective | 3 / 5, 2 of 3, 1 of 3 |" in page
+    assert "| gpt-5.5 cuda | 1 | 40.0% | 40.0% | 1 of 1 (100%) |" in page
+    assert "right as published: gpt-5.5 cuda 67% | does not agree" in page
+    assert "| deadlock | 5, 1, 1 |" in page
+
+
+def test_without_records_it_says_how_to_make_them(tmp_path: Path) -> None:
+    page = pages.page(tmp_path)
+    assert "There are no records yet" in page
+    assert "benchmarks/frontier.py" in page
+
+
+def test_the_page_is_the_one_of_these_records() -> None:
+    assert (ROOT / "docs" / "frontier.md").read_text() == pages.page(ROOT / "docs" / "records")
+
+
+def test_what_has_a_record_is_known(folder: Path) -> None:
+    known = frontier.known_in([folder])
+    assert len(known) == 6
+    assert ("gpt-5.5 cuda", "published", f"{2:064x}") in known
+
+
+def test_records_become_a_run_once(folder: Path, tmp_path: Path) -> None:
+    with Store(tmp_path / "store") as store:
+        run = runs.load(store, folder)
+        assert run is not None
+        assert runs.load(store, folder).id == run.id
+        rows = list(store.evaluations([run.id]))
+        assert len(rows) == 6
+        tasks = store.tasks(run.id)
+        assert {task.collection for task in tasks} == {"gpt-5.5 cuda", f"gpt-5.5 cuda{AS_PUBLISHED}"}
+        assert all(task.state == "done" for task in tasks)
+        assert runs.load(store, tmp_path / "store") is None

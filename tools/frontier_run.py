@@ -1,0 +1,76 @@
+"""Puts the records of docs/records/frontier-*.jsonl into a store as one run, so that `pkb report` shows them. No GPU is needed.
+
+    python tools/frontier_run.py --store out/store
+
+The last line on standard output is the run's id. A run of the same records is not made twice. What the plan `published` says is
+a collection of its own.
+"""
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from pkb.analysis.lost import AS_PUBLISHED
+from pkb.store import Run, Store, TaskSpec
+from pkb.types.case import Case
+from pkb.types.document import VerdictDocument
+from pkb.types.plan import PUBLISHED
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def task_of(record: dict[str, Any]) -> TaskSpec:
+    said = record["evaluation"]
+    stem = f"{said['problem']['id']:02d}_{said['problem']['name']}"
+    case = Case(stem, said["platform"], said["ranks"], said["size"], said["dtype"], said["plan"])
+    apart = AS_PUBLISHED if said["plan"] == PUBLISHED else ""
+    return TaskSpec(
+        collection=record["collection"] + apart, case=case, backend=said["candidate"].get("backend") or "other",
+        sample=record["sample"],
+    )  # fmt: skip
+
+
+def load(store: Store, folder: Path) -> Run | None:
+    """The run of these records; None where there are none."""
+    texts = [path.read_text() for path in sorted(folder.glob("frontier-*.jsonl"))]
+    records = [json.loads(line) for text in texts for line in text.splitlines()]
+    if not records:
+        return None
+    name = f"frontier-{hashlib.sha256(''.join(texts).encode()).hexdigest()[:12]}"
+    for run in store.runs():
+        if run.name == name:
+            return run
+    tasks = {task.key: (task, record) for record in records for task in [task_of(record)]}
+    run = store.create_run("import", name=name, tasks=[task for task, _ in tasks.values()])
+    for key, (_, record) in tasks.items():
+        store.record_evaluation(run.id, key, VerdictDocument(whole(record["evaluation"])))
+    store.set_run_state(run.id, "complete")
+    return run
+
+
+def whole(said: dict[str, Any]) -> dict[str, Any]:
+    """With the fields that a record leaves out because they are empty."""
+    empty: dict[str, Any] = {
+        "hardware": "", "communication": "unknown", "paths": [], "failing_ranks": [], "mismatch": None, "race_kind": None,
+        "rank_states": [], "failure": None, "timing": None, "profile": None, "hints": [], "checks": [], "stage_seconds": {},
+        "isolation": {}, "environment": {}, "output_tail": "", "started_at": "",
+    }  # fmt: skip
+    candidate = {"file": "", "sha256": "", "backend": ""} | said["candidate"]
+    return empty | said | {"candidate": candidate}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--records", type=Path, default=ROOT / "docs" / "records")
+    options = parser.parse_args()
+    with Store(options.store) as store:
+        run = load(store, options.records)
+    print(run.id if run else "")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
