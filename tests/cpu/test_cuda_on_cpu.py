@@ -1,13 +1,18 @@
 """CUDA candidates judged with no GPU: those kept for GPUs get the same verdicts, and what is not emulated is named."""
 
+import dataclasses
 import re
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from pkb.candidates.rules import inspect_source
+from pkb.candidates.source import read
 from pkb.judge.session import evaluate
-from pkb.kit.emulated.gxx import find_gxx
+from pkb.judge.stages.prepare import why_unsupported
+from pkb.kit.emulated.gxx import WHAT_TO_INSTALL, find_gxx
+from pkb.platforms.cpu import CpuPlatform
 from pkb.types.case import Case
 from pkb.types.job import Job
 from pkb.types.verdict import Communication, Evaluation, Stage, Verdict
@@ -18,6 +23,14 @@ pytestmark = pytest.mark.skipif(isinstance(find_gxx(), str), reason=str(find_gxx
 
 def judge(candidate: Path, *, ranks: int = 2, call_limit_s: float = 20.0, problem: str = "1") -> Evaluation:
     return evaluate(Job(candidate, Case(problem, "cpu", ranks, "tiny", "bf16", "quick"), call_limit_s=call_limit_s))
+
+
+def test_without_a_compiler_the_verdict_says_what_to_install() -> None:
+    inspection = inspect_source(read(EXTENSION))
+    here = CpuPlatform().facts()
+    assert not why_unsupported(inspection, here)
+    there = dataclasses.replace(here, capabilities=("torch", "cpp"), without_cuda=WHAT_TO_INSTALL)
+    assert why_unsupported(inspection, there) == f"the cpu platform cannot run cuda candidates: {WHAT_TO_INSTALL}"
 
 
 def test_an_honest_kernel_of_the_kit_is_correct_and_says_how_well_it_was_modelled() -> None:
