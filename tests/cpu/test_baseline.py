@@ -119,7 +119,7 @@ def test_one_function_for_both_is_measured_once(tmp_path: Path) -> None:
     assert result.timing is not None
     assert (result.timing.against, result.timing.other) == ("reference", None)
     assert result.problem.baseline_version is None
-    assert "timed against the reference, which is the baseline of this problem" in result.checks
+    assert "timed against the reference, which is the baseline of this problem at this size" in result.checks
 
 
 def test_a_reference_that_cannot_run_costs_its_reading_and_nothing_else(tmp_path: Path) -> None:

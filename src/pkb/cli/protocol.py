@@ -139,7 +139,7 @@ def _samples(
         asked = Asked(
             candidates=[], models=models, problems=problems, samples=samples, backend=backend, case=case, timing=None,
             hardware=hardware, temperature=None, max_tokens=None, prices=prices, problems_folder=folder, eval_limit_s=3600.0,
-            name=name,
+            name=name, against="reference",
         )  # fmt: skip
         tally = begin(asked, store=store, work=SweepWorkers())
     return tally.exit_status_for(limited=False)
@@ -156,7 +156,7 @@ def _agent(
     try:
         begin_or_resume(
             store, resume=run, kind="agent", problems=None if run else problems, model=None if run else model, fields=fields,
-            prices=prices, samples=1, name=name, evaluate=True, out=None, json_out=False,
+            prices=prices, samples=1, name=name, evaluate=True, out=None, json_out=None,
         )  # fmt: skip
     except typer.Exit as ended:
         if ended.exit_code == 130:

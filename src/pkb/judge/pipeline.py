@@ -94,7 +94,8 @@ class OneSize:
         self._triton = backend == "triton" and self.on_gpu
         self._lazily_built = lazily_built
         self._same_bits = world.problem.same_bits and not job.plan.upstream_tolerance
-        self.against: Against = job.against if world.problem.baseline is not None else "reference"
+        self._has_baseline = world.problem.has_baseline_at(job.case.size)
+        self.against: Against = job.against if self._has_baseline and not plan.as_published else "reference"
 
     def run(self, source: Source, inspection: Inspection) -> None:
         """Raises `Decided` at the first stage that the candidate fails."""
@@ -210,15 +211,15 @@ class OneSize:
         return replace(timing, roofline=limit, **rates), seen
 
     def _check_baseline(self) -> None:
-        if self.problem.baseline is not None:
+        if self._has_baseline:
             check_baseline(
                 self.exchange, self.spec, kinds=self.world.kinds, same_bits=self.problem.same_bits, progress=self.progress
             )  # fmt: skip
 
     def _other_reading(self, timing: Timing, pace: TimingPace) -> Timing:
         """Where the reference does not fit into memory, or fails, the verdict stands without it."""
-        if self.problem.baseline is None:
-            self.notes.checks.append("timed against the reference, which is the baseline of this problem")
+        if not self._has_baseline:
+            self.notes.checks.append("timed against the reference, which is the baseline of this problem at this size")
             return timing
         self.notes.checks.append(f"the baseline's outputs compared; timed against the {self.against}")
         try:

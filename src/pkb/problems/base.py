@@ -61,6 +61,9 @@ class Problem:
     same comparison. None where nothing faster was found. The module lists what was tried, with times."""
     baseline_version: int = 1
     """Rises when the baseline becomes faster; it changes for no other reason."""
+    reference_faster_at: tuple[str, ...] = ()
+    """Sizes at which the reference was measured to be faster than the baseline (docs/references.md): there it is what a
+    candidate must beat."""
     baseline_reason: str = ""
     """Where there is no baseline: why the reference is one already."""
     tried: tuple[Alternative, ...] = ()
@@ -109,6 +112,10 @@ class Problem:
         if found is None:
             raise ValueError(f"problem {self.stem} has no {name}")
         return found
+
+    def has_baseline_at(self, size_name: str) -> bool:
+        """Whether something faster than the reference is known at this size."""
+        return self.baseline is not None and size_name not in self.reference_faster_at
 
     @property
     def stem(self) -> str:

@@ -215,6 +215,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     baseline=baseline,
+    reference_faster_at=("paper",),
     cost=cost,
     compare=Close(rtol={torch.float32: 1e-5}),
     mutates={"non_ep_grad_tensors": CLIPPED, "ep_grad_tensors": CLIPPED},

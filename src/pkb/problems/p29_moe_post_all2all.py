@@ -168,6 +168,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     baseline=baseline,
+    reference_faster_at=("paper",),
     tried=(Alternative("an elementwise product and a sum over the rows of a token"),),
     cost=cost,
     requires=requires,

@@ -149,6 +149,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     baseline=baseline,
+    reference_faster_at=("decode",),
     cost=cost,
     compare=NormGate(tau={torch.bfloat16: 2e-2, torch.float16: 2.5e-3}),  # seven roundings one after another
     version=2,  # tolerance
