@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from verdict_examples import example
 
 from pkb.analysis.outcomes import run_outcomes
-from pkb.analysis.ranking import Place, Standing, places, ranked
+from pkb.analysis.ranking import Place, Shares, places, ranked
 from pkb.cli.main import app
 from pkb.store import Reader, Run, Store, TaskSpec, Worker
 from pkb.types.case import Case
@@ -129,21 +129,21 @@ def test_an_open_platform_is_that_of_the_others_only_where_they_agree(tmp_path: 
 
 
 def test_what_was_not_measured_is_neither_best_nor_worst() -> None:
-    wrong, right = Standing(0.0, 0.0, 0.0), Standing(None, 1.0, 1.0)
+    wrong, right = Shares(0.0, 0.0, 0.0), Shares(None, 1.0, 1.0)
     assert places([wrong, right]) == [Place(2, 2), Place(1, 1)]
-    timed = [Standing(0.6, 0.8, 0.8), Standing(0.2, 0.8, 0.8)]
+    timed = [Shares(0.6, 0.8, 0.8), Shares(0.2, 0.8, 0.8)]
     assert places([*timed, right, wrong]) == [Place(1, 2), Place(2, 3), Place(1, 3), Place(4, 4)]
     assert [row for _, row in ranked([wrong, right, *timed], lambda row: row)] == [timed[0], right, timed[1], wrong]
     # Faster on more problems than it solved it cannot have been.
-    assert places([Standing(0.6, 0.8, 0.8), Standing(None, 0.5, 0.5)]) == [Place(1, 1), Place(2, 2)]
+    assert places([Shares(0.6, 0.8, 0.8), Shares(None, 0.5, 0.5)]) == [Place(1, 1), Place(2, 2)]
 
 
 def test_ties_are_ties_and_nothing_judged_has_no_place() -> None:
-    same, untimed = Standing(0.5, 0.5, 0.5), Standing(None, 0.5, 0.7)
-    assert places([same, same, Standing(0.1, 0.5, 0.5)]) == [Place(1, 1), Place(1, 1), Place(3, 3)]
+    same, untimed = Shares(0.5, 0.5, 0.5), Shares(None, 0.5, 0.7)
+    assert places([same, same, Shares(0.1, 0.5, 0.5)]) == [Place(1, 1), Place(1, 1), Place(3, 3)]
     assert places([untimed, untimed]) == [Place(1, 1), Place(1, 1)]
-    assert places([Standing(None, 0.2, 0.4), untimed, Standing(None, None, None)]) == [Place(2, 2), Place(1, 1), None]
-    rows = [Standing(None, None, None), wrong := Standing(0.0, 0.0, 0.0)]
+    assert places([Shares(None, 0.2, 0.4), untimed, Shares(None, None, None)]) == [Place(2, 2), Place(1, 1), None]
+    rows = [Shares(None, None, None), wrong := Shares(0.0, 0.0, 0.0)]
     assert ranked(rows, lambda row: row)[0] == (Place(1, 1), wrong)
 
 
@@ -156,7 +156,7 @@ def test_better_is_an_order() -> None:
             correct = dice.randrange(4) / 3
             custom = min(correct, dice.randrange(4) / 3)
             faster = dice.choice([None, min(correct, dice.randrange(4) / 3)]) if correct else 0.0
-            rows.append(Standing(faster, custom, correct))
+            rows.append(Shares(faster, custom, correct))
         better = {
             (one, other)
             for one, other in itertools.permutations(range(4), 2)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pkb.analysis.outcomes import Outcome
+from pkb.analysis.outcomes import RunOutcome
 from pkb.store import Reader, Step
 
 Role = Literal["system", "user", "assistant", "tool", "verdict", "note"]
@@ -23,7 +23,7 @@ class Turn:
     """As it was said; whoever shows it takes out what steers a terminal or a page."""
 
 
-def conversation(reader: Reader, outcome: Outcome) -> Iterator[Turn]:
+def conversation(reader: Reader, outcome: RunOutcome) -> Iterator[Turn]:
     """In the order in which it happened."""
     judged = {row.step: row for row in outcome.judged}
     for step in outcome.steps:

@@ -57,7 +57,7 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     task: Task
     case: Case
     """As judged. Without a verdict: as asked for, with what was left open settled as for the others of its collection."""
@@ -135,7 +135,7 @@ class RunCounts:
         return {"outcomes": dict(self.outcomes), "verdicts": self.verdicts, "spent": self.spent.to_dict()}
 
 
-def run_outcomes(reader: Reader, run: Run) -> list[Outcome]:
+def run_outcomes(reader: Reader, run: Run) -> list[RunOutcome]:
     """Every task of the run, in its order."""
     judged: dict[str, list[EvaluationRow]] = {}
     for row in reader.evaluations([run.id]):
@@ -147,11 +147,11 @@ def run_outcomes(reader: Reader, run: Run) -> list[Outcome]:
     for task in reader.tasks(run.id):
         rows = tuple(sorted(judged.get(task.key, ()), key=lambda row: row.step))
         case = rows[-1].case if rows else task.case
-        found.append(Outcome(task, case, tuple(said.get(task.key, ())), rows))
+        found.append(RunOutcome(task, case, tuple(said.get(task.key, ())), rows))
     return _settled(found)
 
 
-def counts(outcomes: Sequence[Outcome]) -> RunCounts:
+def counts(outcomes: Sequence[RunOutcome]) -> RunCounts:
     words = Counter(outcome.word for outcome in outcomes)
     ordered = sorted(words, key=lambda word: (UNJUDGED.index(word) if word in UNJUDGED else -1, -words[word], word))
     return RunCounts(
@@ -173,7 +173,7 @@ def read_samples(reader: Reader, run: Run) -> tuple[list[Sample], RunCounts]:
     return samples, counts([outcome for outcome in outcomes if not outcome.is_try])
 
 
-def _settled(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def _settled(outcomes: Sequence[RunOutcome]) -> list[RunOutcome]:
     """A task without a verdict may leave its platform, size or dtype open. Where the others of its collection agree on one,
     that is what it was asked under: it belongs with them, not in a group of its own."""
     agreed: dict[tuple[str, str], set[str]] = {}

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 Row = TypeVar("Row")
 
 
-class Standing(NamedTuple):
+class Shares(NamedTuple):
     """Shares of problems; None: not measured."""
 
     faster: float | None
@@ -31,7 +31,7 @@ class Place(NamedTuple):
         return str(self.best) if self.best == self.worst else f"{self.best}-{self.worst}"
 
 
-def places(standings: Sequence[Standing]) -> list[Place | None]:
+def places(standings: Sequence[Shares]) -> list[Place | None]:
     """Ties have the same place. None: nothing was judged, so there is no place."""
     judged = [standing for standing in standings if standing.correct is not None]
     found: list[Place | None] = []
@@ -45,14 +45,14 @@ def places(standings: Sequence[Standing]) -> list[Place | None]:
     return found
 
 
-def ranked(rows: Sequence[Row], standing: Callable[[Row], Standing]) -> list[tuple[Place | None, Row]]:
+def ranked(rows: Sequence[Row], standing: Callable[[Row], Shares]) -> list[tuple[Place | None, Row]]:
     """Best first, each with its place. Who may be first or last stands in between; the order of ties is the given one."""
     placed = list(zip(places([standing(row) for row in rows]), rows, strict=True))
     last = 2 * len(placed) + 1
     return sorted(placed, key=lambda pair: last if pair[0] is None else sum(pair[0]))
 
 
-def _surely_better(one: Standing, other: Standing) -> bool:
+def _surely_better(one: Shares, other: Shares) -> bool:
     if one.faster is None and other.faster is None:
         # In both: with the first that differs alone, one could be better than another that may have been faster than it.
         return _solved(one) != _solved(other) and all(map(ge, _solved(one), _solved(other)))
@@ -62,5 +62,5 @@ def _surely_better(one: Standing, other: Standing) -> bool:
     return least > most or (least == most and _solved(one) > _solved(other))
 
 
-def _solved(standing: Standing) -> tuple[float, float]:
+def _solved(standing: Shares) -> tuple[float, float]:
     return standing.custom or 0.0, standing.correct or 0.0

@@ -13,7 +13,7 @@ from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
-    from pkb.cluster.protocol import Estimate
+    from pkb.cluster.protocol import CostEstimate
 
 
 def protocol(
@@ -80,7 +80,7 @@ def protocol(
 def _estimates(
     models: list[str], problems: str, *, case: Case, backend: str, hardware: str, folder: Path | None, samples: int, steps: int,
     prices: Path | None, answer_tokens: int,
-) -> "list[Estimate]":  # fmt: skip
+) -> "list[CostEstimate]":  # fmt: skip
     from pkb.cluster.protocol import estimate
     from pkb.generate.prices import price_of
     from pkb.generate.settings import Settings

@@ -15,7 +15,7 @@ from pkb.types.errors import UserError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pkb.analysis.outcomes import Outcome
+    from pkb.analysis.outcomes import RunOutcome
     from pkb.store import EvaluationRow
 
 _STYLES = {"correct": "green", "harness_error": "magenta", "unsupported": "yellow"}
@@ -83,7 +83,7 @@ def is_asked_for(stem: str, wanted: str | None) -> bool:
     return False
 
 
-def _table(outcomes: "list[Outcome]") -> "RenderableType":
+def _table(outcomes: "list[RunOutcome]") -> "RenderableType":
     from rich import box
     from rich.table import Table
     from rich.text import Text

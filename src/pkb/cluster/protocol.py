@@ -18,7 +18,7 @@ FEEDBACK_TOKENS = 800
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     model: str
     answers: int
     tokens_in: int
@@ -41,7 +41,7 @@ def estimate(
     steps: int,
     price: Price | None,
     answer_tokens: int = ANSWER_TOKENS,
-) -> Estimate:
+) -> CostEstimate:
     """`prompts`: characters of each problem's. An upper bound for agents, most of which stop early, and without what a
     provider's cache saves."""
     inputs = outputs = answers = 0
@@ -53,4 +53,4 @@ def estimate(
         outputs += (samples + steps) * answer_tokens
         answers += samples + steps
     cost = None if price is None else price.cost_usd(tokens_in=inputs, tokens_out=outputs)
-    return Estimate(model, answers, inputs, outputs, cost)
+    return CostEstimate(model, answers, inputs, outputs, cost)

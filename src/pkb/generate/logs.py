@@ -13,7 +13,7 @@ from inspect_ai.model import ChatMessage, ModelOutput
 from inspect_ai.scorer import Score
 from pydantic import TypeAdapter
 
-from pkb.analysis.outcomes import NO_ANSWER, Outcome, run_outcomes
+from pkb.analysis.outcomes import NO_ANSWER, RunOutcome, run_outcomes
 from pkb.store import LOGS, Reader, Run
 
 _MESSAGES: TypeAdapter[list[ChatMessage]] = TypeAdapter(list[ChatMessage])
@@ -21,7 +21,7 @@ _MESSAGES: TypeAdapter[list[ChatMessage]] = TypeAdapter(list[ChatMessage])
 
 def write_log(reader: Reader, run: Run) -> Path | None:
     """One file a model, replaced as the run grows; the folder. None where no model was asked."""
-    by_model: dict[str, list[Outcome]] = {}
+    by_model: dict[str, list[RunOutcome]] = {}
     for outcome in run_outcomes(reader, run):
         if outcome.steps:
             by_model.setdefault(outcome.task.collection, []).append(outcome)
@@ -37,7 +37,7 @@ def write_log(reader: Reader, run: Run) -> Path | None:
     return folder if by_model else None
 
 
-def _sample(outcome: Outcome, transcript: Mapping[str, Any]) -> EvalSample:
+def _sample(outcome: RunOutcome, transcript: Mapping[str, Any]) -> EvalSample:
     task, last = outcome.task, outcome.last
     messages = _MESSAGES.validate_python(transcript.get("messages") or [])
     output = ModelOutput.model_validate(transcript.get("output") or {"error": str(transcript.get("error") or "")})

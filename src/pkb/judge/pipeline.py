@@ -94,8 +94,8 @@ class OneSize:
         self._triton = backend == "triton" and self.on_gpu
         self._lazily_built = lazily_built
         self._same_bits = world.problem.same_bits and not job.plan.upstream_tolerance
-        self._has_baseline = world.problem.has_baseline_at(job.case.size)
-        self.against: Against = job.against if self._has_baseline and not plan.as_published else "reference"
+        self._has_baseline = world.problem.has_baseline_at(job.case.size) and not plan.as_published
+        self.against: Against = job.against if self._has_baseline else "reference"
 
     def run(self, source: Source, inspection: Inspection) -> None:
         """Raises `Decided` at the first stage that the candidate fails."""
@@ -219,7 +219,8 @@ class OneSize:
     def _other_reading(self, timing: Timing, pace: TimingPace) -> Timing:
         """Where the reference does not fit into memory, or fails, the verdict stands without it."""
         if not self._has_baseline:
-            self.notes.checks.append("timed against the reference, which is the baseline of this problem at this size")
+            known = "" if self.job.plan.as_published else ", which is the baseline of this problem at this size"
+            self.notes.checks.append(f"timed against the reference{known}")
             return timing
         self.notes.checks.append(f"the baseline's outputs compared; timed against the {self.against}")
         try:

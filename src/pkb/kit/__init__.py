@@ -9,7 +9,7 @@ from pkb.kit.cpp import build_cpp
 from pkb.kit.cuda import Kernel, Module, compile
 from pkb.kit.driver import DriverError
 from pkb.kit.errors import BuildTimeout, CompileError, CompilerMissing
-from pkb.kit.exchange import Exchange, Peers, exchange
+from pkb.kit.exchange import PeerExchange, Peers, exchange
 from pkb.kit.nvls import multicast, nvls
 from pkb.kit.pads import Pads, barrier_pads, buffers, channels, pointer_table
 from pkb.kit.pipeline import Pipe, Pipeline, pipeline, turns
@@ -20,10 +20,10 @@ __all__ = [
     "CompileError",
     "CompilerMissing",
     "DriverError",
-    "Exchange",
     "Kernel",
     "Module",
     "Pads",
+    "PeerExchange",
     "Peers",
     "Pipe",
     "Pipeline",

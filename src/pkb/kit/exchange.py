@@ -6,7 +6,7 @@ from typing import Any
 from pkb.kit.pads import buffers
 from pkb.kit.staging import check_group, enter_stream, staging
 
-_EXCHANGES: dict[tuple[Any, ...], "Exchange"] = {}
+_EXCHANGES: dict[tuple[Any, ...], "PeerExchange"] = {}
 
 
 class Peers(ctypes.Structure):
@@ -24,7 +24,7 @@ class Peers(ctypes.Structure):
     )
 
 
-class Exchange:
+class PeerExchange:
     """`kernel[blocks, threads](now.peers, ...)` calls `kernel(const __grid_constant__ pkb::Peers p, ...)`."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Exchange:
 
 def exchange(
     name: str, *, region_bytes: int = 16, regions: int = 2, exchanges: int = 2, device: Any, group: Any = None
-) -> Exchange:
+) -> PeerExchange:
     """The stage of this name and size: the same one in every call. All ranks must ask for the same, in the same order.
 
     `exchanges` are the kernels of a call that end with `finish_grid`. Regions are used in turn. With two, one exchange
@@ -82,7 +82,7 @@ def exchange(
     size = 1 << (head + regions * (-(-region_bytes // 16) * 16) - 1).bit_length()
     key = (name, size, regions, exchanges, str(device), group)
     if key not in _EXCHANGES:
-        _EXCHANGES[key] = Exchange(
+        _EXCHANGES[key] = PeerExchange(
             name, size=size, head=head, regions=regions, exchanges=exchanges, device=device, group=group
         )
     return _EXCHANGES[key]

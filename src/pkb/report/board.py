@@ -7,7 +7,7 @@ from typing import Literal
 
 from pkb.analysis.estimate import geometric_mean
 from pkb.analysis.groups import Group, group_by
-from pkb.analysis.ranking import Place, Standing, ranked
+from pkb.analysis.ranking import Place, Shares, ranked
 from pkb.analysis.samples import Sample, total
 from pkb.analysis.score import Figure, Share, believed_speedup, fast_curve, fast_share, figure, share_at
 from pkb.problems.base import Problem
@@ -56,8 +56,8 @@ class BoardRow:
     """None where nothing was judged."""
 
     @property
-    def standing(self) -> Standing:
-        return Standing(*(share.value if share else None for share in (self.faster, self.custom, self.correct)))
+    def standing(self) -> Shares:
+        return Shares(*(share.value if share else None for share in (self.faster, self.custom, self.correct)))
 
 
 @dataclass(frozen=True)

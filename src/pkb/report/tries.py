@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pkb.analysis.outcomes import Outcome, run_outcomes
+from pkb.analysis.outcomes import RunOutcome, run_outcomes
 from pkb.analysis.samples import Sample
 from pkb.store import EvaluationRow, Reader, Run, Step, Task
 from pkb.types.case import Case
@@ -69,7 +69,7 @@ def read_tries(reader: Reader, runs: Iterable[Run]) -> list[Try]:
     return found
 
 
-def _try(reader: Reader, run: Run, outcome: Outcome, *, names: Mapping[str, str]) -> Try:
+def _try(reader: Reader, run: Run, outcome: RunOutcome, *, names: Mapping[str, str]) -> Try:
     task, last = outcome.task, outcome.last
     sample = outcome.sample(None if last is None else _light(reader.document(last.document_sha)))
     # The judge saw the file's name; the store knows one for each text, and a text may be there under several.

@@ -11,7 +11,7 @@ from pkb.kit.cache import Recipe, content_key
 from pkb.kit.cpp import _processor
 from pkb.kit.cuda import DEVICE_HEADERS, _headers, _plain_name
 from pkb.kit.emulated.gxx import find_gxx
-from pkb.kit.emulated.rewrite import Kernel, NotEmulated, hide_includes, rewrite
+from pkb.kit.emulated.rewrite import KernelText, NotEmulated, hide_includes, rewrite
 from pkb.kit.errors import CompileError, CompilerMissing
 from pkb.kit.nvcc import run_compiler
 from pkb.kit.options import check_folders, check_options
@@ -140,7 +140,7 @@ def _recipe(
     name: str,
     flags: Sequence[str],
     own: frozenset[str],
-    glue: Callable[[list[Kernel]], str],
+    glue: Callable[[list[KernelText]], str],
     kind: str,
     torch: bool = False,
 ) -> Recipe:
@@ -174,7 +174,7 @@ def _recipe(
     return Recipe(key, ".so", name, build)
 
 
-def _by_name(kernels: list[Kernel]) -> str:
+def _by_name(kernels: list[KernelText]) -> str:
     return "".join(
         f'extern "C" __attribute__((visibility("default"))) void emu_run_{k.name}(const unsigned* g, const unsigned* b, '
         f'unsigned s, void* t, int c, void** a) {{ emu::launch_packed("{k.name}", &{k.qualified}, dim3(g[0], g[1], g[2]), '
@@ -186,7 +186,7 @@ def _by_name(kernels: list[Kernel]) -> str:
     )
 
 
-def _by_address(kernels: list[Kernel]) -> str:
+def _by_address(kernels: list[KernelText]) -> str:
     return "".join(
         f'static emu::Known emu_known_{n}("{k.name}", &{k.qualified});\n'
         for n, k in enumerate(kernels)

@@ -31,7 +31,7 @@ class NotEmulated(Exception):
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelText:
     name: str
     qualified: str
     template: bool
@@ -41,7 +41,7 @@ class Kernel:
 @dataclass(frozen=True)
 class Rewritten:
     text: str
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: list[KernelText] = field(default_factory=list)
 
 
 def hide_includes(source: str, *, own: frozenset[str]) -> str:
@@ -103,7 +103,7 @@ class _Scopes:
         return self._stacks[bisect_right(self._starts, place) - 1]
 
 
-def _kernels(text: str) -> Iterator[Kernel]:
+def _kernels(text: str) -> Iterator[KernelText]:
     scopes = _Scopes(text)
     seen = set()
     for found in re.finditer(r"\b__global__\b", text):
@@ -126,7 +126,7 @@ def _kernels(text: str) -> Iterator[Kernel]:
             if qualified not in seen and text[end + 1 : end + 200].lstrip().startswith("{") and "other" not in stack:
                 seen.add(qualified)
                 extern_c = bool(re.search(r'extern\s*"C"', before)) or "extern C" in stack
-                yield Kernel(name[1], qualified, bool(re.search(r"\btemplate\s*<", before)), extern_c)
+                yield KernelText(name[1], qualified, bool(re.search(r"\btemplate\s*<", before)), extern_c)
             break
 
 

@@ -38,7 +38,7 @@ class NotEmulatedHere(NotOnThisPlatform):
         super().__init__(Cause.NOT_EMULATED, f"not emulated on a CPU: {what}")
 
 
-class Gpu:
+class EmulatedGpu:
     def __init__(self, library: ctypes.CDLL, *, seed: int) -> None:
         self.library = library
         library.emu_stream_create.restype = c_uint64
@@ -71,12 +71,12 @@ class Gpu:
 
 
 @lru_cache
-def gpu() -> Gpu:
+def gpu() -> EmulatedGpu:
     path = runtime_recipe().obtain().path
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)  # kernels find its functions there
     chosen = os.environ.get("PKB_EMULATOR_SEED")
     rank = dist.get_rank() if dist.is_initialized() else 0  # ranks that run in step hide what ranks out of step show
-    return Gpu(library, seed=64 * int(chosen) + rank if chosen else int.from_bytes(os.urandom(3), "little"))
+    return EmulatedGpu(library, seed=64 * int(chosen) + rank if chosen else int.from_bytes(os.urandom(3), "little"))
 
 
 def executed() -> dict[str, Fidelity]:

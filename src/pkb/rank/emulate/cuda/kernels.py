@@ -15,7 +15,9 @@ from pkb.rank.emulate.cuda.device import SMS, NotEmulatedHere, dimensions, gpu, 
 Dim = int | tuple[int, ...]
 
 
-def compile(source: str, *, name: str | None = None, options: Sequence[str] = (), arch: str | None = None) -> "Module":
+def compile(
+    source: str, *, name: str | None = None, options: Sequence[str] = (), arch: str | None = None
+) -> "EmulatedModule":
     """In place of `kit.compile`."""
     name = _plain_name(name or "kernel")
     gpu()
@@ -23,18 +25,18 @@ def compile(source: str, *, name: str | None = None, options: Sequence[str] = ()
         artifact = module_recipe(source, name=name, options=tuple(options)).obtain()
     except NotEmulated as what:
         raise NotEmulatedHere(str(what)) from what
-    return Module(name, artifact)
+    return EmulatedModule(name, artifact)
 
 
-class Module:
+class EmulatedModule:
     def __init__(self, name: str, artifact: Any) -> None:
         self.name, self.arch, self.artifact = name, "sm_90a", artifact
         self._library = ctypes.CDLL(str(artifact.path))
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[str, EmulatedKernel] = {}
 
-    def kernel(self, name: str) -> "Kernel":
+    def kernel(self, name: str) -> "EmulatedKernel":
         if name not in self._kernels:
-            self._kernels[name] = Kernel(self, name)
+            self._kernels[name] = EmulatedKernel(self, name)
         return self._kernels[name]
 
     def find(self, name: str) -> Any:
@@ -48,13 +50,13 @@ class Module:
         return tuple(sizes[: getattr(self._library, f"emu_sizes_{name}")(sizes)])
 
     def __repr__(self) -> str:
-        return f"Module({self.name!r}, emulated)"
+        return f"EmulatedModule({self.name!r}, emulated)"
 
 
-class Kernel:
+class EmulatedKernel:
     """`kernel[grid, block](*args)`, as in the kit."""
 
-    def __init__(self, module: Module, name: str) -> None:
+    def __init__(self, module: EmulatedModule, name: str) -> None:
         self.name, self._module = name, module
         self._run: Any = None
         self._sizes: tuple[int, ...] = ()
@@ -67,12 +69,12 @@ class Kernel:
         x, y, z = dimensions(block)
         return resident_blocks(x * y * z, shared, sms=sms or SMS)
 
-    def __getitem__(self, configuration: tuple[Any, ...]) -> "Launcher":
+    def __getitem__(self, configuration: tuple[Any, ...]) -> "EmulatedLauncher":
         grid, block, *rest = configuration
-        return Launcher(self, grid, block, shared=rest[0] if rest else 0)
+        return EmulatedLauncher(self, grid, block, shared=rest[0] if rest else 0)
 
     def launch(self, grid: Dim, block: Dim, *args: Any, shared: int = 0, cooperative: bool = False) -> None:
-        Launcher(self, grid, block, shared=shared, cooperative=cooperative)(*args)
+        EmulatedLauncher(self, grid, block, shared=shared, cooperative=cooperative)(*args)
 
     def run(self, grid: Any, block: Any, args: tuple[Any, ...], *, shared: int, cooperative: bool) -> None:
         self._load()
@@ -94,10 +96,12 @@ class Kernel:
         device.check()
 
 
-class Launcher:
+class EmulatedLauncher:
     __slots__ = ("_block", "_cooperative", "_grid", "_kernel", "_shared")
 
-    def __init__(self, kernel: Kernel, grid: Dim, block: Dim, *, shared: int = 0, cooperative: bool = False) -> None:
+    def __init__(
+        self, kernel: EmulatedKernel, grid: Dim, block: Dim, *, shared: int = 0, cooperative: bool = False
+    ) -> None:
         self._kernel, self._grid, self._block = kernel, dimensions(grid), dimensions(block)
         self._shared, self._cooperative = shared, cooperative
 
