@@ -10,26 +10,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE_LIMIT = 400
-PROBLEM_LIMIT = 300
-"""Lines of one problem: what a person reads in one sitting."""
+PROBLEM_LIMIT = 400
+"""Lines of one problem, reference and baseline: what a person reads in one sitting."""
 CEILINGS = {
-    "src/pkb/analysis": 2100,
-    "src/pkb/candidates": 3750,
-    "src/pkb/cli": 4850,
-    "src/pkb/cluster": 1200,
-    "src/pkb/generate": 3050,
-    "src/pkb/judge": 5950,
-    "src/pkb/kit": 1860,
+    "src/pkb/analysis": 2950,
+    "src/pkb/candidates": 3960,
+    "src/pkb/cli": 5700,
+    "src/pkb/cluster": 1410,
+    "src/pkb/generate": 3350,
+    "src/pkb/judge": 6520,
+    "src/pkb/kit": 3360,
     "src/pkb/platforms": 1320,
-    "src/pkb/rank": 7250,
-    "src/pkb/report": 2100,
+    "src/pkb/rank": 8080,
+    "src/pkb/report": 3140,
     "src/pkb/roofline": 580,
-    "src/pkb/store": 1650,
-    "src/pkb/types": 2930,
-    "benchmarks": 2350,
+    "src/pkb/store": 1670,
+    "src/pkb/types": 3140,
+    "benchmarks": 3680,
     "solutions": 3000,
-    "tests": 38_300,
-    "tools": 1950,
+    "tests": 43_400,
+    "tools": 2340,
 }
 EXCUSE = "long because"
 

@@ -34,6 +34,10 @@ from pkb.types.verdict import (
 )
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><b>bold</b>{{7*7}} ' \" & \u202e\u2028 =1+1"
+TRANSCRIPT = {
+    "messages": [{"role": "user", "content": f"write a kernel {HOSTILE}"}],
+    "output": {"choices": [{"message": {"role": "assistant", "content": f"here it is {HOSTILE}"}}]},
+}
 SOURCE = '''"""Sums by reading every peer's buffer."""
 import torch
 import torch.distributed as dist
@@ -228,7 +232,7 @@ def write_rich(root: Path) -> list[str]:
             skill = 3.0 if "alpha" in task.collection else 1.0
             answers = number % 17 != 3
             store.record_step(
-                shots.id, task.key, step=0, transcript={"said": "…"}, tokens_in=3000, tokens_out=900, cost_usd=0.031,
+                shots.id, task.key, step=0, transcript=TRANSCRIPT, tokens_in=3000, tokens_out=900, cost_usd=0.031,
                 seconds=14.2, candidate=candidate(task, number % 40) if answers else None,
             )  # fmt: skip
             if answers:
@@ -246,7 +250,7 @@ def write_rich(root: Path) -> list[str]:
             length = 3 + number
             for step in range(length):
                 store.record_step(
-                    agent.id, task.key, step=step, transcript={"said": "…"}, tokens_in=5000, tokens_out=700, cost_usd=0.05,
+                    agent.id, task.key, step=step, transcript=TRANSCRIPT, tokens_in=5000, tokens_out=700, cost_usd=0.05,
                     seconds=9.0, candidate=candidate(task, number, more=f"\n# step {step}\n"),
                 )  # fmt: skip
                 last = step == length - 1

@@ -37,6 +37,14 @@ def test_a_verdict_is_there_as_the_store_has_it(rich: Site) -> None:
     assert document["profile"]["candidate"]["ranks"]
 
 
+def test_what_was_said_stands_on_the_page_as_text(rich: Site) -> None:
+    pages = [page for path in (rich.folder / "c").glob("*.html") if 'id="conversation"' in (page := path.read_text())]
+    assert pages
+    for page in pages:
+        assert "write a kernel &lt;/script&gt;&lt;img" in page
+        assert "here it is &lt;/script&gt;&lt;img" in page
+
+
 def test_a_trace_has_all_ranks_on_one_time_base(rich: Site) -> None:
     path = (rich.folder / profiled(rich)).with_suffix(".trace.json")
     events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]

@@ -3,12 +3,11 @@
 A transcript is JSON that a model had a hand in: nothing in it is relied on, and what has no place here is left out.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from pkb.analysis.outcomes import RunOutcome
-from pkb.store import Reader, Step
+from pkb.store import EvaluationRow, Reader, Step, Task
 
 Role = Literal["system", "user", "assistant", "tool", "verdict", "note"]
 _ROLES = ("system", "user", "assistant", "tool")
@@ -23,7 +22,20 @@ class Turn:
     """As it was said; whoever shows it takes out what steers a terminal or a page."""
 
 
-def conversation(reader: Reader, outcome: RunOutcome) -> Iterator[Turn]:
+class Told(Protocol):
+    """A task with what has come of it."""
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def steps(self) -> Sequence[Step]: ...
+
+    @property
+    def judged(self) -> Sequence[EvaluationRow]: ...
+
+
+def conversation(reader: Reader, outcome: Told) -> Iterator[Turn]:
     """In the order in which it happened."""
     judged = {row.step: row for row in outcome.judged}
     for step in outcome.steps:

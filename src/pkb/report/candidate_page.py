@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from pkb.analysis.conversation import Turn, conversation
 from pkb.platforms.registry import traits
 from pkb.report import charts
 from pkb.report.against import timed_against
@@ -22,6 +23,7 @@ from pkb.types.verdict import Evaluation, Failure, Mismatch, Timing
 PARTS: Mapping[str, type] = {"mismatch": Mismatch, "failure": Failure, "timing": Timing}
 DIFF_LINES = 400
 TRACE_CHARACTERS = 20_000
+MOST_TURNS = 200
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def candidate_context(reader: Reader, each: Try, contender: Contender, source: S
         "states": document.get("rank_states") or [],
         "source": source,
         "steps": _steps(reader, each),
+        "turns": _turns(reader, each),
         "pictures": [("Distribution", charts.histogram(times)), ("Call by call", charts.calls(times))] if times else [],
         "timelines": _timelines(sides),
         "trace_events": trace_events(sides, title=f"{each.task.problem}, {contender.name}") if sides else None,
@@ -77,6 +80,12 @@ def candidate_context(reader: Reader, each: Try, contender: Contender, source: S
         "trace": _cut((document.get("failure") or {}).get("trace") or ""),
         "printed": _cut(document.get("output_tail") or ""),
     }
+
+
+def _turns(reader: Reader, each: Try) -> list[Turn]:
+    """What was said, where a model was asked; the verdicts stand with the steps."""
+    said = [turn for turn in conversation(reader, each) if turn.role != "verdict"] if each.steps else []
+    return [replace(turn, text=_cut(turn.text)) for turn in said[:MOST_TURNS]]
 
 
 def _complete(document: VerdictDocument) -> VerdictDocument:

@@ -19,8 +19,8 @@ from pkb.types.json_value import Json
 from pkb.types.old_names import current_name, is_gone
 
 BACKENDS = (
-    "cuda", "triton", "cpp", "torch", "nvshmem", "nccl", "parallelkittens", "thunderkittens", "tilelang", "cutlass", "cute",
-    "cutedsl", "gluon", "helion", "pallas", "mojo",
+    "cuda", "cuda-kit", "triton", "cpp", "torch", "nvshmem", "nccl", "parallelkittens", "thunderkittens", "tilelang",
+    "cutlass", "cute", "cutedsl", "gluon", "helion", "pallas", "mojo",
 )  # fmt: skip
 MAX_BYTES = 2 << 20  # the judge reads no longer candidate either
 _NUMBERED = re.compile(r"p?0*(\d+)_(.+)")

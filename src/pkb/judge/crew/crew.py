@@ -63,10 +63,10 @@ class Crew:
         self._exits: dict[int, int] = {}
         self._printed = Printed()
         self._process: subprocess.Popen[bytes] | None = None
-        parent = (
-            short_parent() if platform.device == "cuda" else None
-        )  # torch's symmetric memory meets at sockets there
+        # torch's symmetric memory meets at sockets there, whose names must be short.
+        parent = short_parent() if platform.device == "cuda" else None
         self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-{spec.role}-{os.getpid()}-", dir=parent))
+        self.build_folder = self._folder / "build"  # what its ranks compile
         self._checked = 0.0
         """When its limits were last looked at."""
         self._launched = 0.0
@@ -211,11 +211,6 @@ class Crew:
 
     def __exit__(self, *error: object) -> None:
         self.kill()
-
-    @property
-    def build_folder(self) -> Path:
-        """What its ranks have compiled, until it is ended."""
-        return self._folder / "build"
 
     @property
     def warden_pid(self) -> int | None:
