@@ -274,7 +274,8 @@ def run_command(
         timer.cancel()
         if to_file is not None:
             to_file.close()
-    return (None if stopped.is_set() else status), last
+    # The archive leaves this machine: its folders are nobody's business.
+    return (None if stopped.is_set() else status), last.replace(f"{kit.work}/", "").replace(f"{ROOT}/", "")
 
 
 def stop(process: "subprocess.Popen[str]") -> None:
