@@ -116,5 +116,6 @@ def test_an_address_where_nobody_is(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "ray start --head" in errors
-    assert len(errors.strip().splitlines()) == 1, errors
+    said = [line for line in errors.strip().splitlines() if not line.startswith("loading torch")]
+    assert len(said) == 1, errors
     assert not (tmp_path / "s").exists()

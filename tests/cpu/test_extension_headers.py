@@ -1,7 +1,9 @@
 """With which torch header an extension is built: ours first, torch's own where ours fails, and theirs is the error."""
 
+import json
 import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -91,14 +93,16 @@ def test_the_way_is_part_of_the_key(fake_nvcc: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_facts_about_torch_are_those_it_states_itself() -> None:
-    import torch
-    from torch.utils import cpp_extension
-
-    assert torch_facts.version() == torch.__version__
-    assert torch_facts.cuda_version() == torch.version.cuda
-    assert torch_facts.cxx11_abi() == torch._C._GLIBCXX_USE_CXX11_ABI
-    assert torch_facts.include_folders() == cpp_extension.include_paths("cpp")
-    assert list(torch_facts.nvcc_flags()) == cpp_extension.COMMON_NVCC_FLAGS
+    """Asked of a process of its own: setuptools, which torch imports for it, bears no other distutils beside it."""
+    ask = """
+import json, torch
+from torch.utils import cpp_extension as built
+print(json.dumps([torch.__version__, torch.version.cuda, torch._C._GLIBCXX_USE_CXX11_ABI, built.include_paths("cpp"),
+                  built.COMMON_NVCC_FLAGS]))
+"""
+    said = json.loads(subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout)
+    ours = (torch_facts.version(), torch_facts.cuda_version(), torch_facts.cxx11_abi(), torch_facts.include_folders())
+    assert [*ours, list(torch_facts.nvcc_flags())] == said
 
 
 @needs_nvcc

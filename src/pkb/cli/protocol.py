@@ -8,6 +8,7 @@ import typer
 
 from pkb.cli import model_options as options
 from pkb.cli.platform_option import PlatformOption
+from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder
 from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def protocol(
     models: Annotated[list[str], typer.Option("--model", metavar="M", help="Once for each model.")],
-    problems: Annotated[str, typer.Option(help="all, or ids, names and ranges such as 1-8,13.")] = "all",
+    problems: Annotated[str, typer.Option(metavar="IDS", help="all, or ids, names and ranges such as 1-8,13.")] = "all",
     samples: Annotated[int, typer.Option(help="Single shots: the first by itself, and the best of all.")] = 3,
     steps: Annotated[int, typer.Option(help="Answers of an agent for each problem; 0 for no agent.")] = 20,
     backend: options.Backend = "cuda",
@@ -32,12 +33,7 @@ def protocol(
     name: Annotated[str, typer.Option(help="Of its runs; the same command again goes on with them.")] = "protocol",
     yes: Annotated[bool, typer.Option("--yes", help="Start; without it the estimate is all.")] = False,
     store: StoreFolder = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--problems-folder", metavar="DIR", help="A folder with problem modules of your own (pNN_name.py)."
-        ),
-    ] = None,
+    folder: ProblemsFolder = None,
 ) -> None:
     """Every model on every problem: single shot, best of 3, and an agent of 20 steps. Says what it will cost, then needs --yes.
 
