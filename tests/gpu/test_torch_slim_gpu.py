@@ -59,7 +59,8 @@ def test_errors_have_torchs_types(kernels: ModuleType) -> None:
     expected = getattr(torch, "AcceleratorError", RuntimeError)
     with pytest.raises(expected, match="invalid argument"):
         kernels.fail(1)
-    with pytest.raises(expected, match="invalid configuration argument"):
+    # CUDA 13.0 with driver 580 leaves the second word out.
+    with pytest.raises(expected, match=r"invalid (configuration )?argument"):
         kernels.bad_launch(torch.ones(1, device="cuda"))
     with pytest.raises(RuntimeError, match="expected tensors on a GPU"):
         kernels.add(torch.ones(1), torch.ones(1))
