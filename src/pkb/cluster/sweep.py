@@ -91,7 +91,7 @@ class Sweep:
         self.numbers = 0
         self.last_was_built = False
         """Whether the candidate before needed a build: the next one probably does too, and is worth claiming early."""
-        self.crowned = False
+        self.winners_claimed = False
         self.names = {candidate.sha: candidate.filename for candidate in store.candidates(run.id)}
 
     def work(self) -> None:
@@ -153,9 +153,9 @@ class Sweep:
 
     def _take_up_winners(self) -> bool:
         """Once: one that cannot be measured again keeps its first verdict."""
-        if self.crowned or self.left == 0:
+        if self.winners_claimed or self.left == 0:
             return False
-        self.crowned = True
+        self.winners_claimed = True
         for winner in winners(self.store, self.run):
             held = _Held(winner.task, "evaluate", step=AGAIN)
             held.source = self.store.objects.get(winner.candidate_sha)

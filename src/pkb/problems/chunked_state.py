@@ -1,4 +1,4 @@
-"""The delta rule by chunks, for baselines: a few long steps of matrix products for all heads instead of one for each chunk.
+"""The delta rule by chunks, for baselines: a few long steps of GEMMs for all heads instead of one for each chunk.
 
 A chunk of positions writes u = from_values - from_state S into the state S before it, reads query S + scores u, and leaves
 decay * S + write^T u. That is affine in S, so chunks are divided into stretches that are walked side by side: once to find each

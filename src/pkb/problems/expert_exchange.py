@@ -49,3 +49,15 @@ def moe_layer(
 def gated(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """silu(gate) * up, in gate's memory."""
     return torch.nn.functional.silu(gate, inplace=True).mul_(up)
+
+
+def swiglu(
+    gate_proj: torch.nn.Linear, up_proj: torch.nn.Linear, down_proj: torch.nn.Linear
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    linear = torch.nn.functional.linear
+
+    def mlp(x: torch.Tensor) -> torch.Tensor:
+        inner = gated(linear(x, gate_proj.weight, gate_proj.bias), linear(x, up_proj.weight, up_proj.bias))
+        return linear(inner, down_proj.weight, down_proj.bias)
+
+    return mlp

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
-from pkb.problems.expert_exchange import gated, moe_layer
+from pkb.problems.expert_exchange import moe_layer, swiglu
 from pkb.problems.moe_routing import draw_moe_layer, mean_tokens
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -108,12 +108,7 @@ def baseline(
     group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
     """Tokens travel once to each rank that has experts of theirs."""
-    linear = torch.nn.functional.linear
-
-    def mlp(x: torch.Tensor) -> torch.Tensor:
-        inner = gated(linear(x, gate_proj.weight, gate_proj.bias), linear(x, up_proj.weight, up_proj.bias))
-        return linear(inner, down_proj.weight, down_proj.bias)
-
+    mlp = swiglu(gate_proj, up_proj, down_proj)
     return moe_layer(hidden_states, (gate_weight, gate_bias), mlp, num_experts, top_k, group)
 
 

@@ -17,7 +17,7 @@ from pkb.types.protocol.limits import MAX_INSTRUCTIONS, MAX_NAME, clean
 from pkb.types.protocol.replies import Fidelity
 
 SMS = 16
-"""Multiprocessors that the device says it has: what sizes its grid by them gets a small one. As many blocks run at once as on
+"""SMs that the device says it has: what sizes its grid by them gets a small one. As many blocks run at once as on
 the 132 of an H200, so that a fixed grid which fits there fits here."""
 _REPORT = ctypes.CFUNCTYPE(None, c_char_p, c_uint, c_uint, c_uint, c_uint64, c_uint64, c_char_p, c_int)
 _TEXT_BYTES = 1 << 16
