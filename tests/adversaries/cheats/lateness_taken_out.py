@@ -6,7 +6,6 @@ call after the others shows it.
 # ranks: 2
 # plan: quick
 # expect: race|wrong
-# stage: races
 # platform: cpu
 
 import sys
