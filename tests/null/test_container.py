@@ -33,6 +33,12 @@ def test_it_installs_extras_that_exist_and_ignores_what_is_large() -> None:
     assert {".git", ".venv", "out", "pkb-runs"} <= set((ROOT / ".dockerignore").read_text().split())
 
 
+def test_what_is_installed_is_what_was_tested() -> None:
+    runs = " ".join(rest for word, rest in instructions() if word == "RUN")
+    assert "-c constraints.txt" in runs
+    assert (ROOT / "constraints.txt").is_file()
+
+
 def test_the_page_uses_what_the_recipe_has() -> None:
     page = (ROOT / "docs" / "container.md").read_text()
     arguments = {rest.split("=", 1)[0] for word, rest in instructions() if word == "ARG"}
