@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 _SHOWN_FAILURES = 5
 _WITH_RESUME = {"resume", "retry_errors", "limit", "workers", "builders", "askers", "cluster", "store", "json_out"}
-_OF_MODELS = {"problems", "samples", "hardware", "temperature", "max_tokens", "prices", "askers"}
+_OF_MODELS = {
+    "problems", "samples", "hardware", "temperature", "max_tokens", "shots", "parts", "time_limit", "retries",
+    "prices", "askers",
+}  # fmt: skip
 
 
 def run(
@@ -56,6 +59,14 @@ def run(
     hardware: Annotated[str | None, typer.Option(help="For models: the machine that prompts describe.")] = None,
     temperature: Annotated[float | None, typer.Option(help="For models. Default: the model's own.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="For models: the longest answer.")] = None,
+    shots: Annotated[
+        int | None, typer.Option(help="For models: worked examples. Default: 1 where there are any.")
+    ] = None,
+    parts: Annotated[Path | None, typer.Option(metavar="DIR", help="For models: prompt parts of your own.")] = None,
+    time_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="For models: for one answer, retries included.")
+    ] = 600.0,
+    retries: Annotated[int, typer.Option(help="For models: after rate limits and lost connections.")] = 4,
     prices: Annotated[Path | None, typer.Option(metavar="FILE", help="For models: prices, see docs/models.md.")] = None,
     problems_folder: ProblemsFolder = None,
     eval_limit: Annotated[float, typer.Option(metavar="SECONDS", help="What one evaluation may take.")] = 3600.0,
@@ -109,6 +120,7 @@ def run(
             backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), timing=timing,
             against=known_against(against), hardware=hardware, temperature=temperature, max_tokens=max_tokens, prices=prices,
             problems_folder=problems_folder, eval_limit_s=eval_limit, name=name, profile=profile,
+            shots=shots, parts_folder=parts, time_limit_s=time_limit, retries=retries,
         )  # fmt: skip
         load_torch()
         tally = begin(asked, store=store, work=work)

@@ -72,6 +72,10 @@ class Asked:
     eval_limit_s: float
     name: str
     profile: bool = False
+    shots: int | None = None
+    parts_folder: Path | None = None
+    time_limit_s: float = 600.0
+    retries: int = 4
 
     def __post_init__(self) -> None:
         if bool(self.candidates) == bool(self.models):
@@ -80,6 +84,8 @@ class Asked:
             raise UserError(f"--samples {self.samples} asks for nothing", "give 1 or more")
         if not 0 < self.eval_limit_s < float("inf"):
             raise UserError(f"--eval-limit {self.eval_limit_s:g} is no limit", "give a number above 0")
+        if not 0 < self.time_limit_s < float("inf"):
+            raise UserError(f"--time-limit {self.time_limit_s:g} is no limit", "give a number above 0")
 
 
 def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
@@ -95,7 +101,8 @@ def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
         settings = SweepSettings(
             timing=asked.timing, against=asked.against, profile=asked.profile,
             problems_folder=folder_text(asked.problems_folder), temperature=asked.temperature, max_tokens=asked.max_tokens,
-            evaluation_limit_s=asked.eval_limit_s, hardware=hardware, prices=_prices(asked),
+            shots=asked.shots, parts_folder=folder_text(asked.parts_folder), ask_limit_s=asked.time_limit_s,
+            retries=asked.retries, evaluation_limit_s=asked.eval_limit_s, hardware=hardware, prices=_prices(asked),
         )  # fmt: skip
         config = {
             "candidates": [str(path.absolute()) for path in asked.candidates],

@@ -19,6 +19,9 @@ class AskOrder:
     hardware: str
     temperature: float | None = None
     max_tokens: int | None = None
+    shots: int | None = None
+    parts_folder: str | None = None
+    retries: int = 4
     limit_s: float = 600.0
     price: dict[str, float] | None = None
     problems_folder: str | None = None

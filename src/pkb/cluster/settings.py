@@ -26,6 +26,10 @@ class SweepSettings:
     """The machine that a prompt speaks of."""
     temperature: float | None = None
     max_tokens: int | None = None
+    shots: int | None = None
+    """Worked examples in a prompt; None: one where the backend has any."""
+    parts_folder: str | None = None
+    retries: int = 4
     prices: Mapping[str, dict[str, float]] = field(default_factory=dict)
     """US dollars a million tokens, by model."""
     ask_limit_s: float = 600.0

@@ -208,9 +208,9 @@ class Sweep:
         if held.phase == "ask":
             return AskOrder(
                 id=order_id, model=task.collection, case=task.case, backend=task.backend, hardware=settings.hardware,
-                temperature=settings.temperature, max_tokens=settings.max_tokens,
-                limit_s=settings.ask_limit_s, price=settings.prices.get(task.collection),
-                problems_folder=settings.problems_folder,
+                temperature=settings.temperature, max_tokens=settings.max_tokens, shots=settings.shots,
+                parts_folder=settings.parts_folder, retries=settings.retries, limit_s=settings.ask_limit_s,
+                price=settings.prices.get(task.collection), problems_folder=settings.problems_folder,
             )  # fmt: skip
         limit_s = settings.evaluation_limit_s if held.phase == "evaluate" else settings.build_limit_s + 60
         return JudgeOrder(

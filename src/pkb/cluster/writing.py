@@ -13,7 +13,7 @@ from pkb.types.errors import UserError
 PROMPT_SIZE = "paper"
 """What a prompt speaks of where the task leaves the size open."""
 Ask = Callable[..., Any]
-"""ask(model, prompt, *, temperature, max_tokens, time_limit_s, price) -> what `pkb.generate.models.ask` gives.
+"""ask(model, prompt, *, temperature, max_tokens, time_limit_s, retries, price) -> what `pkb.generate.models.ask` gives.
 On a cluster it travels by its name."""
 
 
@@ -31,12 +31,13 @@ def write_candidate(order: AskOrder, ask: Ask | None = None) -> WrittenAnswer:
     try:
         prompt = compose(
             problem, backend=order.backend, hardware=order.hardware, ranks=case.ranks, size=case.size, dtype=case.dtype,
-            shots=min(1, len(examples(order.backend))),
+            shots=order.shots if order.shots is not None else min(1, len(examples(order.backend))),
+            parts_folder=Path(order.parts_folder) if order.parts_folder else None,
         )  # fmt: skip
     except ImportError as error:
         raise UserError(f"prompts need {error.name}", "pip install 'pkb[generate]'") from None
     asking = partial(ask or real_models(), order.model, prompt, temperature=order.temperature,
-                     max_tokens=order.max_tokens, time_limit_s=order.limit_s)  # fmt: skip
+                     max_tokens=order.max_tokens, time_limit_s=order.limit_s, retries=order.retries)  # fmt: skip
     if order.price:
         from pkb.generate.prices import price_from
 
