@@ -203,8 +203,16 @@ def test_forged_times_gain_a_tenth_at_most(true_us: float) -> None:
 def test_a_window_as_short_as_an_empty_one_has_no_upper_bound() -> None:
     window = window_ratio([30.0] * 8, [10.0] * 8, [10.0] * 8)
     assert window.high == window.low == math.inf
-    assert window_ratio([10.0] * 8, [10.0] * 8, [10.0] * 8) == (1.0, 1.0, 1.0)
-    assert window_ratio([30.0] * 8, [20.0] * 8, [10.0] * 24) == (2.0, 2.0, 2.0)
+    assert window_ratio([30.0] * 8, [20.0] * 8, [10.0] * 24) == pytest.approx((2.0, 2.0, 2.0))
+    nothing = window_ratio([10.0] * 8, [10.0] * 8, [10.0] * 8)
+    assert nothing.low < 1e-3, "neither side took any time"
+    assert not nothing.supports(1.05)
+
+
+def test_one_round_says_nothing_and_two_very_little() -> None:
+    assert window_ratio([30.0], [20.0], [10.0])[1:] == (0.0, math.inf)
+    two = window_ratio([30.0, 31.0], [20.0, 21.5], [10.0, 10.0])
+    assert two.low < 1.4 < 2.0 < 10 < two.high
 
 
 def test_host_and_device_that_share_a_clock_must_agree() -> None:
@@ -218,6 +226,6 @@ def test_host_and_device_that_share_a_clock_must_agree() -> None:
     assert not check_clock(reference, lying, EMPTY).contradicts, "a GPU may wait for its host"
 
 
-@pytest.mark.parametrize(("rounds", "decides"), [(1, 1), (2, 1), (4, 2), (5, 3), (8, 3), (16, 5), (24, 7)])
-def test_neither_lucky_nor_disturbed_rounds_decide(rounds: int, decides: int) -> None:
+@pytest.mark.parametrize(("rounds", "decides"), [(1, 1), (2, 1), (4, 1.5), (5, 2), (8, 3), (16, 5.5), (24, 8)])
+def test_neither_lucky_nor_disturbed_rounds_decide(rounds: int, decides: float) -> None:
     assert uncontended([float(n) for n in range(rounds, 0, -1)]) == decides
