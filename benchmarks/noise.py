@@ -122,7 +122,8 @@ class Noise:
         source = random.Random(self.name)
         many = [self._round(source) for _ in range(2000)]
         ahead = statistics.median(x / y for one in many for x, y in zip(*one[:2], strict=True))
-        theirs_us, ours_us = (uncontended([one[side] for one in many]) for side in (2, 3))
+        theirs_us = uncontended([one.reference_wall_us for one in many])
+        ours_us = uncontended([one.candidate_wall_us for one in many])
         return ahead, 0.0 if self.control else ours_us - theirs_us
 
 
