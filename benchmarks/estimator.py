@@ -82,10 +82,10 @@ def evaluation(
             ratio = estimate(samples, look.error, resamples=RESAMPLES).ratio
         confirmed = True
         if window and ratio.low > 1:
-            theirs, ours = samples.typical_us()
+            theirs, ours = zip(samples.typical_us(), samples.most_us(), strict=True)
             confirmed = check_clock(
-                Claim(mean(samples.reference_us), 0.0, [one.reference_wall_us + gain_us for one in drawn], theirs),
-                Claim(mean(samples.candidate_us), 0.0, [one.candidate_wall_us for one in drawn], ours),
+                Claim(mean(samples.reference_us), 0.0, [one.reference_wall_us + gain_us for one in drawn], *theirs),
+                Claim(mean(samples.candidate_us), 0.0, [one.candidate_wall_us for one in drawn], *ours),
                 [one.empty_wall_us for one in drawn],
                 error=look.error,
             ).confirms

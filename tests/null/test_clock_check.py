@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkb.judge.timing.statistics import UNSEEN, Claim, ClockCheck, WindowRatio, check_clock, uncontended, window_ratio
+from pkb.judge.timing.statistics import (
+    UNSEEN,
+    Claim,
+    ClockCheck,
+    Paired,
+    WindowRatio,
+    check_clock,
+    uncontended,
+    window_ratio,
+)
 
 ROUNDS = 8
 
@@ -160,6 +169,23 @@ def test_all_the_time_in_a_few_calls_proves_nothing_about_the_rest() -> None:
     check = check_clock(reference, Claim(900.0, 5.0, walls(900, 2), quoted_us=9.0), EMPTY)
     assert (check.confirms, check.contradicts) == (False, False)
     assert check_clock(reference, Claim(900.0, 5.0, walls(900, 2)), EMPTY).confirms
+
+
+@pytest.mark.parametrize(("slow", "confirmed"), [(1.0, True), (3.0, True), (5.0, False)])
+def test_who_is_slow_in_two_calls_of_five_is_not_twice_as_fast(slow: float, confirmed: bool) -> None:
+    """The median sees the three others. Ahead in sum it is faster, and the words say by how much; else it is not."""
+    times = [50.0, 50.0, 50.0, 50.0 * slow, 50.0 * slow] * 5
+    samples = Paired([[100.0] * 25] * ROUNDS, [times] * ROUNDS)
+    (theirs, ours), (most_theirs, most_ours) = samples.typical_us(), samples.most_us()
+    assert (theirs, ours) == (100.0, 50.0)
+    true_us = sum(times) / len(times)
+    check = check_clock(
+        Claim(100.0, 5.0, [110.0] * ROUNDS, theirs, most_theirs),
+        Claim(true_us, 5.0, [true_us + 10] * ROUNDS, ours, most_ours),
+        EMPTY,
+    )
+    assert check.confirms == confirmed
+    assert ("not 2.00x, by the sum" in check.words) == (slow > 1)
 
 
 # -- the window --------------------------------------------------------------------------------------------------------
