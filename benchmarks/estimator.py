@@ -303,7 +303,7 @@ def report(curves: Curves, evaluations: int, by_group: Mapping[str, Sequence[Noi
     lines += table(head, rows)
     lines += [
         f"Each: {each} evaluations. Noise of the window: the standard deviation of a round's difference of the two sides on "
-        "the host wall clock (robust), over the candidate's time. `control`: the reference as a candidate.",
+        "the host wall clock (robust from 8 rounds on), over the candidate's time. `control`: the reference as a candidate.",
         "",
         "## Kinds of calls: then and now",
         "",

@@ -48,12 +48,12 @@ class Smooth:
     def __init__(self, values: Sequence[float]) -> None:
         self.values, count = list(values), len(values)
         self.middle = statistics.median(values)
-        spread = statistics.stdev(values) if count > 1 else 0.0
-        robust = spread  # four numbers cannot tell an outlier from a wide distribution
+        deviation = statistics.stdev(values) if count > 1 else 0.0
+        self.spread = deviation  # four numbers cannot tell an outlier from a wide distribution
         if count >= 8:
-            robust = min(spread, 1.4826 * statistics.median(abs(x - self.middle) for x in values))
-        self.bandwidth = 1.06 * count**-0.2 * robust
-        added = (self.bandwidth / spread) ** 2 if spread else 0.0
+            self.spread = min(deviation, 1.4826 * statistics.median(abs(x - self.middle) for x in values))
+        self.bandwidth = 1.06 * count**-0.2 * self.spread
+        added = (self.bandwidth / deviation) ** 2 if deviation else 0.0
         self.stretch = math.sqrt(count / max(1, count - 1) / (1 + added))
 
     def near(self, index: int, source: random.Random) -> float:
@@ -97,8 +97,7 @@ class Noise:
     def wall_noise(self) -> float:
         """Of a round's difference of the sides on the host wall clock, over the candidate's time."""
         apart = [theirs - ours for theirs, ours in zip(self.walls[0].values, self.walls[1].values, strict=True)]
-        middle = statistics.median(apart)
-        return 1.4826 * statistics.median(abs(x - middle) for x in apart) / self.call_us
+        return Smooth(apart).spread / self.call_us
 
     def draw(self, rounds: int, source: random.Random) -> list[Drawn]:
         """Without a gain: what the two sides usually take is the same."""
