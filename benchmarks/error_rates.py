@@ -5,16 +5,18 @@
 
 The set and its labels are in `labelled_set.py`; candidates are written to a temporary folder and judged with plan quick. Every
 verdict is written to OUT/verdicts.jsonl as soon as it is there, and what has been judged (same text, same platform) is not
-judged again, so that it can be stopped at any time. `--limit` takes so many of what is left, in an order that mixes all kinds
-and is the same every time. `--repeat` judges a few candidates again and again instead: each must get one verdict. `--page`
-writes the page from all that has been judged. Exit status 1 if there is a false accept or reject, or a candidate with two
-verdicts.
+judged again, so that it can be stopped at any time; `--minutes` stops it. Verdicts of two judges are never mixed: each carries
+the hash of all files of the package, and OUT is refused if it holds those of another. `--limit` takes so many of what is left,
+in an order that mixes all kinds and is the same every time. `--repeat` judges a few candidates again and again instead: each
+must get one verdict. `--page` writes the page from all that has been judged. Exit status 1 if there is a false accept or
+reject, or a candidate with two verdicts; 2 if OUT is another judge's.
 """
 
 import argparse
 import hashlib
 import json
 import math
+import platform
 import random
 import re
 import sys
@@ -23,10 +25,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 
 from labelled_set import Labelled, labelled_set, left_out
 
+import pkb
+from pkb.analysis.machine_archive import files_of, judge_sha256
 from pkb.judge.session import evaluate
 from pkb.types.case import Case
 from pkb.types.job import Job
@@ -56,6 +61,8 @@ class Judged:
     seconds: float
     run: int = 0
     """Which repetition, from 1; 0 where it was judged once."""
+    judge: str = ""
+    """Whose verdict it is: the hash of the package."""
 
     @property
     def no_verdict(self) -> bool:
@@ -74,7 +81,12 @@ class Judged:
         return self.verdict in self.expected
 
 
-def judge(one: Labelled, folder: Path, platform: str, *, run: int = 0) -> Judged:
+def this_judge() -> str:
+    """Of all files of the package: any change makes another judge."""
+    return judge_sha256(files_of(Path(pkb.__file__).parent))[:16]
+
+
+def judge(one: Labelled, folder: Path, platform: str, *, run: int = 0, who: str = "") -> Judged:
     path = folder / f"{re.sub(r'[^A-Za-z0-9]+', '_', one.name)}.py"
     path.write_text(one.text, encoding="utf-8")
     said = one.case
@@ -91,7 +103,7 @@ def judge(one: Labelled, folder: Path, platform: str, *, run: int = 0) -> Judged
     found = evaluate(job)
     return Judged(
         one.name, one.kind, key_of(one, platform), platform, one.right, tuple(sorted(one.expected)), found.verdict.value,
-        found.detail[:200], round(time.monotonic() - start, 1), run,
+        found.detail[:200], round(time.monotonic() - start, 1), run, who,
     )  # fmt: skip
 
 
@@ -139,8 +151,9 @@ def rate_words(hits: int, tries: int) -> str:
     return f"{hits} of {tries} ({100 * hits / tries:.1f} %, 95 % interval {100 * low:.1f} to {100 * high:.1f} %)"
 
 
-def page(rows: Sequence[Judged], excluded: Mapping[str, str]) -> str:
+def page(rows: Sequence[Judged], excluded: Mapping[str, str], *, in_all: int = 0, who: str = "") -> str:
     once = [row for row in rows if not row.run]
+    platforms = sorted({row.platform for row in once})
     wrong, right = [row for row in once if not row.right], [row for row in once if row.right]
     judged_wrong, judged_right = ([row for row in group if row.named or not row.no_verdict] for group in (wrong, right))
     accepted, rejected = sum(r.false_accept for r in judged_wrong), sum(r.false_reject for r in judged_right)
@@ -152,6 +165,10 @@ def page(rows: Sequence[Judged], excluded: Mapping[str, str]) -> str:
         "What is in the set, and why every mutant in it is wrong, is said in `benchmarks/labelled_set.py`. Intervals are",
         "Clopper-Pearson's. They hold for candidates like these; kernels of a model are others, and a mistake that nobody has",
         "thought of is in no set.",
+        "",
+        f"Judged: {len(once)} of the {in_all or len(once)} candidates of the set, on {', '.join(platforms) or 'no platform'}, "
+        f"by the judge `{who or 'unknown'}` (the hash of the package) with Python {platform.python_version()} and torch "
+        f"{metadata.version('torch')}; {sum(row.seconds for row in once) / 60:.0f} minutes.",
         "",
         f"- False accepts (wrong, and called correct): {rate_words(accepted, len(judged_wrong))}.",
         f"- False rejects (right, and not called correct): {rate_words(rejected, len(judged_right))}.",
@@ -193,10 +210,15 @@ def main() -> int:
     options.add_argument("--slow", action="store_true", help="also those that take minutes")
     options.add_argument("--repeat", type=int, default=0, metavar="N")
     options.add_argument("--page", type=Path)
+    options.add_argument("--minutes", type=float, default=math.inf)
     args = options.parse_args()
+    who, started = this_judge(), time.monotonic()
     args.out.mkdir(parents=True, exist_ok=True)
     log = args.out / "verdicts.jsonl"
     done = read(log)
+    if others := {row.judge for row in done} - {who}:
+        print(f"{log} has verdicts of another judge ({', '.join(sorted(others))}; this is {who}): use another --out")
+        return 2
     everything = labelled_set(slow=args.slow)
     if args.repeat:
         chosen = [one for one in everything if one.name in REPEATED][: args.limit]
@@ -208,18 +230,20 @@ def main() -> int:
     work = work if args.repeat else work[: args.limit]
     with tempfile.TemporaryDirectory(prefix="pkb-error-rates-") as folder, log.open("a") as writer:
         for number, (one, run) in enumerate(work, 1):
-            row = judge(one, Path(folder), args.platform, run=run)
+            if time.monotonic() - started > 60 * args.minutes:
+                break
+            row = judge(one, Path(folder), args.platform, run=run, who=who)
             writer.write(json.dumps(asdict(row)) + "\n")
             writer.flush()
             done.append(row)
             error = "FALSE ACCEPT" if row.false_accept else "FALSE REJECT" if row.false_reject else ""
             surprise = error or ("" if row.named else "not as expected")
-            print(
-                f"{number} of {len(work)}: {row.name}: {row.verdict} ({row.seconds} s) {surprise}".rstrip(), flush=True
-            )
+            left_min = (time.monotonic() - started) / number * (len(work) - number) / 60
+            words = f"{number} of {len(work)}: {row.name}: {row.verdict} ({row.seconds} s, {left_min:.0f} min left) {surprise}"
+            print(words.rstrip(), flush=True)
     texts = {key_of(one, args.platform) for one in everything}
     current = [row for row in done if row.key in texts]
-    text = page(current, left_out(slow=args.slow))
+    text = page(current, left_out(slow=args.slow), in_all=len(everything), who=who)
     if args.page:
         args.page.write_text(text)
     print("\n".join(line for line in text.splitlines() if line.startswith("- ") and ":" in line)[:1200])

@@ -1,10 +1,11 @@
-"""How far the judge's times can be trusted: false alarms, power, kinds of calls, clocks that drift, and the records anew.
+"""How far the judge's times can be trusted: false alarms, power, hostile noise, kinds of calls, clocks that drift, and the
+records anew.
 
-    python benchmarks/estimator.py --evaluations 200 --plot docs/images/estimator.svg > out/estimator.md
+    python benchmarks/estimator.py --evaluations 400 --plot docs/images/estimator.svg --page docs/power.md
 
-Everything is computed with the judge's own functions. Noise is not modelled: rounds are drawn from those that were measured on
-a machine (docs/records/kernels.jsonl), each with its calls, its drift and batches on the host wall clock, and the candidate's
-are scaled to the speedup that is to be found. No GPU is needed; a thousand evaluations take about a minute.
+Everything is computed with the judge's own functions, as `judge/timing/measure.py` calls them. The noise is that of rounds
+which were measured on a machine (`noise.py`). No GPU is needed; a thousand evaluations take half a minute. `--page` replaces
+what follows its mark in the page.
 """
 
 import argparse
@@ -13,11 +14,14 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from error_rates import binomial_interval
+from noise import CONTROL, HOSTILE, OLDER, WINDOW, Drawn, Noise, Side, measured_noise
+
+from pkb.judge.timing.measure import MORE_S
 from pkb.judge.timing.rounds import call_times, drift_ppm
 from pkb.judge.timing.statistics import (
     Claim,
@@ -27,66 +31,19 @@ from pkb.judge.timing.statistics import (
     looks,
     mean,
     settled,
-    uncontended,
 )
 from pkb.problems import get
 from pkb.types.protocol.replies import BatchReport
 from pkb.types.timing import Decision
 
-RECORDS = Path(__file__).parents[1] / "docs" / "records" / "kernels.jsonl"
-SPEEDUPS = (0.95, 1.0, 1.02, 1.03, 1.05, 1.07, 1.1, 1.15)
+SPEEDUPS = (1.0, 1.02, 1.03, 1.05, 1.07, 1.1, 1.15)
 LONG_US = 200.0
 """From here on a gain of 5 % is to be found."""
-RESAMPLES = 200
-"""Fewer than the judge's thousand: the interval's width is then known to 5 %."""
-
-
-class NoisyRound(NamedTuple):
-    """As it was measured: each side's calls over the side's median, and its batch on the host wall clock over the usual one."""
-
-    reference: list[float]
-    candidate: list[float]
-    reference_wall: float
-    candidate_wall: float
-    empty_us: list[float]
-
-
-@dataclass(frozen=True)
-class Noise:
-    name: str
-    call_us: float
-    rounds: list[NoisyRound]
-
-
-def noise_of(record: Mapping[str, Any]) -> Noise | None:
-    """None where there was no time, where calls are of several kinds, or where the host wall clock was kept otherwise then."""
-    timing = record["timing"]
-    if not timing or get(record["problem"]["id"]).kinds or not any(timing.get("empty_walls_us") or ()):
-        return None
-    sides = [timing["reference_samples_us"], timing["candidate_samples_us"]]
-    # Noise without a gain: the median ratio of paired calls is 1.
-    reference_us = statistics.median(us for one in sides[0] for us in one)
-    medians = [reference_us, reference_us / estimate(Paired(sides[0], sides[1]), resamples=1).ratio.value]
-    empty = uncontended(timing["empty_walls_us"])
-    walls = [[us - empty for us in timing[f"{side}_walls_us"]] for side in ("reference", "candidate")]
-    usual = [uncontended(side) for side in walls]
-    each = len(timing["empty_walls_us"]) // len(walls[0])
-    rounds = [
-        NoisyRound(
-            [us / medians[0] for us in sides[0][n]],
-            [us / medians[1] for us in sides[1][n]],
-            walls[0][n] / usual[0],
-            walls[1][n] / usual[1],
-            timing["empty_walls_us"][each * n : each * (n + 1)],
-        )
-        for n in range(min(len(sides[0]), len(walls[0])))
-    ]
-    name = f"{record['problem']['id']:02d} {record['size']}, {record['ranks']} ranks"
-    return Noise(name, medians[1], rounds)
-
-
-def measured_noise(path: Path = RECORDS) -> list[Noise]:
-    return [noise for line in path.read_text().splitlines() if (noise := noise_of(json.loads(line)))]
+FORGED = (1.1, 1.3, 1.8)
+"""What ranks claim that are no faster."""
+MARK = "<!-- figures: made by benchmarks/estimator.py -->"
+RESAMPLES = 100
+"""Fewer than the judge's thousand: the width that comes from them is then known to 7 %."""
 
 
 class Outcome(NamedTuple):
@@ -98,37 +55,49 @@ def evaluation(
     noise: Noise, true_speedup: float, source: random.Random, *, claimed: float | None = None, window: bool = True
 ) -> Outcome:
     """One evaluation as `judge/timing/measure.py` does it, of calls that take as long as in the record. `claimed`: what a
-    forger's ranks report, whatever its speedup is."""
-    reference_us, candidate_us = noise.call_us * true_speedup, noise.call_us
-    said_us = candidate_us if claimed is None else reference_us / claimed
-    drawn: list[NoisyRound] = []
-    for look in looks(len(noise.rounds)):
-        drawn += source.choices(noise.rounds, k=look.rounds - len(drawn))
-        samples = Paired(
-            [[reference_us * x for x in one.reference] for one in drawn],
-            [[said_us * x for x in one.candidate] for one in drawn],
-        )
-        ratio = estimate(samples, look.error, resamples=RESAMPLES).ratio
+    forger's ranks report, whatever its speedup is.
+
+    A gain is on the host wall clock what it is on the device, in microseconds; everything else there is as it was measured.
+    """
+    reference_us = noise.call_us * true_speedup
+    said_us = noise.call_us if claimed is None else reference_us / claimed
+    gain_us = reference_us - noise.call_us
+    time_left, ahead = MORE_S, False
+    drawn: list[Drawn] = []
+    stamped = 0
+    for look in looks(noise.planned):
+        if (more := look.rounds - len(drawn)) > 0 and stamped >= noise.planned:
+            each_s = noise.round_s / 2 if ahead else noise.round_s  # half of a round are the queued batches
+            more = min(more, int(time_left / each_s))
+            time_left -= more * each_s
+            if not more:
+                break
+        drawn += noise.draw(more, source)
+        if not ahead:
+            stamped = len(drawn)
+            samples = Paired(
+                [[reference_us * x for x in one.reference] for one in drawn],
+                [[said_us * x for x in one.candidate] for one in drawn],
+            )
+            ratio = estimate(samples, look.error, resamples=RESAMPLES).ratio
         confirmed = True
         if window and ratio.low > 1:
-            empty_us = [us for one in drawn for us in one.empty_us]
-            empty = uncontended(empty_us)
-            theirs, ours = samples.typical_us()
+            theirs, ours = zip(samples.typical_us(), samples.most_us(), strict=True)
             confirmed = check_clock(
-                Claim(
-                    mean(samples.reference_us), 0.0, [empty + reference_us * x.reference_wall for x in drawn], theirs
-                ),
-                Claim(mean(samples.candidate_us), 0.0, [empty + candidate_us * x.candidate_wall for x in drawn], ours),
-                empty_us,
+                Claim(mean(samples.reference_us), 0.0, [one.reference_wall_us + gain_us for one in drawn], *theirs),
+                Claim(mean(samples.candidate_us), 0.0, [one.candidate_wall_us for one in drawn], *ours),
+                [one.empty_wall_us for one in drawn],
                 error=look.error,
             ).confirms
         if settled(ratio, look, confirmed=confirmed):
             break
+        ahead = stamped >= noise.planned and ratio.low > 1
     faster = ratio.decision is Decision.FASTER
     return Outcome(Decision.UNPROVEN if faster and not confirmed else ratio.decision, len(drawn))
 
 
 class Shares(NamedTuple):
+    evaluations: int
     faster: float
     unproven: float
     slower: float
@@ -141,7 +110,39 @@ def shares(noises: Sequence[Noise], true_speedup: float, evaluations: int, *, se
     made = [evaluation(noises[n % len(noises)], true_speedup, source, **how) for n in range(evaluations)]
     found = Counter(one.decision for one in made)
     faster, unproven, slower = (found[one] / len(made) for one in (Decision.FASTER, Decision.UNPROVEN, Decision.SLOWER))
-    return Shares(faster, unproven, slower, statistics.fmean(one.rounds for one in made))
+    return Shares(len(made), faster, unproven, slower, statistics.fmean(one.rounds for one in made))
+
+
+def groups() -> dict[str, list[Noise]]:
+    found = {"older": measured_noise(OLDER), "through the window": measured_noise(WINDOW)}
+    return {
+        f"{name}, {words}": [one for one in noises if (one.call_us >= LONG_US) == long]
+        for long, words in ((True, "200 us and more"), (False, "shorter"))
+        for name, noises in found.items()
+    }
+
+
+# -- noise that nobody has measured ------------------------------------------------------------------------------------
+
+
+def hostile(side: Side, evaluations: int, planned: int = 8, seed: int = 0) -> Shares:
+    """Unchanged code by the ranks' clocks alone, both sides with the same noise."""
+    source, found = random.Random(seed), Counter[Decision]()
+    rounds = 0
+    for _ in range(evaluations):
+        states: tuple[dict[str, float], dict[str, float]] = ({}, {})
+        times: tuple[list[list[float]], list[list[float]]] = ([], [])
+        for look in looks(planned):
+            for number in range(len(times[0]), look.rounds):
+                for mine, state in zip(times, states, strict=True):
+                    mine.append(side(number, source, state))
+            ratio = estimate(Paired(*times), look.error, resamples=RESAMPLES).ratio
+            if settled(ratio, look, confirmed=True):
+                break
+        found[ratio.decision] += 1
+        rounds += len(times[0])
+    faster, slower = (found[one] / evaluations for one in (Decision.FASTER, Decision.SLOWER))
+    return Shares(evaluations, faster, 0.0, slower, rounds / evaluations)
 
 
 # -- kinds of calls ----------------------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ class Anew(NamedTuple):
     kinds: dict[str, float]
 
 
-def anew(path: Path = RECORDS) -> list[Anew]:
+def anew(path: Path = OLDER) -> list[Anew]:
     """Records of problems with kinds: which call was of which was not kept, and is told by the largest gap between times; the
     kind with fewer calls has the smaller share."""
     found = []
@@ -246,31 +247,89 @@ def _by_gap(reference: list[list[float]], candidate: list[list[float]]) -> list[
 Curves = dict[str, list[Shares]]
 
 
-def report(curves: Curves, evaluations: int, records: Mapping[str, int]) -> str:
-    lines = ["| true speedup | " + " | ".join(f"`faster`, {name}" for name in curves) + " | rounds |"]
-    lines.append("|" + "---|" * (len(curves) + 2))
-    for number, speedup in enumerate(SPEEDUPS):
-        cells = [f"{curve[number].faster:.1%}" for curve in curves.values()]
-        rounds = " / ".join(f"{curve[number].rounds:.0f}" for curve in curves.values())
-        lines.append(f"| {speedup:.2f} | {' | '.join(cells)} | {rounds} |")
-    counts = " and ".join(f"{count} records ({name})" for name, count in records.items())
+def share_words(share: float, evaluations: int) -> str:
+    low, high = binomial_interval(round(share * evaluations), evaluations)
+    return f"{100 * share:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)] + [""]
+
+
+def report(curves: Curves, evaluations: int, by_group: Mapping[str, Sequence[Noise]]) -> str:
+    lines = ["## `faster`, by true speedup", ""]
+    lines += table(
+        ["true speedup", *curves],
+        (
+            [f"{speedup:.2f}", *(share_words(curve[n].faster, evaluations) for curve in curves.values())]
+            for n, speedup in enumerate(SPEEDUPS)
+        ),
+    )
+    counts = ", ".join(f"{len(noises)} records ({name})" for name, noises in by_group.items())
     lines += [
+        f"Each figure: {evaluations} evaluations that take turns with the records, and the 95 % interval of Clopper and "
+        f"Pearson. {counts}.",
         "",
-        f"Each figure: {evaluations} evaluations, with the noise of {counts}.",
+        "## What errors there are",
         "",
-        "| record | ratio of medians, as it was | paired, by kind | of each kind |",
     ]
-    lines.append("|---|---|---|---|")
+    rows = []
+    for name, noises in by_group.items():
+        alone = shares(noises, 1.0, evaluations, window=False)
+        forged = [shares(noises, 1.0, evaluations, claimed=claimed).faster for claimed in FORGED]
+        rows.append([name, *(share_words(x, evaluations) for x in (alone.faster, alone.slower, *forged))])
+    head = ["unchanged code", "`faster`, ranks' clocks alone", "`slower`", *(f"claims {x}x: `faster`" for x in FORGED)]
+    lines += table(head, rows)
+    rows = []
+    for name, side in HOSTILE.items():
+        few, usual = hostile(side, evaluations, planned=4), hostile(side, evaluations)
+        rows.append([name, *(share_words(x, evaluations) for one in (few, usual) for x in (one.faster, one.slower))])
+    lines += ["Noise that nobody has measured, on unchanged code, two calls a round, by the ranks' clocks alone:", ""]
+    lines += table(["noise", "`faster`, 4 rounds planned", "`slower`", "`faster`, 8 planned", "`slower`"], rows)
+    lines += ["## A true 1.05x, record by record", ""]
+    rows = []
+    each = max(20, evaluations // 8)
+    for name, noises in {**by_group, "control": measured_noise(CONTROL)}.items():
+        for noise in noises:
+            if noise.call_us < LONG_US:
+                continue
+            alone, both = (shares([noise], 1.05, each, window=window) for window in (False, True))
+            rows.append(
+                [f"{noise.name}, {name.partition(',')[0]}", f"{noise.call_us:.0f} us", f"{noise.round_s:.1f} s",
+                 f"{100 * noise.wall_noise:.0f} %", f"{100 * alone.faster:.0f} %", f"{100 * both.faster:.0f} %",
+                 f"{both.rounds:.0f}"]
+            )  # fmt: skip
+    head = ["record", "a call", "a round", "noise of the window", "ranks' clocks alone", "`faster`", "rounds"]
+    lines += table(head, rows)
+    lines += [
+        f"Each: {each} evaluations. Noise of the window: the standard deviation of a round's difference of the two sides on "
+        "the host wall clock (robust from 8 rounds on), over the candidate's time. `control`: the reference as a candidate.",
+        "",
+        "## Kinds of calls: then and now",
+        "",
+        "Which call was of which kind was not kept then; it is told by the largest gap between times.",
+        "",
+    ]
+    rows = []
     for row in anew():
         then, now = (f"{value:.1f} ({low:.1f} to {high:.1f})" for value, low, high in (row.then, row.now))
         kinds = ", ".join(f"{kind} {value:.1f}" for kind, value in row.kinds.items()) or "one kind to be seen"
-        lines.append(f"| {row.name} | {then} | {now} | {kinds} |")
-    lines += ["", "| clocks apart | one origin, last call | own start | drift that is reported |", "|---|---|---|---|"]
-    lines += [
-        f"| ±{one.ppm:.0f} ppm | {one.one_origin_us:.1f} us | {one.own_start_us:.1f} us | {one.seen_ppm:.0f} ppm |"
-        for one in drifts()
-    ]
-    return "\n".join(lines)
+        rows.append([row.name, then, now, kinds])
+    lines += table(["record", "ratio of medians, as it was", "paired, by kind", "of each kind"], rows)
+    lines += ["## Clocks that run apart", "", "Eight ranks, calls of 30 us, the last of a batch of 25:", ""]
+    lines += table(
+        ["clocks apart", "one origin, last call", "own start", "drift that is reported"],
+        (
+            [
+                f"±{one.ppm:.0f} ppm",
+                f"{one.one_origin_us:.1f} us",
+                f"{one.own_start_us:.1f} us",
+                f"{one.seen_ppm:.0f} ppm",
+            ]
+            for one in drifts()
+        ),
+    )
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def plot(curves: Curves, path: Path) -> None:
@@ -304,16 +363,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--evaluations", type=int, default=200, help="for each speedup and group of records")
     parser.add_argument("--plot", type=Path)
+    parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
-    noises = measured_noise()
-    groups = {
-        "calls of 200 us and more": [one for one in noises if one.call_us >= LONG_US],
-        "shorter calls": [one for one in noises if one.call_us < LONG_US],
-    }
+    by_group = groups()
     curves = {
-        name: [shares(group, speedup, asked.evaluations) for speedup in SPEEDUPS] for name, group in groups.items()
+        name: [shares(noises, speedup, asked.evaluations) for speedup in SPEEDUPS] for name, noises in by_group.items()
     }
-    print(report(curves, asked.evaluations, {name: len(group) for name, group in groups.items()}))
+    text = report(curves, asked.evaluations, by_group)
+    if asked.page is not None:
+        before, mark, _ = asked.page.read_text().partition(MARK)
+        if not mark:
+            parser.error(f"{asked.page} has no line {MARK}")
+        asked.page.write_text(f"{before}{mark}\n\n{text}")
+    else:
+        print(text)
     if asked.plot is not None:
         plot(curves, asked.plot)
 

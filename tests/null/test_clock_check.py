@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkb.judge.timing.statistics import UNSEEN, Claim, ClockCheck, WindowRatio, check_clock, uncontended, window_ratio
+from pkb.judge.timing.statistics import (
+    UNSEEN,
+    Claim,
+    ClockCheck,
+    Paired,
+    WindowRatio,
+    check_clock,
+    uncontended,
+    window_ratio,
+)
 
 ROUNDS = 8
 
@@ -162,6 +171,23 @@ def test_all_the_time_in_a_few_calls_proves_nothing_about_the_rest() -> None:
     assert check_clock(reference, Claim(900.0, 5.0, walls(900, 2)), EMPTY).confirms
 
 
+@pytest.mark.parametrize(("slow", "confirmed"), [(1.0, True), (3.0, True), (5.0, False)])
+def test_who_is_slow_in_two_calls_of_five_is_not_twice_as_fast(slow: float, confirmed: bool) -> None:
+    """The median sees the three others. Ahead in sum it is faster, and the words say by how much; else it is not."""
+    times = [50.0, 50.0, 50.0, 50.0 * slow, 50.0 * slow] * 5
+    samples = Paired([[100.0] * 25] * ROUNDS, [times] * ROUNDS)
+    (theirs, ours), (most_theirs, most_ours) = samples.typical_us(), samples.most_us()
+    assert (theirs, ours) == (100.0, 50.0)
+    true_us = sum(times) / len(times)
+    check = check_clock(
+        Claim(100.0, 5.0, [110.0] * ROUNDS, theirs, most_theirs),
+        Claim(true_us, 5.0, [true_us + 10] * ROUNDS, ours, most_ours),
+        EMPTY,
+    )
+    assert check.confirms == confirmed
+    assert ("not 2.00x, by the sum" in check.words) == (slow > 1)
+
+
 # -- the window --------------------------------------------------------------------------------------------------------
 
 
@@ -203,8 +229,16 @@ def test_forged_times_gain_a_tenth_at_most(true_us: float) -> None:
 def test_a_window_as_short_as_an_empty_one_has_no_upper_bound() -> None:
     window = window_ratio([30.0] * 8, [10.0] * 8, [10.0] * 8)
     assert window.high == window.low == math.inf
-    assert window_ratio([10.0] * 8, [10.0] * 8, [10.0] * 8) == (1.0, 1.0, 1.0)
-    assert window_ratio([30.0] * 8, [20.0] * 8, [10.0] * 24) == (2.0, 2.0, 2.0)
+    assert window_ratio([30.0] * 8, [20.0] * 8, [10.0] * 24) == pytest.approx((2.0, 2.0, 2.0))
+    nothing = window_ratio([10.0] * 8, [10.0] * 8, [10.0] * 8)
+    assert nothing.low < 1e-3, "neither side took any time"
+    assert not nothing.supports(1.05)
+
+
+def test_one_round_says_nothing_and_two_very_little() -> None:
+    assert window_ratio([30.0], [20.0], [10.0])[1:] == (0.0, math.inf)
+    two = window_ratio([30.0, 31.0], [20.0, 21.5], [10.0, 10.0])
+    assert two.low < 1.4 < 2.0 < 10 < two.high
 
 
 def test_host_and_device_that_share_a_clock_must_agree() -> None:
@@ -218,6 +252,6 @@ def test_host_and_device_that_share_a_clock_must_agree() -> None:
     assert not check_clock(reference, lying, EMPTY).contradicts, "a GPU may wait for its host"
 
 
-@pytest.mark.parametrize(("rounds", "decides"), [(1, 1), (2, 1), (4, 2), (5, 3), (8, 3), (16, 5), (24, 7)])
-def test_neither_lucky_nor_disturbed_rounds_decide(rounds: int, decides: int) -> None:
+@pytest.mark.parametrize(("rounds", "decides"), [(1, 1), (2, 1), (4, 1.5), (5, 2), (8, 3), (16, 5.5), (24, 8)])
+def test_neither_lucky_nor_disturbed_rounds_decide(rounds: int, decides: float) -> None:
     assert uncontended([float(n) for n in range(rounds, 0, -1)]) == decides

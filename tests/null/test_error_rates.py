@@ -80,3 +80,30 @@ def test_two_verdicts_of_one_candidate_are_shown(rates: ModuleType) -> None:
         row(rates, verdict, right=False, expected="race", run=run) for run, verdict in enumerate(("race", "wrong"), 1)
     ]
     assert "| x | 2 | race 1, wrong 1 |" in rates.page(again, {})
+
+
+def test_verdicts_of_two_judges_are_not_mixed(
+    rates: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is anything judged again that has been judged by this one."""
+    judged: list[str] = []
+
+    def judge(one: object, folder: Path, platform: str, *, run: int, who: str) -> object:
+        judged.append(one.name)  # type: ignore[attr-defined]
+        key = rates.key_of(one, platform)
+        return rates.Judged(one.name, one.kind, key, platform, one.right, ("race",), "race", "", 1.0, run, who)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(rates, "judge", judge)
+    monkeypatch.setattr(sys, "argv", ["x", "--out", str(tmp_path), "--limit", "3", "--only", "mutant"])
+    assert rates.main() == rates.main() == 0
+    assert len(set(judged)) == len(judged) == 6
+    monkeypatch.setattr(rates, "this_judge", lambda: "another")
+    assert rates.main() == 2
+    assert "verdicts of another judge" in capsys.readouterr().out
+    assert len(judged) == 6
+    assert len((tmp_path / "verdicts.jsonl").read_text().splitlines()) == 6
+
+
+def test_the_page_says_who_judged_and_how_many(rates: ModuleType) -> None:
+    text = rates.page([row(rates, "race", right=False, expected="race")], {}, in_all=300, who="abc")
+    assert "Judged: 1 of the 300 candidates of the set, on cpu, by the judge `abc`" in text

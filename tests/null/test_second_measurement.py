@@ -113,11 +113,12 @@ def test_what_is_far_from_the_reference_is_settled_by_half_of_the_rounds(monkeyp
 def test_what_the_window_does_not_confirm_is_given_all_rounds_and_stays_unproven(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Faster by the ranks' clocks by a fifth, and as slow as the reference on the judge's."""
+    """Faster by the ranks' clocks by a fifth, and as slow as the reference on the judge's: only that one is asked again."""
     claimed_us = REFERENCE_US / 1.2
     lost_us = CALLS * (REFERENCE_US - claimed_us)
     result, _ = timed(monkeypatch, itertools.repeat(lost_us), candidate_us=claimed_us)
-    assert result.rounds == 4 * ROUNDS
+    assert result.rounds == ROUNDS
+    assert len(result.candidate_walls_us) == len(result.empty_walls_us) == 8 * ROUNDS
     assert (result.decision, result.speedup_low > 1) == ("unproven", True)
     assert result.window_speedup == pytest.approx(1.0)
 
@@ -127,8 +128,21 @@ def test_rounds_beyond_the_plan_have_a_budget(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys.modules[__name__], "REFERENCE_US", 1e6)
     claimed_us = 1e6 / 1.2
     result, _ = timed(monkeypatch, itertools.repeat(CALLS * (1e6 - claimed_us)), candidate_us=claimed_us)
-    assert ROUNDS < result.rounds < 2 * ROUNDS
+    assert result.rounds == ROUNDS < len(result.candidate_walls_us) < 4 * ROUNDS
     assert result.decision == "unproven"
+
+
+def test_what_is_too_near_to_tell_is_given_stamped_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times of two values, so that the interval holds 1 to the end."""
+
+    class Wavering(Sides):
+        def run_candidate(self, schedule: Schedule, *, extra_s: float = 0.0) -> Reports:
+            if schedule.aligned:
+                self.candidate_us = REFERENCE_US * (1.2 if self.candidate_us < REFERENCE_US else 0.83)
+            return super().run_candidate(schedule, extra_s=extra_s)
+
+    result, _ = timed(monkeypatch, itertools.repeat(0.0), kind=Wavering)
+    assert result.rounds == len(result.candidate_walls_us) > ROUNDS
 
 
 def test_times_that_cannot_be_are_believed_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +171,9 @@ def test_a_machine_that_was_busy_for_a_while_clears_it(monkeypatch: pytest.Monke
     busy = ROUNDS // 2
     result, sides = timed(monkeypatch, itertools.chain([30_000.0] * busy, itertools.repeat(0.0)))
     assert sides.queued == result.rounds + ROUNDS == len(result.candidate_walls_us), "as many again as are planned"
-    assert (result.rounds, result.decision) == (ROUNDS, "faster")
+    assert (result.rounds, result.decision) == (ROUNDS // 2, "faster"), (
+        "two thirds of the batches are undisturbed by then"
+    )
     assert result.candidate_wall_us == pytest.approx(CANDIDATE_US)
 
 

@@ -62,6 +62,15 @@ def test_a_verdict_comes_back_as_it_was_given(store: Store, run: Run) -> None:
         assert (candidate.filename, candidate.origin, candidate.problem_id) == (FILE.filename, FILE.origin, 13)
 
 
+def test_a_time_of_a_cpu_is_in_no_table(store: Store, run: Run) -> None:
+    """Whatever the document says: score, panel and site read these columns."""
+    assert store.record_evaluation(run.id, SPEC.key, replace(judged(Verdict.CORRECT), platform="cpu", timing=TIMING))
+    with Reader(store.root) as reader:
+        (row,) = reader.evaluations([run.id])
+        assert reader.document(row.document_sha)["timing"]["decision"] == "faster"
+        assert (row.verdict, row.decision, row.speedup, row.candidate_us) == ("correct", None, None, None)
+
+
 @pytest.mark.parametrize("verdict", list(Verdict))
 def test_every_verdict_can_be_kept_and_only_a_correct_one_has_times(store: Store, run: Run, verdict: Verdict) -> None:
     evaluation = judged(verdict)

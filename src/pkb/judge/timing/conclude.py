@@ -28,10 +28,15 @@ def paired(rounds: Sequence[Round], shares: Mapping[str, float]) -> Paired:
 
 def hold_against_wall_clock(measured: Measured, *, on_gpu: bool, error: float) -> ClockCheck:
     rounds, walls, shares, against = measured
+    samples = paired(rounds, shares)
     reference, candidate = (
-        Claim(mean([times.calls_us for times in side]), mean([times.host_us for times in side]), wall_us, quoted_us)
-        for side, wall_us, quoted_us in zip(
-            _by_side(rounds), (walls.reference_us, walls.candidate_us), paired(rounds, shares).typical_us(), strict=True
+        Claim(mean([times.calls_us for times in side]), mean([times.host_us for times in side]), wall_us, *quoted_us)
+        for side, wall_us, *quoted_us in zip(
+            _by_side(rounds),
+            (walls.reference_us, walls.candidate_us),
+            samples.typical_us(),
+            samples.most_us(),
+            strict=True,
         )
     )
     return check_clock(reference, candidate, walls.empty_us, one_clock=not on_gpu, error=error, against=against)

@@ -72,21 +72,35 @@ class _Rounds:
 
     def until_settled(self) -> tuple[Estimate, ClockCheck]:
         """What the last look shows; each has its share of the error that all of them together may make."""
-        started, give_up = time.monotonic(), math.inf
+        give_up, ahead = math.inf, False
         for look in looks(self.planned):
-            affordable = look.rounds
-            if len(self.taken) >= self.planned:
-                now = time.monotonic()
-                give_up = min(give_up, now + (0.0 if self.work.spec.as_published else MORE_S))
-                affordable = len(self.taken) + int((give_up - now) * len(self.taken) / max(1e-9, now - started))
-                if affordable <= len(self.taken):
-                    break
-            found = self._look(look._replace(rounds=min(look.rounds, affordable)))
+            if len(self.taken) >= self.planned and give_up == math.inf:
+                give_up = time.monotonic() + (0.0 if self.work.spec.as_published else MORE_S)
+            if time.monotonic() >= give_up:
+                break
+            self._take(look.rounds, give_up, stamped=not ahead)
+            if not ahead:
+                found = estimate(paired(self.taken, self.work.shares), look.error)
             clock = self._held_against_the_clock(look)
             beyond_doubt = clock.contradicts and len(self.taken) >= self.planned
             if beyond_doubt or settled(found.ratio, look, confirmed=clock.confirms):
                 break
+            ahead = (
+                len(self.taken) >= self.planned and found.ratio.low > 1
+            )  # and stays so: more looks would be more chances
         return found, clock
+
+    def _take(self, rounds: int, give_up: float, *, stamped: bool) -> None:
+        """Rounds until there are so many, or time is up. Unless `stamped`, the ranks' clocks have said what they can, and only
+        the host wall clock is asked again, which takes half the time."""
+        made = self.taken if stamped else self.walls.reference_us
+        while len(made) < rounds and time.monotonic() < give_up:
+            more = ", to be sure" if len(made) >= self.planned else f" of {self.planned}"
+            self.progress(f"timing: round {len(made) + 1}{more}")
+            if stamped:
+                self.taken.append(take_round(self.work, self.cover_us))
+            self.walls.take(self.work)
+            self.work.swap()
 
     def _held_against_the_clock(self, look: Look) -> ClockCheck:
         """Measured once more before anybody is accused: the machine may have been busy for some rounds."""
@@ -100,12 +114,3 @@ class _Rounds:
                 self.work.swap()
             clock = held()
         return clock
-
-    def _look(self, look: Look) -> Estimate:
-        while len(self.taken) < look.rounds:
-            more = ", to be sure" if len(self.taken) >= self.planned else f" of {self.planned}"
-            self.progress(f"timing: round {len(self.taken) + 1}{more}")
-            self.taken.append(take_round(self.work, self.cover_us))
-            self.walls.take(self.work)
-            self.work.swap()
-        return estimate(paired(self.taken, self.work.shares), look.error)

@@ -13,11 +13,9 @@ from pkb.types.timing import Decision
 RESAMPLES = 1000
 ERROR = 0.025
 """How often a candidate may be called faster that is as fast as the reference; and slower likewise."""
-LOOKS = ((0.5, 0.08), (1.0, 0.32), (2.0, 0.3), (4.0, 0.3))
+LOOKS = ((0.5, 0.08), (1, 0.32), (2, 0.2), (4, 0.2), (8, 0.2))
 """When the samples are looked at, in the rounds that are planned, and the share of `ERROR` that each look may spend: looking
-four times is four chances to be wrong."""
-FEW_ROUNDS = 4
-"""As production sizes plan them: the last look then has six times as many."""
+five times is five chances to be wrong."""
 FAR = 1.15
 """The first look, after few rounds, settles only what is at least so far from 1."""
 NEAR = 1.03
@@ -28,6 +26,9 @@ GPU_NOISE_US, CPU_NOISE_US = 100.0, 3000.0
 UNSEEN = 1.1
 """A claim may exceed by this factor what the window has excluded, where the window alone cannot tell the candidate from the
 reference: the most that forged times can gain."""
+TRIMMED = 0.2
+"""Of the rounds on the host wall clock, at either end."""
+MOST_RATIO = 1e4
 
 Rounds = Sequence[Sequence[float]]
 
@@ -70,26 +71,39 @@ class Paired(NamedTuple):
 
     def medians(self) -> dict[str, tuple[float, float]]:
         """Of the reference and the candidate, by kind, in the order in which the problem names them."""
+        return {
+            kind: (statistics.median(theirs), statistics.median(ours)) for kind, (theirs, ours) in self._times().items()
+        }
+
+    def _times(self) -> dict[str, tuple[list[float], list[float]]]:
         times: dict[str, tuple[list[float], list[float]]] = {}
         for number, sides in enumerate(zip(self.reference_us, self.candidate_us, strict=True)):
             for theirs, ours, kind in zip(*sides, self.kinds_of(number), strict=True):
                 both = times.setdefault(kind, ([], []))
                 both[0].append(theirs)
                 both[1].append(ours)
-        return {
-            kind: (statistics.median(times[kind][0]), statistics.median(times[kind][1]))
-            for kind in self.shares
-            if kind in times
-        }
+        return {kind: times[kind] for kind in self.shares if kind in times}
 
     def typical_us(self) -> tuple[float, float]:
         """What a call of each side takes: the weighted mean over kinds of the medians."""
-        medians = self.medians()
-        total = sum(self.shares[kind] for kind in medians)
+        return self._weighted(self.medians())
+
+    def most_us(self) -> tuple[float, float]:
+        """The same with means of all but the slowest tenth: a median does not see what nearly half of the calls take."""
+        return self._weighted(
+            {kind: (_of_most(theirs), _of_most(ours)) for kind, (theirs, ours) in self._times().items()}
+        )
+
+    def _weighted(self, by_kind: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+        total = sum(self.shares[kind] for kind in by_kind)
         theirs, ours = (
-            sum(self.shares[kind] * both[side] for kind, both in medians.items()) / total for side in (0, 1)
+            sum(self.shares[kind] * both[side] for kind, both in by_kind.items()) / total for side in (0, 1)
         )
         return theirs, ours
+
+
+def _of_most(times: Sequence[float]) -> float:
+    return statistics.fmean(sorted(times)[: max(1, math.ceil(0.9 * len(times)))])
 
 
 class Estimate(NamedTuple):
@@ -100,8 +114,9 @@ class Estimate(NamedTuple):
 def estimate(samples: Paired, error: float = ERROR, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
     """The weighted mean over kinds of the median log ratio of paired calls, and as what it may be mistaken.
 
-    Rounds are resampled as they are (what slows a round down slows both sides), then pairs within each round and kind. The
-    interval is symmetric in the logarithm, as wide as Student's quantile of so many rounds says: swapping the sides inverts it.
+    Rounds are resampled as they are: what slows a round down slows all of its calls, on both sides, and resampling calls within
+    rounds as well would count twice what they differ by (a single round has nothing else). The interval is symmetric in the
+    logarithm, as wide as Student's quantile of so many rounds says: swapping the sides inverts it.
     """
     logs = samples.log_ratios()
     if not logs or not all(logs):
@@ -115,17 +130,30 @@ def estimate(samples: Paired, error: float = ERROR, *, seed: int = 0, resamples:
         chosen = source.choices(logs, k=len(logs))
         if len(weights) > 1 and len({kind for one in chosen for kind in one}) < len(weights):
             continue  # a kind that few rounds have is in none of these
-        drawn.append(
-            _medians([{kind: source.choices(x, k=len(x)) for kind, x in one.items()} for one in chosen], weights)
-        )
+        if len(logs) == 1:
+            chosen = [{kind: source.choices(x, k=len(x)) for kind, x in logs[0].items()}]
+        drawn.append(_medians(chosen, weights))
     rounds, degrees = len(logs), max(1, len(logs) - 1)
-    wide = student(1 - error, degrees) * math.sqrt(rounds / degrees)
+    calls = {kind: sum(len(one.get(kind, ())) for one in logs) for kind in weights}
 
     def interval(of: Mapping[str, float]) -> Ratio:
         total = sum(of.values())
         middle = sum(weight * centre[kind] for kind, weight in of.items()) / total
         deviations = [sum(weight * one[kind] for kind, weight in of.items()) / total - middle for one in drawn]
-        half = wide * math.sqrt(math.fsum(d * d for d in deviations) / len(deviations))
+        by_round = [
+            sum(
+                weight * rounds * len(one[kind]) / calls[kind] * (statistics.median(one[kind]) - centre[kind])
+                for kind, weight in of.items()
+                if kind in one
+            )
+            / total
+            for one in logs
+        ]
+        resampled = math.sqrt(math.fsum(d * d for d in deviations) / len(deviations))
+        half = max(
+            student(1 - error, degrees) * math.sqrt(rounds / degrees) * resampled,
+            math.sqrt(math.pi / 2) * trimmed_mean(by_round, error).half if rounds > 1 else 0.0,
+        )
         return Ratio(*(math.exp(max(-50.0, min(50.0, x))) for x in (middle, middle - half, middle + half)))
 
     return Estimate(interval(weights), {kind: interval({kind: 1.0}) for kind in weights} if len(weights) > 1 else {})
@@ -174,11 +202,7 @@ class Look(NamedTuple):
 
 
 def looks(planned: int) -> list[Look]:
-    rounds = [max(1, math.ceil(part * planned)) for part, _ in LOOKS]
-    rounds[-1] = max(rounds[-1], 6 * min(planned, FEW_ROUNDS))
-    return [
-        Look(count, ERROR * share, FAR if part < 1 else 1.0) for count, (part, share) in zip(rounds, LOOKS, strict=True)
-    ]
+    return [Look(max(1, math.ceil(part * planned)), ERROR * share, FAR if part < 1 else 1.0) for part, share in LOOKS]
 
 
 def settled(ratio: Ratio, look: Look, *, confirmed: bool) -> bool:
@@ -192,9 +216,9 @@ def settled(ratio: Ratio, look: Look, *, confirmed: bool) -> bool:
 
 
 def uncontended(times: Sequence[float]) -> float:
-    """What a batch takes when nothing comes between: noise only adds, to a clock that sees the whole machine. The lower
-    quartile, but no lower than the third of all, so that no lucky round or two decide; of few rounds the lower median."""
-    return sorted(times)[min(max(2, len(times) // 4), (len(times) - 1) // 2)]
+    """What a batch takes when nothing comes between: noise only adds, to a clock that sees the whole machine. The mean of the
+    lower half, without the lowest eighth, so that no lucky round decides."""
+    return statistics.fmean(sorted(times)[len(times) // 8 : (len(times) + 1) // 2])
 
 
 class WindowRatio(NamedTuple):
@@ -220,30 +244,59 @@ def window_ratio(
     candidate_us: Sequence[float],
     empty_us: Sequence[float],
     error: float = ERROR,
-    seed: int = 0,
 ) -> WindowRatio:
-    """By rounds, which are resampled as they are; `empty_us` has one or several for each.
+    """By rounds; `empty_us` has one or several for each.
 
-    Quantiles of resamples are too near to the middle where rounds are few, by as much as the normal distribution's are nearer
-    than Student's; so they are taken further out. A ratio of differences may be infinite, which no standard error survives.
+    Fieller's interval: the ratios x for which (reference - empty) - x (candidate - empty) may be 0, by the jackknife over
+    rounds, half of which decide. It holds for few rounds, and has no upper end where nothing may be left of the candidate.
     """
-    each = max(1, len(empty_us) // len(reference_us))
-    rounds = [
-        (theirs, ours, empty_us[each * number : each * (number + 1)])
-        for number, (theirs, ours) in enumerate(zip(reference_us, candidate_us, strict=True))
-    ]
+    count = len(reference_us)
+    each = max(1, len(empty_us) // count)
+    empty = [statistics.fmean(empty_us[each * n : each * (n + 1)] or [0.0]) for n in range(count)]
+    sides = (reference_us, candidate_us, empty)
+    whole = [uncontended(side) for side in sides]
+    parts = [[uncontended([*side[:n], *side[n + 1 :]]) for side in sides] for n in range(count if count > 1 else 0)]
+    wide = student(1 - error, max(1, count // 2)) * (count - 1) / math.sqrt(count)
 
-    def ratio(chosen: Sequence[tuple[float, float, Sequence[float]]]) -> float:
-        empty = uncontended([us for _, _, some in chosen for us in some] or [0.0])
-        theirs, ours = (max(0.0, uncontended(side) - empty) for side in list(zip(*chosen, strict=True))[:2])
-        return theirs / ours if ours else (math.inf if theirs else 1.0)
+    def above(x: float, direction: int) -> bool:
+        """Is the ratio above x; or (1 and -1) may it be, or must it be?"""
+        value, *left_out = ((theirs - nothing) - x * (ours - nothing) for theirs, ours, nothing in [whole, *parts])
+        if not direction:
+            return value > 0
+        return value + direction * (wide * statistics.stdev(left_out) if left_out else math.inf) > 0
 
-    source = random.Random(seed)
-    ratios = sorted(ratio(source.choices(rounds, k=len(rounds))) for _ in range(RESAMPLES))
-    degrees = max(1, len(rounds) - 1)
-    wide = student(1 - error, degrees) * math.sqrt(len(rounds) / degrees)
-    cut = int((1 - statistics.NormalDist().cdf(wide)) * RESAMPLES)
-    return WindowRatio(ratio(rounds), ratios[cut], ratios[-1 - cut])
+    def end(direction: int) -> float:
+        if above(MOST_RATIO, direction):
+            return math.inf
+        if not above(1 / MOST_RATIO, direction):
+            return 0.0
+        low, high = -math.log(MOST_RATIO), math.log(MOST_RATIO)
+        while high - low > 1e-9:
+            middle = (low + high) / 2
+            low, high = (middle, high) if above(math.exp(middle), direction) else (low, middle)
+        return math.exp(low)
+
+    return WindowRatio(end(0), end(-1), end(1))
+
+
+class Mean(NamedTuple):
+    value: float
+    half: float
+    """Of its interval; infinite for one number."""
+
+
+def trimmed_mean(values: Sequence[float], error: float) -> Mean:
+    """Without a fifth at either end, and Yuen's interval for it: one odd round has no part in either."""
+    count = len(values)
+    cut = int(TRIMMED * count)
+    ordered = sorted(values)
+    kept = ordered[cut : count - cut]
+    middle = statistics.fmean(kept)
+    if len(kept) < 2:
+        return Mean(middle, math.inf)
+    spread = statistics.stdev([kept[0]] * cut + kept + [kept[-1]] * cut)
+    error_of_mean = spread * math.sqrt((count - 1) / (len(kept) * (len(kept) - 1)))
+    return Mean(middle, student(1 - error, len(kept) - 1) * error_of_mean)
 
 
 class Claim(NamedTuple):
@@ -256,6 +309,8 @@ class Claim(NamedTuple):
     """By round, of calls queued back to back, with the call's share of what an empty batch costs."""
     quoted_us: float | None = None
     """What the speedup is computed from, if that is not the mean."""
+    most_us: float | None = None
+    """The mean of all calls but the slowest tenth."""
 
     @property
     def reported_us(self) -> float:
@@ -265,6 +320,10 @@ class Claim(NamedTuple):
     @property
     def quoted(self) -> float:
         return self.device_us if self.quoted_us is None else self.quoted_us
+
+    @property
+    def most(self) -> float:
+        return self.quoted if self.most_us is None else self.most_us
 
 
 class ClockCheck(NamedTuple):
@@ -300,6 +359,7 @@ def check_clock(
     supports it. And what the ranks report must account for the time that passes, less that of empty batches (`empty_us`, per
     call of a full one): twice what they say, and twice what the reference's ranks leave unexplained, is generous. What is
     quoted must do so too, or it proves nothing: a few calls with all of the time in them would leave any median to the rest.
+    And who is ahead by medians only, with many calls that take longer, is not ahead: the sums of most calls must say so too.
     `one_clock`: host and device are the same, as on a CPU, so that the candidate's two reported times must agree as well.
     """
     empty = uncontended(empty_us)
@@ -308,8 +368,11 @@ def check_clock(
     too_long = ours > 2 * candidate.reported_us + allowance
     window = window_ratio(reference.wall_us, candidate.wall_us, empty_us, error)
     accounted = ours <= 2 * max(candidate.quoted, candidate.host_us) + allowance
-    confirms = accounted and window.supports(reference.quoted / candidate.quoted)
+    quoted, in_sum = reference.quoted / candidate.quoted, reference.most / candidate.most
+    confirms = accounted and in_sum > 1 and window.supports(quoted)
     words = f"queued calls on the host wall clock: {theirs:.0f} us for the {against}, {ours:.0f} us for the candidate"
+    if quoted > UNSEEN * in_sum:
+        words += f"; {in_sum:.2f}x, not {quoted:.2f}x, by the sum of all timed calls but the slowest tenth"
     split = one_clock and candidate.device_us < 0.5 * candidate.host_us
     if split:
         words += f"; {candidate.host_us:.0f} us inside a call that is said to take {candidate.device_us:.0f} us"

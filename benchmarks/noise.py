@@ -1,0 +1,215 @@
+"""The noise of the times that were measured on a GPU, to draw evaluations from that nobody has measured.
+
+A record is one evaluation (docs/records): the calls of each round on both sides, and each round's batches on the host wall
+clock. Those of `WINDOW` and `CONTROL` were taken through the window (docs/window.md), the older ones before there was one.
+
+Rounds are drawn by a smoothed bootstrap (Silverman 1986, 6.4.1), for a record may have only four: drawn again and again, those
+give medians that jump between a few values, and a variance that is too small by (n - 1) / n. So a drawn round is one that was
+measured, its deviation from the middle stretched, plus a normal deviate of 1.06 n^(-1/5) robust standard deviations, so that
+the variance is right. How little four rounds say about their own variance is not in it.
+"""
+
+import json
+import math
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pkb.judge.timing.statistics import uncontended
+from pkb.problems import get
+
+RECORDS = Path(__file__).parents[1] / "docs" / "records"
+OLDER = RECORDS / "kernels.jsonl"
+WINDOW = RECORDS / "h200-shared" / "kernels.jsonl"
+CONTROL = RECORDS / "h200-shared" / "control.jsonl"
+"""The reference itself as a candidate."""
+PLANNED = 8
+
+
+class Drawn(NamedTuple):
+    """A round without a gain."""
+
+    reference: list[float]
+    candidate: list[float]
+    """Of each call, over what it usually takes."""
+    reference_wall_us: float
+    candidate_wall_us: float
+    """Per call, of a batch on the host wall clock."""
+    empty_wall_us: float
+
+
+class Smooth:
+    """A sample of numbers, from which others like them are drawn."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self.values, count = list(values), len(values)
+        self.middle = statistics.median(values)
+        deviation = statistics.stdev(values) if count > 1 else 0.0
+        self.spread = deviation  # four numbers cannot tell an outlier from a wide distribution
+        if count >= 8:
+            self.spread = min(deviation, 1.4826 * statistics.median(abs(x - self.middle) for x in values))
+        self.bandwidth = 1.06 * count**-0.2 * self.spread
+        added = (self.bandwidth / deviation) ** 2 if deviation else 0.0
+        self.stretch = math.sqrt(count / max(1, count - 1) / (1 + added))
+
+    def near(self, index: int, source: random.Random) -> float:
+        return self.middle + self.stretch * (self.values[index] - self.middle) + source.gauss(0, self.bandwidth)
+
+
+class _Calls:
+    """Logarithms of one side's calls: what a round has in common, and what its calls add to it."""
+
+    def __init__(self, rounds: Sequence[Sequence[float]]) -> None:
+        medians = [statistics.median(one) for one in rounds]
+        self.common = Smooth(medians)
+        self.starts = [0]
+        for one in rounds:
+            self.starts.append(self.starts[-1] + len(one))
+        few = math.sqrt(len(rounds[0]) / max(1, len(rounds[0]) - 1))
+        """A round's middle takes part of what its calls differ by."""
+        self.own = Smooth([few * (x - middle) for one, middle in zip(rounds, medians, strict=True) for x in one])
+
+    def draw(self, index: int, source: random.Random) -> list[float]:
+        common = self.common.near(index, source)
+        return [common + self.own.near(n, source) for n in range(self.starts[index], self.starts[index + 1])]
+
+
+@dataclass(frozen=True)
+class Noise:
+    name: str
+    call_us: float
+    """Of the candidate."""
+    planned: int
+    """Rounds, as the judge plans them for this case."""
+    round_s: float
+    """What one takes, with its share of the warm-up."""
+    sides: tuple[_Calls, _Calls]
+    walls: tuple[Smooth, Smooth, Smooth]
+    """Reference, candidate, empty."""
+    control: bool = False
+    """Both sides did the same. So if the candidate's batches took longer, that is not put right here."""
+
+    @property
+    def wall_noise(self) -> float:
+        """Of a round's difference of the sides on the host wall clock, over the candidate's time."""
+        apart = [theirs - ours for theirs, ours in zip(self.walls[0].values, self.walls[1].values, strict=True)]
+        return Smooth(apart).spread / self.call_us
+
+    def draw(self, rounds: int, source: random.Random) -> list[Drawn]:
+        """Without a gain: what the two sides usually take is the same."""
+        drawn = [self._round(source) for _ in range(rounds)]
+        ahead, shift_us = self._middle
+        return [
+            one._replace(
+                candidate=[x * ahead for x in one.candidate], reference_wall_us=one.reference_wall_us + shift_us
+            )
+            for one in drawn
+        ]
+
+    def _round(self, source: random.Random) -> Drawn:
+        index = source.randrange(len(self.sides[0].starts) - 1)
+        reference, candidate = ([math.exp(x) for x in side.draw(index, source)] for side in self.sides)
+        return Drawn(reference, candidate, *(wall.near(index, source) for wall in self.walls))
+
+    @cached_property
+    def _middle(self) -> tuple[float, float]:
+        """Of many rounds: by how much the candidate is ahead on the device, and behind on the host wall clock."""
+        source = random.Random(self.name)
+        many = [self._round(source) for _ in range(2000)]
+        ahead = statistics.median(x / y for one in many for x, y in zip(*one[:2], strict=True))
+        theirs_us = uncontended([one.reference_wall_us for one in many])
+        ours_us = uncontended([one.candidate_wall_us for one in many])
+        return ahead, 0.0 if self.control else ours_us - theirs_us
+
+
+def noise_of(record: Mapping[str, Any], planned: int, *, control: bool = False) -> Noise | None:
+    """None where there was no time, where calls are of several kinds, or where the host wall clock was kept otherwise then."""
+    timing = record["timing"]
+    if not timing or get(record["problem"]["id"]).kinds or not any(timing.get("empty_walls_us") or ()):
+        return None
+    samples = [timing[f"{side}_samples_us"] for side in ("reference", "candidate")]
+    rounds = len(samples[0])
+    sides = [_Calls([[math.log(us / _median(side)) for us in one] for one in side]) for side in samples]
+    each = len(timing["empty_walls_us"]) // len(timing["reference_walls_us"])
+    walls = [
+        Smooth(values[:rounds])  # a suspect's were taken twice
+        for values in (timing["reference_walls_us"], timing["candidate_walls_us"], timing["empty_walls_us"][::each])
+    ]
+    return Noise(
+        name=f"{record['problem']['id']:02d} {record['size']}, {record['ranks']} ranks",
+        call_us=_median(samples[1]),
+        planned=planned,
+        round_s=record["stage_seconds"]["timing"] / rounds,
+        sides=(sides[0], sides[1]),
+        walls=(walls[0], walls[1], walls[2]),
+        control=control,
+    )
+
+
+def measured_noise(path: Path) -> list[Noise]:
+    older = {_case(record): record for record in _read(OLDER) if record["timing"]}
+    found = []
+    for record in _read(path):
+        timing = older.get(_case(record), {}).get("timing")
+        # Then nobody stopped early, so that the rounds which were made are those that are planned.
+        planned = len(timing["reference_samples_us"]) if timing else PLANNED
+        found.append(noise_of(record, planned, control=path == CONTROL))
+    return [noise for noise in found if noise is not None]
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _case(record: Mapping[str, Any]) -> tuple[int, str, int]:
+    return record["problem"]["id"], record["size"], record["ranks"]
+
+
+def _median(rounds: Sequence[Sequence[float]]) -> float:
+    return statistics.median(us for one in rounds for us in one)
+
+
+# -- noise that nobody has measured ------------------------------------------------------------------------------------
+
+
+class Side(Protocol):
+    def __call__(self, number: int, source: random.Random, state: dict[str, float]) -> list[float]: ...
+
+
+def _two_values(number: int, source: random.Random, state: dict[str, float]) -> list[float]:
+    return [source.choice((1.0, 1.08)) for _ in range(CALLS)]
+
+
+def _two_values_by_round(number: int, source: random.Random, state: dict[str, float]) -> list[float]:
+    usual = source.choice((1.0, 1.08))
+    return [usual * math.exp(source.gauss(0, 0.01)) for _ in range(CALLS)]
+
+
+def _heavy_tails(number: int, source: random.Random, state: dict[str, float]) -> list[float]:
+    """Without a variance, and some without a mean."""
+    return [1 + 0.02 * source.paretovariate(1.0) for _ in range(CALLS)]
+
+
+def _drift(number: int, source: random.Random, state: dict[str, float]) -> list[float]:
+    return [(1 + 0.02 * number) * math.exp(source.gauss(0, 0.03)) for _ in range(CALLS)]
+
+
+def _correlated(number: int, source: random.Random, state: dict[str, float]) -> list[float]:
+    """Each side wanders by itself: half of what a round is off by is left in the next."""
+    state["off"] = 0.5 * state.get("off", 0.0) + source.gauss(0, 0.01)
+    return [math.exp(state["off"] + source.gauss(0, 0.02)) for _ in range(CALLS)]
+
+
+CALLS = 2
+"""In a round, as at production sizes: the fewest."""
+HOSTILE: dict[str, Side] = {
+    "each call takes one of two times, 8 % apart": _two_values,
+    "each round takes one of two times, 8 % apart": _two_values_by_round,
+    "tails without a mean": _heavy_tails,
+    "drift of 2 % a round, common to both sides": _drift,
+    "rounds correlated by 0.5, each side by itself": _correlated,
+}
