@@ -71,6 +71,8 @@ class World:
             candidate_crew(job, self.platform, ranks, build=self._build, backend=self._backend)
         )
         self._candidate = candidate
+        for side in (oracle, candidate):
+            side.warm_up()
         oracle.launch()
         candidate.launch()
         oracle.await_ready(timeout_s=START_LIMIT_S)
