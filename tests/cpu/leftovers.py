@@ -27,7 +27,11 @@ def templates_of(judge_pid: int) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
-            if "pkb.rank.template" in command and command[-2] == str(judge_pid) and process not in processes_of(judge_pid):
+            if (
+                "pkb.rank.template" in command
+                and command[-2] == str(judge_pid)
+                and process not in processes_of(judge_pid)
+            ):
                 found.append(process)
     return found
 

@@ -27,8 +27,9 @@ from pkb.types.processes import die_with_parent
 from pkb.types.protocol.codec import decode
 from pkb.types.protocol.settings import ForkedWarden
 
-ROOM = "PKB_ROOM"
-"""A variable of the template alone: it keeps room where the kernel shows a process's first environment."""
+LAST = ("HOME", "PKB_ROOM")
+"""Variables of the template alone, the last of its environment: they keep room where the kernel shows the first one of a
+process."""
 MOST_DESCRIPTORS = 253
 """In one packet: the kernel's limit."""
 
@@ -69,7 +70,8 @@ def _be_warden(descriptors: list[int]) -> None:
     start = decode(os.pread(descriptors[0], os.fstat(descriptors[0]).st_size, 0), (ForkedWarden,))
     link, judge = _take_places(start, descriptors)
     os.sched_setaffinity(0, start.cores)
-    os.environ.pop(ROOM)
+    for name in LAST:
+        os.environ.pop(name)
     os.environ.update(start.environment)
     _show(start.environment)
     os.chdir(start.folder)
@@ -112,8 +114,8 @@ def _close(descriptor: int) -> None:
 def _show(environment: dict[str, str]) -> None:
     """Where /proc/PID/environ reads: by its environment a person, or a test, tells whose process this is."""
     start, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47:49])
-    room = ctypes.string_at(start, end - start).find(f"{ROOM}=".encode())
-    if room < 0:
+    room = ctypes.string_at(start, end - start).find(f"\0{LAST[0]}=".encode()) + 1
+    if not room:
         return
     shown = b"".join(os.fsencode(f"{name}={value}\0") for name, value in environment.items())
     size = end - start - room

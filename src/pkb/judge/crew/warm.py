@@ -39,7 +39,8 @@ INHERITED = ("Umask", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "Sig", "C
 """Lines of /proc/self/status that an executed process has from its parent, by their first letters."""
 CAUGHT = "SigCgt", "SigQ", "SigPnd"
 ANSWER_LIMIT_S = 60.0
-ROOM = {"PKB_ROOM": "-" * (16 << 10)}
+LAST = {"HOME": "/nonexistent", "PKB_ROOM": "-" * (16 << 10)}
+"""Of a template's variables: what its children write theirs over."""
 MOST_OF_A_ROLE = 2
 
 
@@ -86,7 +87,7 @@ class Template:
             self._owner = os.getpid()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pkb.rank.template", str(theirs.fileno()), str(os.getpid()), kind.role],
-                env=dict(kind.environment) | {"HOME": "/nonexistent"} | ROOM,  # room last, where it can be written over
+                env=dict(kind.environment) | LAST,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
