@@ -80,7 +80,9 @@ def test_ranks_are_told_their_gpus_by_name(monkeypatch: pytest.MonkeyPatch) -> N
     assert NodePlatform().device_indices(2) == [0, 1]
     assert devices_of("node", 3) == ["GPU-55aa-5", "GPU-33aa-3", "GPU-22aa-2"]
     assert devices_of("virtual", 8) == ["GPU-55aa-5"]
-    assert visible_environment(gpus()[:1])["CUDA_VISIBLE_DEVICES"] == "GPU-55aa-5", "a candidate sees one GPU and no other"
+    assert visible_environment(gpus()[:1])["CUDA_VISIBLE_DEVICES"] == "GPU-55aa-5", (
+        "a candidate sees one GPU and no other"
+    )
 
 
 def test_numbers_count_along_the_bus_and_what_may_not_be_opened_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
