@@ -169,7 +169,7 @@ def test_a_template_that_is_killed_is_replaced(tmp_path: Path) -> None:
 
 def test_one_that_dies_while_it_is_asked_costs_nothing(tmp_path: Path) -> None:
     """Stopped, so that the request is on its way to it, and then killed."""
-    warm.warm_up("candidate", CpuPlatform())
+    warm.import_ahead(CpuPlatform(), ["candidate"])
     template = template_of()
     template.suspend()
     killer = subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(0.5); os.kill({template.pid}, 9)"])
@@ -181,7 +181,7 @@ def test_one_that_dies_while_it_is_asked_costs_nothing(tmp_path: Path) -> None:
 
 def test_a_warden_dies_with_a_judge_whose_child_it_is_not(tmp_path: Path) -> None:
     """As the judges of a service, which fork theirs from the server's template."""
-    warm.warm_up("candidate", CpuPlatform())
+    warm.import_ahead(CpuPlatform(), ["candidate"])
     ready, told = os.pipe()
     judge = os.fork()
     if judge == 0:

@@ -26,7 +26,7 @@ from pkb.judge.crew.limits import UNLIMITED, Limits, broken_limit
 from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.printed import Printed
 from pkb.judge.crew.stacks import candidate_frames
-from pkb.judge.crew.warm import Start, Warden, import_environment, release, start_warden, warm_up
+from pkb.judge.crew.warm import Start, Warden, import_environment, release, start_warden
 from pkb.platforms.base import Platform
 from pkb.platforms.short_folder import short_parent
 from pkb.types.channel import Channel, ChannelClosed, pair
@@ -111,20 +111,18 @@ class Crew:
         # Not on the command line, which every process of the machine can read: the oracle's holds the secret.
         settings = os.memfd_create("pkb-settings")
         os.write(settings, encode(self._settings))
-        self._start_warden(settings, write_end)
-        for fd in (write_end, exits_write, settings):
-            os.close(fd)
-        for _, sock in pairs:
-            sock.close()
         self._selector = selectors.DefaultSelector()
         for rank, channel in enumerate(self._channels):
             self._selector.register(channel, selectors.EVENT_READ, rank)
         self._selector.register(self._pipe, selectors.EVENT_READ, "output")
         self._selector.register(self._exit_pipe, selectors.EVENT_READ, "exits")
-
-    def warm_up(self) -> None:
-        """What a launch takes longest to get is begun: several sides that are warmed up first start at the same time."""
-        warm_up(self.spec.role, self.platform)
+        try:
+            self._start_warden(settings, write_end)
+        finally:
+            for fd in (write_end, exits_write, settings):
+                os.close(fd)
+            for _, sock in pairs:
+                sock.close()
 
     def _start_warden(self, settings: int, output: int) -> None:
         side = self._settings

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,9 +148,10 @@ def import_environment(platform: Platform) -> dict[str, str]:
     return {name: value for name, value in known.items() if name not in AT_WILL}
 
 
-def warm_up(role: str, platform: Platform) -> None:
-    """Have a template begin to import, if there is none yet; nothing is waited for."""
-    _template(_kind(role, import_environment(platform)))
+def import_ahead(platform: Platform, roles: Sequence[str] = ("oracle", "candidate")) -> None:
+    """Have templates begin to import, where there are none yet; nothing is waited for."""
+    for role in roles:
+        _template(_kind(role, import_environment(platform)))
 
 
 class Start(NamedTuple):

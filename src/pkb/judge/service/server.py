@@ -95,7 +95,7 @@ class Server:
 
     def _fork(self, order: JudgeOrder) -> None:
         if order.kind == "evaluate":
-            _warm_up(order.case.platform)
+            _import_ahead(order.case.platform)
         reading, writing = os.pipe()
         errors = os.memfd_create("pkb-errors", os.MFD_CLOEXEC)
         server = os.getpid()
@@ -171,15 +171,14 @@ class Server:
             _wait(child.pid, within_s=max(0.0, give_up - time.monotonic()))
 
 
-def _warm_up(platform: str) -> None:
+def _import_ahead(platform: str) -> None:
     """Here and not in the child, so that all children have their ranks forked from the same processes."""
-    from pkb.judge.crew.warm import warm_up
+    from pkb.judge.crew.warm import import_ahead
     from pkb.platforms.registry import PLATFORMS, create
 
     if platform in PLATFORMS:  # finding out what `auto` means opens drivers, which is for children to do
         with contextlib.suppress(UserError):  # the child meets it as well, and says so
-            for role in ("oracle", "candidate"):
-                warm_up(role, create(platform))
+            import_ahead(create(platform))
 
 
 def _signal(pid: int, number: int) -> None:
