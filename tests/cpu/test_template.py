@@ -234,3 +234,19 @@ def test_a_side_with_another_import_environment_is_executed(tmp_path: Path, name
     with crew_of(tmp_path) as crew:
         environment = crew._environment() | {name: value}
         assert warm._fork_warden(warm.Start("candidate", CpuPlatform(), environment, tmp_path, 0, 1, ())) is None
+
+
+def test_of_many_kinds_those_in_use_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with crew_of(tmp_path) as crew:
+        load(crew, tmp_path)
+        used = template_of()
+        idle = []
+        for number in range(3):
+            monkeypatch.setenv("PATH", f"{os.environ['PATH']}:/nowhere/{number}")
+            warm.import_ahead(CpuPlatform(), ["candidate"])
+            idle.append(template_of())
+        assert crew.ask(Drop(), timeout_s=60)
+    assert used.is_running()
+    assert [template.is_running() for template in idle] == [False, True, True]
+    for kind in [kind for kind in warm._templates if "/nowhere/" in dict(kind.environment)["PATH"]]:
+        warm._templates.pop(kind).close()

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from pkb.platforms.base import Platform
 from pkb.types.protocol.codec import encode
 from pkb.types.protocol.settings import ForkedWarden
@@ -60,6 +62,7 @@ class ForkedProcess:
 
     def __init__(self, pid: int, link: socket.socket) -> None:
         self.pid, self._link = pid, link
+        self._has_ended = False
         self._end = os.pidfd_open(pid)  # it waits for us: this number is still its own
 
     def release(self) -> None:
@@ -69,16 +72,20 @@ class ForkedProcess:
         self._link.close()
 
     def wait(self, timeout: float | None = None) -> int:
-        waiting = select.poll()
-        waiting.register(self._end, select.POLLIN)
-        if not waiting.poll(None if timeout is None else timeout * 1000):
-            raise subprocess.TimeoutExpired("a forked warden", timeout or 0.0)
-        os.close(self._end)
+        if not self._has_ended:
+            waiting = select.poll()
+            waiting.register(self._end, select.POLLIN)
+            if not waiting.poll(None if timeout is None else timeout * 1000):
+                raise subprocess.TimeoutExpired("a forked warden", timeout or 0.0)
+            self._has_ended = True
+            os.close(self._end)
+            self._link.close()
         return 0
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._end, signal.SIGKILL)
+        if not self._has_ended:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._end, signal.SIGKILL)
 
 
 class Template:
@@ -124,6 +131,13 @@ class Template:
                 os.close(descriptor)
         link.close()
         return None
+
+    def is_in_use(self) -> bool:
+        """Its end would be that of the wardens that it has forked, whoever asked for them."""
+        try:
+            return bool(psutil.Process(self.pid).children())
+        except psutil.Error:
+            return False
 
     def close(self) -> None:
         self._control.close()
@@ -231,7 +245,7 @@ def _template(kind: Kind) -> Template | None:
     if kind in _templates and _templates[kind].has_ended():
         _templates.pop(kind).close()
     if kind not in _templates:
-        rivals = [other for other in _templates if other.role == kind.role]
+        rivals = [other for other in _templates if other.role == kind.role and not _templates[other].is_in_use()]
         for old in rivals[: len(rivals) + 1 - MOST_OF_A_ROLE]:
             _templates.pop(old).close()
         _templates[kind] = Template(kind)
