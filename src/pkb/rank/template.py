@@ -66,6 +66,7 @@ def _received(control: socket.socket) -> list[int]:
 def _be_warden(descriptors: list[int]) -> None:
     """In the child. Nothing returns from here: `fork_bound` ends it."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the template's may be ignored, from a shell's background
     os.setsid()
     start = decode(os.pread(descriptors[0], os.fstat(descriptors[0]).st_size, 0), (ForkedWarden,))
     link, judge = _take_places(start, descriptors)

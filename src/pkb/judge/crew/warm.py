@@ -38,9 +38,8 @@ AT_WILL = frozenset(
     }
 )  # fmt: skip
 """Variables that may differ from side to side: nothing reads them before a rank runs (a test imports everything and looks)."""
-INHERITED = ("Umask", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "Sig", "Cap")
-"""Lines of /proc/self/status that an executed process has from its parent, by their first letters."""
-CAUGHT = "SigCgt", "SigQ", "SigPnd"
+INHERITED = ("Umask", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "SigBlk", "Cap")
+"""Lines of /proc/self/status that an executed process has from its parent, by their first letters; and what it ignores."""
 ANSWER_LIMIT_S = 60.0
 LAST = {"HOME": "/nonexistent", "PKB_ROOM": "-" * (16 << 10)}
 """Of a template's variables: what its children write theirs over."""
@@ -232,11 +231,13 @@ def _kind(role: str, environment: dict[str, str]) -> Kind:
 
 
 def _inherited() -> str:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    told = [line for line in lines if line.startswith(INHERITED) and not line.startswith(CAUGHT)]
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    # Whoever waits for an interrupt here, and for how long, is no matter of a warden's: it has a session of its own.
+    ignored = int(status["SigIgn"], 16) & ~(1 << signal.SIGINT - 1)
+    told = [value for name, value in status.items() if name.startswith(INHERITED)]
     told += [Path(f"/proc/self/{name}").read_text() for name in ("cgroup", "oom_score_adj")]
     limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
-    return "\n".join([*told, str(limits), str(os.nice(0))])
+    return "\n".join([*told, str(ignored), str(limits), str(os.nice(0))])
 
 
 def _template(kind: Kind) -> Template | None:
