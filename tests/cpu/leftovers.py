@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +11,27 @@ import psutil
 
 
 def processes_of(judge_pid: int) -> list[psutil.Process]:
-    """Wardens and all they forked (a forked process keeps the command line), of this judge only."""
+    """Wardens and all they forked (a forked process keeps the environment), of this judge only."""
+    folder = re.compile(rf"pkb-(oracle|candidate)-{judge_pid}-[^/]+")
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if folder.fullmatch(Path(process.environ().get("HOME", "")).name):
+                found.append(process)
+    return found
+
+
+def templates_of(judge_pid: int) -> list[psutil.Process]:
+    """Processes that wardens are forked from; they stay as long as their judge."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
-            if "pkb.rank.warden" in command and command[-1] == str(judge_pid):
+            if (
+                "pkb.rank.template" in command
+                and command[-2] == str(judge_pid)
+                and process not in processes_of(judge_pid)
+            ):
                 found.append(process)
     return found
 

@@ -20,6 +20,7 @@ from leftovers import descriptors, processes_of, shared_memory, until
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewFailure, CrewSpec
 from pkb.judge.crew.limits import Limits
+from pkb.judge.crew.warm import import_ahead
 from pkb.platforms.cpu import CpuPlatform
 from pkb.types.protocol.commands import Drop, Load, Open
 from pkb.types.protocol.replies import Done
@@ -36,6 +37,7 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    import_ahead(CpuPlatform(), ["candidate"])  # stays, and so does what it is asked through
     shm, fds = shared_memory(), descriptors()
     yield
     assert until(lambda: not processes_of(os.getpid()), within_s=5), processes_of(os.getpid())

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from pkb.cli.main import app
 from pkb.judge.session import devices_for
 from pkb.judge.settling import why_not
-from pkb.platforms.cuda import cuda_environment, gpus, visible
+from pkb.platforms.cuda import gpus, visible, visible_environment
 from pkb.platforms.device_lock import devices_of, hold
 from pkb.platforms.node import NodePlatform
 from pkb.platforms.nvml import Gpu
@@ -80,7 +80,9 @@ def test_ranks_are_told_their_gpus_by_name(monkeypatch: pytest.MonkeyPatch) -> N
     assert NodePlatform().device_indices(2) == [0, 1]
     assert devices_of("node", 3) == ["GPU-55aa-5", "GPU-33aa-3", "GPU-22aa-2"]
     assert devices_of("virtual", 8) == ["GPU-55aa-5"]
-    assert cuda_environment(gpus()[:1])["CUDA_VISIBLE_DEVICES"] == "GPU-55aa-5", "a candidate sees one GPU and no other"
+    assert visible_environment(gpus()[:1])["CUDA_VISIBLE_DEVICES"] == "GPU-55aa-5", (
+        "a candidate sees one GPU and no other"
+    )
 
 
 def test_numbers_count_along_the_bus_and_what_may_not_be_opened_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

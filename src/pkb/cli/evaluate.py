@@ -1,5 +1,6 @@
 """`pkb eval FILE`: checks the request, has the judge evaluate, prints the verdict."""
 
+import contextlib
 import os
 import sys
 from dataclasses import replace
@@ -72,6 +73,7 @@ def evaluate(
 
     check_readable(file)
     check_json_target(json_out)
+    _import_ahead(platform)
     load_torch()
     from pkb.cli.problems_option import open_registry
     from pkb.judge.settling import check_words, settle
@@ -109,6 +111,16 @@ def evaluate(
 
         report.require_isolation(report.probe_isolation())
     raise typer.Exit(_judge(job, sizes, json_out=json_out, as_published=as_published))
+
+
+def _import_ahead(platform: str) -> None:
+    """Where cores are idle, ranks-to-be import torch while this process does."""
+    from pkb.judge.crew.warm import import_ahead
+    from pkb.platforms.registry import create, resolve
+
+    if len(os.sched_getaffinity(0)) > 2:
+        with contextlib.suppress(UserError):  # said in its turn
+            import_ahead(create(resolve(platform)))
 
 
 def _warn(evaluation: "Evaluation") -> None:

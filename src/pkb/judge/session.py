@@ -13,6 +13,7 @@ from pkb.candidates.source import read
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.leftovers import sweep
 from pkb.judge.crew.patience import first_call_extra_s
+from pkb.judge.crew.warm import import_ahead
 from pkb.judge.decision import Decided, harness_failure
 from pkb.judge.hints import hints_for, text_hints
 from pkb.judge.lacking import without_multicast
@@ -219,6 +220,7 @@ class _Session:
                 with notes.within(Stage.INSPECT):
                     self.progress("inspect")
                     inspection = self._inspect()
+                import_ahead(self.platform)  # while the compilers run
                 with notes.within(Stage.BUILD):
                     self.progress("build")
                     build = prepare.build(self.job, inspection, self.facts)

@@ -9,6 +9,7 @@ from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewFailure, CrewFailureKind
 from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.sides import candidate_crew, oracle_crew
+from pkb.judge.crew.warm import import_ahead
 from pkb.judge.decision import Decided, from_failure, harness_failure
 from pkb.judge.exchange import Exchange
 from pkb.judge.stages import artifacts
@@ -71,6 +72,7 @@ class World:
             candidate_crew(job, self.platform, ranks, build=self._build, backend=self._backend)
         )
         self._candidate = candidate
+        import_ahead(self.platform)
         oracle.launch()
         candidate.launch()
         oracle.await_ready(timeout_s=START_LIMIT_S)

@@ -48,6 +48,9 @@ class CpuPlatform:
         return
 
     def environment(self, world_size: int) -> dict[str, str]:
+        return self.import_environment()
+
+    def import_environment(self) -> dict[str, str]:
         return {
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "lo",

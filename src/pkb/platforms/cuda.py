@@ -105,11 +105,15 @@ def why_not_compute_mode(used: Sequence[Gpu], *, processes: int) -> str:
     return ""
 
 
-def cuda_environment(used: Sequence[Gpu]) -> dict[str, str]:
-    """Common to `virtual` and `node`: these GPUs and no other, and a loopback rendezvous."""
+def visible_environment(used: Sequence[Gpu]) -> dict[str, str]:
+    """These GPUs and no other."""
+    return {VISIBLE: ",".join(gpu.uuid for gpu in used)}
+
+
+def cuda_environment() -> dict[str, str]:
+    """Common to `virtual` and `node`: a loopback rendezvous, and libraries where the user has them."""
     keep = ("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES")
     return {name: os.environ[name] for name in keep if name in os.environ} | CUDA_ORDER | {
-        VISIBLE: ",".join(gpu.uuid for gpu in used),
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
         "NCCL_IB_DISABLE": "1",  # one machine needs no adapter, and ranks cannot open one

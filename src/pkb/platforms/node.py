@@ -4,7 +4,7 @@ import os
 
 from pkb.platforms.base import PlatformFacts
 from pkb.platforms.conditions import conditions, has_multicast
-from pkb.platforms.cuda import cuda_environment, gpus, why_no_gpu, why_not_compute_mode
+from pkb.platforms.cuda import cuda_environment, gpus, visible_environment, why_no_gpu, why_not_compute_mode
 from pkb.platforms.nvml import Gpu, cores_near, memory_in_use
 
 MEMORY_SHARE = 0.45
@@ -54,7 +54,10 @@ class NodePlatform:
         return
 
     def environment(self, world_size: int) -> dict[str, str]:
-        return cuda_environment(self.gpus(world_size))
+        return self.import_environment() | visible_environment(self.gpus(world_size))
+
+    def import_environment(self) -> dict[str, str]:
+        return cuda_environment()
 
     def candidate_environment(self, world_size: int) -> dict[str, str]:
         """torch's allocator keeps to it; what a candidate takes past it is found out when the oracle runs out of memory."""

@@ -17,7 +17,15 @@ from pathlib import Path
 
 from pkb.platforms.base import PlatformFacts
 from pkb.platforms.conditions import conditions
-from pkb.platforms.cuda import CUDA_ORDER, VISIBLE, cuda_environment, gpus, why_no_gpu, why_not_compute_mode
+from pkb.platforms.cuda import (
+    CUDA_ORDER,
+    VISIBLE,
+    cuda_environment,
+    gpus,
+    visible_environment,
+    why_no_gpu,
+    why_not_compute_mode,
+)
 from pkb.platforms.nccl import HOW_TO_GET_NCCL, suitable_nccl
 from pkb.platforms.short_folder import short_parent
 from pkb.types.errors import UserError
@@ -119,11 +127,14 @@ class VirtualPlatform:
             _remove_leftovers(set(SHM.iterdir()) - self._shm_before)
 
     def environment(self, world_size: int) -> dict[str, str]:
+        share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(100 // world_size)}
+        return self.import_environment() | visible_environment(gpus()[:1]) | self._mps() | share
+
+    def import_environment(self) -> dict[str, str]:
         nccl = suitable_nccl()
         if nccl is None:
             raise UserError("this machine's NCCL refuses several ranks on one GPU", HOW_TO_GET_NCCL)
-        return cuda_environment(gpus()[:1]) | self._mps() | {
-            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(100 // world_size),
+        return cuda_environment() | {
             "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1",
             "NCCL_MULTI_RANK_GPU_ENABLE": "1",
             "NCCL_NVLS_ENABLE": "0",

@@ -3,13 +3,15 @@
     judge -> warden -> middle (enters the namespaces) -> init (process 1 of a PID namespace) -> ranks
 
 Killing the judge kills the warden, which kills the init, and with the init dies everything in its namespace, however often a
-candidate has forked. Runs as `python -m pkb.rank.warden SETTINGS_FD JUDGE_PID`.
+candidate has forked. Runs as `python -m pkb.rank.warden SETTINGS_FD JUDGE_PID`, or forked by a process that has torch imported
+already (`template.py`).
 """
 
 import gc
 import importlib
 import mmap
 import os
+import select
 import signal
 import socket
 import sys
@@ -33,21 +35,41 @@ from pkb.types.protocol.settings import CandidateOptions, SideSettings
 
 def main() -> None:
     die_with_parent(int(sys.argv[2]))
-    given = int(sys.argv[1])
+    settings = read_settings(int(sys.argv[1]))
+    preload(settings.role)
+    sys.exit(serve(settings))
+
+
+def read_settings(given: int) -> SideSettings:
     settings = decode(os.pread(given, os.fstat(given).st_size, 0), (SideSettings,))
     os.close(given)
-    _preload(settings)
+    return settings
+
+
+def serve(settings: SideSettings, *, judge: int | None = None) -> int:
+    """Start the ranks and stay until they have ended, or until the judge has: `judge` is a pidfd of it, for a warden whose
+    parent is somebody else."""
+    if settings.preload_triton:
+        _preload_triton()
     # A child of its own enters the namespaces: the kernel wants a single thread, and importing torch may have started more.
-    middle = fork_bound(lambda: _middle(settings))
+    middle = fork_bound(lambda: _middle(settings, judge))
     _close_rank_ends(settings)
-    sys.exit(_exit_status(middle))
+    if judge is not None:
+        waiting = select.poll()
+        for end in (judge, os.pidfd_open(middle)):
+            waiting.register(end, select.POLLIN)
+        if any(end == judge for end, _ in waiting.poll()):
+            os._exit(1)  # all below die with their parents
+    return _exit_status(middle)
 
 
 def _exit_status(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF
 
 
-def _middle(settings: SideSettings) -> None:
+def _middle(settings: SideSettings, judge: int | None) -> None:
+    if judge is not None:
+        os.close(judge)  # through it a process could be signalled and its files taken
     layers = Layers()
     if settings.isolate:
         layers = enter_namespaces(
@@ -59,18 +81,20 @@ def _middle(settings: SideSettings) -> None:
     os._exit(_exit_status(init))
 
 
-def _preload(settings: SideSettings) -> None:
+def preload(role: str) -> None:
     """Import what all ranks need before they are forked: it costs seconds, once instead of once per rank."""
-    modules = ["torch", "torch.distributed", "torch.distributed._symmetric_memory", f"pkb.rank.{settings.role}"]
-    if settings.preload_triton:
-        modules += ["triton", "triton.language"]
-    for module in modules:
+    for module in ("torch", "torch.distributed", "torch.distributed._symmetric_memory", f"pkb.rank.{role}"):
         importlib.import_module(module)
-    if settings.preload_triton and os.environ.get("TRITON_INTERPRET") == "1":
-        importlib.import_module("pkb.rank.emulate.triton_interpreter").mend_bfloat16()
     importlib.import_module("torch").set_num_threads(1)
     gc.collect()
     gc.freeze()
+
+
+def _preload_triton() -> None:
+    for module in ("triton", "triton.language"):
+        importlib.import_module(module)
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        importlib.import_module("pkb.rank.emulate.triton_interpreter").mend_bfloat16()
 
 
 def _close_rank_ends(settings: SideSettings) -> None:

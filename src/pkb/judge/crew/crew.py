@@ -10,9 +10,7 @@ import os
 import selectors
 import shutil
 import signal
-import site
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -28,6 +26,7 @@ from pkb.judge.crew.limits import UNLIMITED, Limits, broken_limit
 from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.printed import Printed
 from pkb.judge.crew.stacks import candidate_frames
+from pkb.judge.crew.warm import Start, Warden, import_environment, release, start_warden
 from pkb.platforms.base import Platform
 from pkb.platforms.short_folder import short_parent
 from pkb.types.channel import Channel, ChannelClosed, pair
@@ -62,7 +61,7 @@ class Crew:
         self._pids: dict[int, int] = {}
         self._exits: dict[int, int] = {}
         self._printed = Printed()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Warden | None = None
         # torch's symmetric memory meets at sockets there, whose names must be short.
         parent = short_parent() if platform.device == "cuda" else None
         self._folder = Path(tempfile.mkdtemp(prefix=f"pkb-{spec.role}-{os.getpid()}-", dir=parent))
@@ -112,43 +111,34 @@ class Crew:
         # Not on the command line, which every process of the machine can read: the oracle's holds the secret.
         settings = os.memfd_create("pkb-settings")
         os.write(settings, encode(self._settings))
-        self._start_warden(settings, write_end)
-        for fd in (write_end, exits_write, settings):
-            os.close(fd)
-        for _, sock in pairs:
-            sock.close()
         self._selector = selectors.DefaultSelector()
         for rank, channel in enumerate(self._channels):
             self._selector.register(channel, selectors.EVENT_READ, rank)
         self._selector.register(self._pipe, selectors.EVENT_READ, "output")
         self._selector.register(self._exit_pipe, selectors.EVENT_READ, "exits")
+        try:
+            self._start_warden(settings, write_end)
+        finally:
+            for fd in (write_end, exits_write, settings):
+                os.close(fd)
+            for _, sock in pairs:
+                sock.close()
 
     def _start_warden(self, settings: int, output: int) -> None:
         side = self._settings
-        with interrupt_later():  # Ctrl-C inside Popen would leave a process of which nobody knows
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "pkb.rank.warden", str(settings), str(os.getpid())],
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=[*side.channels, *side.stacks, side.status, side.exits, settings],
-                start_new_session=True,
-                cwd=self._folder,
-            )
+        passed = (*side.channels, *side.stacks, side.status, side.exits)
+        start = Start(self.spec.role, self.platform, self._environment(), self._folder, settings, output, passed)
+        with interrupt_later():  # Ctrl-C in there would leave a process of which nobody knows
+            self._process = start_warden(start)
         if self.limits.memory_bytes < UNLIMITED:
             self._memory, self.memory_words = bound_memory(self._process.pid, self.limits.memory_bytes)
+        release(self._process)
 
     def _environment(self) -> dict[str, str]:
-        """A clean environment: nothing of the user's but what finding programs and libraries takes."""
-        kept = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH")
-        clean = {name: os.environ[name] for name in kept if name in os.environ}
-        if site.ENABLE_USER_SITE:  # it follows from HOME, which is another there
-            clean["PYTHONUSERBASE"] = site.getuserbase()
+        """A clean environment: what importing takes, and folders of the side's own."""
         own = {
             "HOME": str(self._folder),
             "TMPDIR": str(self._folder),
-            "PYTHONUNBUFFERED": "1",
             "TRITON_CACHE_DIR": str(self._folder / "triton"),
             "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "inductor"),
             "TORCH_EXTENSIONS_DIR": str(self._folder / "extensions"),
@@ -156,7 +146,8 @@ class Crew:
             "CUDA_CACHE_PATH": str(self._folder / "cuda"),
             "PKB_BUILD_DIR": str(self.build_folder),
         }
-        return clean | own | self.platform.environment(self.spec.world_size) | self.spec.extra_environment
+        known = import_environment(self.platform) | own | self.platform.environment(self.spec.world_size)
+        return known | self.spec.extra_environment
 
     def await_ready(self, *, timeout_s: float) -> None:
         first = self.collect(self._settings, timeout_s=timeout_s)[0].reply
@@ -182,7 +173,7 @@ class Crew:
             with contextlib.suppress(OSError):
                 os.close(fd)
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
+    def _end(self, process: Warden) -> None:
         """Kill from the inside out, so that every parent is still there to reap its child and no zombie is left over.
 
         Whatever has been missed dies by its parent-death signal when the warden is killed last.

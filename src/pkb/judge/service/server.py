@@ -26,6 +26,7 @@ from pkb.judge.service.messages import (
     decode_request,
 )
 from pkb.platforms.device_lock import LOCK_WAIT_S
+from pkb.types.errors import UserError
 from pkb.types.processes import die_with_parent
 
 GRACE_S = 5.0
@@ -93,6 +94,8 @@ class Server:
                 self._fork(request)
 
     def _fork(self, order: JudgeOrder) -> None:
+        if order.kind == "evaluate":
+            _import_ahead(order.case.platform)
         reading, writing = os.pipe()
         errors = os.memfd_create("pkb-errors", os.MFD_CLOEXEC)
         server = os.getpid()
@@ -166,6 +169,16 @@ class Server:
         give_up = time.monotonic() + GRACE_S
         for child in self.children.values():
             _wait(child.pid, within_s=max(0.0, give_up - time.monotonic()))
+
+
+def _import_ahead(platform: str) -> None:
+    """Here and not in the child, so that all children have their ranks forked from the same processes."""
+    from pkb.judge.crew.warm import import_ahead
+    from pkb.platforms.registry import PLATFORMS, create
+
+    if platform in PLATFORMS:  # finding out what `auto` means opens drivers, which is for children to do
+        with contextlib.suppress(UserError):  # the child meets it as well, and says so
+            import_ahead(create(platform))
 
 
 def _signal(pid: int, number: int) -> None:

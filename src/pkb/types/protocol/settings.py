@@ -10,6 +10,7 @@ from pkb.types.protocol.replies import Ready
 from pkb.types.protocol.trees import Name
 
 Role = Literal["oracle", "candidate"]
+Variables = Annotated[dict[Name, Annotated[str, AtMost(1 << 16)]], AtMost(200)]
 Paths = Annotated[tuple[PathText, ...], AtMost(1000)]
 Descriptor = Annotated[int, Between(0, 1 << 20)]
 Descriptors = Annotated[tuple[Descriptor, ...], AtMost(MAX_RANKS)]
@@ -69,3 +70,16 @@ class SideSettings(Command[Ready]):
     @property
     def role(self) -> Role:
         return self.options.role
+
+
+@dataclass(frozen=True)
+class ForkedWarden:
+    """What makes a warden that was forked by a template what it would be, had it been executed: only the child reads it."""
+
+    environment: Variables
+    """What the template's own lacks."""
+    folder: PathText
+    cores: Annotated[tuple[Annotated[int, Between(0, 1 << 16)], ...], AtMost(1 << 16)]
+    descriptors: Annotated[tuple[Descriptor, ...], AtMost(2 * MAX_RANKS + 8)]
+    """The numbers that `SideSettings` knows them by, in the order in which they come."""
+    settings: Descriptor
