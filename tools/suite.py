@@ -134,6 +134,7 @@ def question_of(problem: Problem) -> str:
         [re.sub(r" at 0x\w+", "", repr(rule)) for rule in rules],
     )  # fmt: skip
     code: list[Callable[..., Any]] = [problem.inputs, problem.reference, *(_class_of(rule) for rule in rules)]
+    code += [problem.exact] if problem.exact is not None else []
     return digest([repr(said), *reached(code)])
 
 

@@ -147,6 +147,22 @@ def test_a_case_too_large_for_the_memory_is_refused() -> None:
     assert re.search(r"needs about 10\.5 GiB.*has 1\.00 GiB.*smaller size \(tiny or paper\)", refusal)
 
 
+def test_ranks_that_cannot_share_a_gpu_are_refused_in_words_and_may_have_one_each() -> None:
+    gpus = PlatformFacts(
+        name="virtual", available=True, max_ranks=8, memory_bytes=150 * 10**9, capabilities=frozenset({"cuda"})
+    )
+    for problem in default_registry().all():
+        case = Case(problem.stem, "virtual", 8, "real", problem.default_dtype)
+        refusal = why_not(case, problem, gpus)
+        if fitting := problem.fits_one_gpu.get("real"):
+            if 8 not in fitting:
+                assert f"8 ranks does not fit one GPU of 140 GB: {fitting[0]} or" in str(refusal)
+            assert why_not(replace(case, ranks=fitting[-1]), problem, gpus) is None
+            assert why_not(case, problem, replace(gpus, shares_device=False, memory_bytes=8 * gpus.memory_bytes)) is None
+        else:
+            assert refusal is None, f"nobody can judge {problem.stem} on one GPU, and its module does not say so"
+
+
 def test_memory_of_gpus_that_no_rank_uses_does_not_count() -> None:
     problem = default_registry().get(13)
     case = Case(problem.stem, "node", 2, "real", "bf16")

@@ -77,10 +77,12 @@ class ShownCase:
     size: dict[str, int]
     why_not: str | None
     work: CaseWork | None
+    not_on_one_gpu: str | None = None
+    """Why so many ranks cannot share a GPU."""
 
     def to_dict(self) -> "dict[str, Json]":
         """The cost's fields beside the others."""
-        shown: dict[str, Json] = {"size": self.size, "why_not": self.why_not}
+        shown: dict[str, Json] = {"size": self.size, "why_not": self.why_not, "not_on_one_gpu": self.not_on_one_gpu}
         if self.work is None:
             return shown
         work = asdict(self.work)
@@ -176,7 +178,7 @@ def _describe_case(problem: "Problem", size_name: str, *, ranks: int, dtype: str
         cost=cost,
         bounds=_bounds(problem, size_name, ranks=ranks, dtype=dtype, hardware=hardware) if cost.is_known else None,
     )
-    return ShownCase(dict(size), None, work)
+    return ShownCase(dict(size), None, work, problem.why_not_on_one_gpu(size_name, ranks))
 
 
 def _bounds(
@@ -262,6 +264,8 @@ def _print_case(console: "Console", name: str, case: ShownCase, shown: Descripti
     }
     cost = work.cost
     facts["per rank"] = f"{bytes_words(work.argument_bytes)} of arguments"
+    if case.not_on_one_gpu is not None:
+        facts["one GPU"] = case.not_on_one_gpu
     if not cost.is_known:
         facts["limit"] = "not known: the problem declares no cost (docs/adding-a-problem.md, Costs)"
         console.print(_facts_table(facts, indent=2))

@@ -57,6 +57,9 @@ def why_not(case: Case, problem: Problem, facts: PlatformFacts) -> UserError | N
     reason = problem.why_not(case.size, case.ranks, case.dtype)
     if reason is not None:
         return UserError(reason, f"`pkb show {problem.id}` lists what it can run with")
+    shared = facts.shares_device and "cuda" in facts.capabilities
+    if shared and (reason := problem.why_not_on_one_gpu(case.size, case.ranks)) is not None:
+        return UserError(reason, "other --ranks, another --size, or a platform with a GPU for each rank")
     needed, there = memory_estimate(case, problem) + context_bytes(case, facts), facts.memory_for(case.ranks)
     if there and needed > there:
         smaller = [name for name in problem.sizes if name in ("tiny", "paper") and name != case.size]

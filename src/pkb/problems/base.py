@@ -26,6 +26,9 @@ OPTIONAL_SIZES = ("decode",)
 """What some have: `decode` is a step of inference, 1 to 256 tokens."""
 KNOWN_SIZES = (*SIZE_NAMES, *OPTIONAL_SIZES)
 
+GPU_BYTES = 140e9
+"""What `Problem.fits_one_gpu` is reckoned for: an H200, less what drivers take."""
+
 
 def _anything_goes(size: Size, world_size: int) -> str | None:
     return None
@@ -72,7 +75,11 @@ class Problem:
     `run_references`, on GPUs only. No candidate is timed against it."""
     exact: Callable[..., Any] | None = None
     """The truth in less memory than the reference takes (by blocks, where whole scores do not fit): the reference's signature,
-    structure, shapes and dtypes, and in float64 its values. Never timed. `pkb lint` holds it against the reference."""
+    structure, shapes and dtypes, and in float64 its values. Never timed. Its arguments are its own: it may write the result
+    over them. `pkb lint` holds it against the reference."""
+    fits_one_gpu: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By size, the numbers of ranks for which one GPU of `GPU_BYTES` holds what both sides need, where those are not all. Ranks
+    that have a GPU each are not affected."""
     kinds: Mapping[str, float] = field(default_factory=dict)
     """Kinds of calls that are different work, by name, each with its share: causal or not, filtered or not. They are timed
     by themselves, and the shares are their weights. Empty where all calls are alike."""
@@ -152,6 +159,16 @@ class Problem:
             possible = ", ".join(map(str, self.world_sizes))
             return f"problem {self.stem} does not run with {world_size} ranks; it runs with {possible}"
         return self.requires(self.sizes[size_name], world_size)
+
+    def why_not_on_one_gpu(self, size_name: str, world_size: int) -> str | None:
+        """Why so many ranks cannot share a GPU at this size, in a sentence, or None if they can."""
+        fitting = self.fits_one_gpu.get(size_name)
+        if fitting is None or world_size in fitting:
+            return None
+        return (
+            f"size {size_name} of problem {self.stem} with {world_size} ranks does not fit one GPU of "
+            f"{GPU_BYTES / 1e9:.0f} GB: {' or '.join(map(str, fitting))} ranks do, and any number with a GPU each"
+        )
 
     def argument_bytes(self, size_name: str, world_size: int, dtype: str) -> int:
         """Bytes of tensor arguments on the rank with most of them, of the largest kind; nothing large is drawn for it."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
+from pkb.problems.blocks import BLOCKS
+
 
 def moe_layer(
     hidden_states: torch.Tensor,
@@ -44,6 +46,11 @@ def moe_layer(
     returned = result.new_empty((sum(send), result.shape[1]))
     dist.all_to_all_single(returned, result, send, receive, group=group)
     return torch.bmm(weights[:, None], returned[row]).squeeze(1)
+
+
+def by_rows(mlp: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The same for a few rows at a time, where the inner activations of all of them would not fit."""
+    return lambda x: torch.cat([mlp(rows) for rows in x.chunk(BLOCKS)])
 
 
 def gated(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:

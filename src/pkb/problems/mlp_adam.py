@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Size
+from pkb.problems.blocks import BLOCKS
 from pkb.problems.draw import Arguments, Draw
 
 
@@ -121,3 +122,67 @@ def zero_step(
     gathered = torch.empty_like(flat)
     dist.all_gather_into_tensor(gathered, p)
     return (*(piece.view(shape) for piece, shape in zip(gathered.split(counts), shapes, strict=True)), m, v)
+
+
+# For exact truths: the activations of a few samples at a time, and nothing twice.
+
+
+def exact_gradients(x: torch.Tensor, y: torch.Tensor, parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+    w1, b1, w2, b2 = parameters
+    gradients = [torch.zeros_like(parameter) for parameter in parameters]
+    for some, wanted in zip(x.chunk(BLOCKS), y.chunk(BLOCKS), strict=True):
+        h = torch.nn.functional.linear(some, w1, b1).relu_()
+        d_out = torch.nn.functional.linear(h, w2, b2).sub_(wanted).mul_(2.0 / y.numel())
+        gradients[2].addmm_(d_out.t(), h)
+        gradients[3] += d_out.sum(0)
+        d_before = (d_out @ w2).masked_fill_(h <= 0, 0.0)
+        gradients[0].addmm_(d_before.t(), some)
+        gradients[1] += d_before.sum(0)
+    return gradients
+
+
+def exact_adam_(
+    p: torch.Tensor,
+    g: torch.Tensor,
+    m: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    step: int,
+) -> None:
+    """Changes p, m and v."""
+    for weight, gradient, mean, square in zip(*(t.view(-1).chunk(BLOCKS) for t in (p, g, m, v)), strict=True):
+        mean.mul_(beta1).add_(gradient, alpha=1 - beta1)
+        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        root = (square / (1 - beta2**step)).sqrt_().add_(eps)
+        weight.sub_((mean / (1 - beta1**step)).div_(root).mul_(lr))
+
+
+def exact_zero_step(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    parameters: list[torch.Tensor],
+    m: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    step: int,
+) -> tuple[torch.Tensor, ...]:
+    rank, part = dist.get_rank(), m.numel()
+    for parameter in parameters:
+        dist.broadcast(parameter, src=0)
+    gradient = torch.cat([g.view(-1) for g in exact_gradients(x, y, parameters)])
+    dist.all_reduce(gradient)
+    g = gradient[rank * part : (rank + 1) * part].div_(dist.get_world_size())
+    flat = torch.cat([parameter.view(-1) for parameter in parameters], out=torch.empty_like(gradient))
+    own = flat[rank * part : (rank + 1) * part].clone()
+    exact_adam_(own, g, m, v, lr=lr, beta1=beta1, beta2=beta2, eps=eps, step=step)
+    dist.all_gather_into_tensor(flat, own)
+    pieces = flat.split([parameter.numel() for parameter in parameters])
+    return (*(piece.view_as(parameter) for piece, parameter in zip(pieces, parameters, strict=True)), m, v)

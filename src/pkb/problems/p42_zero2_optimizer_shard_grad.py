@@ -25,15 +25,14 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.mlp_adam import draw_zero_step, layer_sizes, why_not_divided, zero_step
+from pkb.problems.mlp_adam import draw_zero_step, exact_zero_step, layer_sizes, why_not_divided, zero_step
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
 SIZES = {  # samples: of all ranks, rounded up to a multiple of W; hidden is raised until W divides the parameters
     "tiny": {"samples": 32, "d_in": 16, "hidden": 32, "d_out": 8},
     "paper": {"samples": 1024, "d_in": 256, "hidden": 512, "d_out": 256},
-    # A quarter of the MLP of Llama-3-8B, so that the float64 truth of 8 ranks fits one GPU.
-    "real": {"samples": 32768, "d_in": 4096, "hidden": 3584, "d_out": 4096},
+    "real": {"samples": 32768, "d_in": 4096, "hidden": 14336, "d_out": 4096},  # the MLP of Llama-3-8B
     "odd": {"samples": 61, "d_in": 17, "hidden": 37, "d_out": 13},
 }
 
@@ -126,6 +125,36 @@ def baseline(
     )
 
 
+def exact(
+    X_local: torch.Tensor,
+    y_local: torch.Tensor,
+    W1: torch.Tensor,
+    b1: torch.Tensor,
+    W2: torch.Tensor,
+    b2: torch.Tensor,
+    exp_avg_part: torch.Tensor,
+    exp_avg_sq_part: torch.Tensor,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    step: int,
+) -> tuple[torch.Tensor, ...]:
+    """The activations of a few samples at a time, and all else in place."""
+    return exact_zero_step(
+        X_local,
+        y_local,
+        [W1, b1, W2, b2],
+        exp_avg_part,
+        exp_avg_sq_part,
+        lr=lr,
+        beta1=beta1,
+        beta2=beta2,
+        eps=eps,
+        step=step,
+    )
+
+
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     d_in, hidden, d_out, parameters = layer_sizes(size, w)
@@ -164,9 +193,11 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=draw_zero_step,
     reference=solution,
+    exact=exact,
     baseline=baseline,
     cost=cost,
     compare=(NormGate(), BIAS, NormGate(), BIAS, NormGate(), SQUARE),
     requires=why_not_divided,
     dtypes=("bf16", "fp32", "fp64"),  # squares of gradients fall below the range of fp16
+    version=2,  # real is the whole layer
 )

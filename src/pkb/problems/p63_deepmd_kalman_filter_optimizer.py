@@ -28,9 +28,7 @@ from pkb.types.taxonomy import Taxonomy
 SIZES = {  # blocks of a rank, each of size n but for the last, which is what remains of the rank's parameters
     "tiny": {"blocks": 3, "n": 24},
     "paper": {"blocks": 8, "n": 1024},
-    # DeePMD's default block size. Twelve blocks a rank (one fitting net on 8 ranks) would be 20 GB of P for every set of
-    # arguments and as much for every result; three leave room for several.
-    "real": {"blocks": 3, "n": 5120},
+    "real": {"blocks": 12, "n": 5120},  # DeePMD's default block size; one fitting net on 8 ranks
     "odd": {"blocks": 2, "n": 37},
 }
 DIRECTIONS = 8
@@ -213,6 +211,8 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=inputs,
     reference=solution,
+    # P alone is 2.5 GB a rank, in every set of arguments and in every result, of which a candidate holds two.
+    fits_one_gpu={"real": (1, 2, 3, 4)},
     baseline=baseline,
     cost=cost,
     compare=UPDATED,
@@ -220,4 +220,5 @@ PROBLEM = Problem(
     truth="native",  # is float64
     returns_input=True,  # the new P, which the reference also leaves in the caller's list
     dtypes=("fp64",),
+    version=2,  # real has all of its twelve blocks a rank
 )

@@ -37,7 +37,8 @@ def lint(
     with running(platform, max(world_sizes), say=progress) as place:
         for world_size in world_sizes:
             with OracleWorld(place, world_size, problems_folder=problems_folder) as world:
-                for problem, size, dtype in _cases(problems, sizes, world_size, dtypes):
+                shared = place.device == "cuda" and place.shares_device
+                for problem, size, dtype in _cases(problems, sizes, world_size, dtypes, shared=shared):
                     progress(f"{problem.stem}, {size}, {world_size} ranks, {dtype}")
                     rows += (found := _lint_case(world, problem, size, dtype))
                     on_rows(found)
@@ -45,12 +46,13 @@ def lint(
 
 
 def _cases(
-    problems: list[Problem], sizes: list[str], world_size: int, dtypes: list[str]
+    problems: list[Problem], sizes: list[str], world_size: int, dtypes: list[str], *, shared: bool
 ) -> Iterator[tuple[Problem, str, str]]:
     for problem in problems:
         for size in sizes:
             for dtype in dtypes:
-                if problem.why_not(size, world_size, dtype) is None:
+                too_large = problem.why_not_on_one_gpu(size, world_size) if shared else None
+                if problem.why_not(size, world_size, dtype) is None and too_large is None:
                     yield problem, size, dtype
 
 

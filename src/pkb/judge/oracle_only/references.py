@@ -112,6 +112,9 @@ def _run_case(
         id=problem.id, name=problem.name, size=size, ranks=world.world_size, dtype=dtype, function=function,
         argument_bytes=problem.argument_bytes(size, world.world_size, dtype),
     )  # fmt: skip
+    shared = platform.device == "cuda" and platform.shares_device
+    if shared and (reason := problem.why_not_on_one_gpu(size, world.world_size)) is not None:
+        return replace(row, error=f"unsupported: {reason}")
     if function == "stock_symmetric" and platform.device != "cuda":
         return replace(row, error="unsupported: torch's symmetric-memory operators need GPUs")
     spec = DrawSpec(problem.stem, size, dtype)
