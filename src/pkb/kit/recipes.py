@@ -17,6 +17,9 @@ Given: TypeAlias = Mapping[str, str | Sequence[str] | None]
 """Arguments of a builder by name: text, or lists of text."""
 
 
+BETWEEN_TRACES = b"\0"
+
+
 class BadArgument(TypeError):
     """A builder is given something that it does not take."""
 
@@ -75,12 +78,33 @@ def _sass(given: Given) -> Recipe:
     return Recipe("", ".txt", "sass", write)
 
 
+def _races(given: Given) -> Recipe:
+    """Not a build: what the analyser prints of each trace. One that fails prints nothing, and what it said is the error."""
+
+    def write(scratch: Path, output: Path) -> None:
+        said = []
+        for trace in _texts(given, "traces"):
+            fds = trace.split()
+            done = subprocess.run(
+                [*_texts(given, "command"), *fds], stdin=subprocess.DEVNULL, capture_output=True, cwd=scratch,
+                env=compiler_environment(), pass_fds=[int(fd) for fd in fds], check=False,
+            )  # fmt: skip
+            if done.returncode != 0:
+                words = done.stderr.decode(errors="replace").strip()[-1000:]
+                raise CompileError(words or f"status {done.returncode}", name="races")
+            said.append(done.stdout)
+        output.write_bytes(BETWEEN_TRACES.join(said))
+
+    return Recipe("", ".json", "races", write)
+
+
 _RECIPES: dict[str, Callable[[Given], Recipe]] = {
     "cubin": _cubin,
     "cpp": _cpp,
     "extension": _extension,
     "adaptor": lambda given: adaptor_recipe(),
     "sass": _sass,
+    "races": _races,
 }
 
 
