@@ -66,7 +66,9 @@ class SourceLines:
         """The one text with kernels, where there is one: its name may be made at run time."""
         if self._source.tree is None:
             return ""
-        texts = {fold(node) or "" for node in ast.walk(self._source.tree) if isinstance(node, ast.Constant | ast.JoinedStr)}
+        texts = {
+            fold(node) or "" for node in ast.walk(self._source.tree) if isinstance(node, ast.Constant | ast.JoinedStr)
+        }
         kernels = [text for text in texts if "__global__" in text]
         head = _INLINE_HEAD if "load_inline" in self._source.text else ""
         return head + kernels[0] if len(kernels) == 1 else ""

@@ -100,7 +100,12 @@ def disassembled(command: Sequence[str], path: Path, *, limit: int, timeout_s: f
 
 
 def analysed(
-    command: Sequence[str], traces: Sequence[Sequence[int]], *, readable: Sequence[Path], limits: BuildLimits, timeout_s: float
+    command: Sequence[str],
+    traces: Sequence[Sequence[int]],
+    *,
+    readable: Sequence[Path],
+    limits: BuildLimits,
+    timeout_s: float,
 ) -> list[bytes]:
     """What the command prints of each trace, whose descriptors are its last arguments: a candidate's processes wrote them.
 

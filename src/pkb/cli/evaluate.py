@@ -67,7 +67,7 @@ def evaluate(
         int | None, typer.Option(help="On cpu: the order in which threads of CUDA candidates run. Default: another each time.")
     ] = None,
     schedule: Annotated[
-        str, typer.Option(help="On cpu: how ranks begin the calls in which races are looked for: together, late (one of them), both in turn.")
+        str, typer.Option(help="On cpu, where races are looked for: ranks begin together, late (one of them), or both in turn.")
     ] = "both",
     race_report: Annotated[
         bool, typer.Option("--race-report", help="On cpu: print all that was found out about races, with the ranks' timelines.")

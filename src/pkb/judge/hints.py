@@ -25,16 +25,16 @@ RACE_HINTS: Mapping[RaceKind, str] = {
     "atomic..._system, cuda::thread_scope_system); .gpu and .cta order nothing there",
     RaceKind.RELAXED: "a relaxed or volatile flag orders nothing but itself: write it by st.release.sys and wait for it by "
     "ld.acquire.sys, or put __threadfence_system() before the store and after the load that has seen it",
-    RaceKind.ASYNC_PROXY: "cp.async.bulk and TMA go through the async proxy: fence.proxy.async between them and ordinary accesses "
-    "of the same bytes, and wait for the copy's own completion before its result is used",
-    RaceKind.READ_ONLY_CACHE: "__ldg, ld.global.nc and const __restrict__ promise that nobody writes these bytes while the kernel "
-    "runs: load what peers write by ordinary or volatile loads",
-    RaceKind.REUSED_TOO_EARLY: "a peer may still read what is overwritten: add a barrier after the last read (before the return), "
-    "or alternate between two buffers so that one barrier lies between two uses of each",
+    RaceKind.ASYNC_PROXY: "cp.async.bulk and TMA go through the async proxy: fence.proxy.async between them and ordinary "
+    "accesses of the same bytes, and wait for the copy's own completion before its result is used",
+    RaceKind.READ_ONLY_CACHE: "__ldg, ld.global.nc and const __restrict__ promise that nobody writes these bytes while the "
+    "kernel runs: load what peers write by ordinary or volatile loads",
+    RaceKind.REUSED_TOO_EARLY: "a peer may still read what is overwritten: add a barrier after the last read (before the "
+    "return), or alternate between two buffers so that one barrier lies between two uses of each",
 }
 PROOF_HINT = (
-    "with no GPU, `pkb eval --platform cpu --race-report` records a few calls and shows the two lines and the missing order, if "
-    "the candidate runs on an emulated GPU"
+    "with no GPU, `pkb eval --platform cpu --race-report` records a few calls and shows the two lines and the missing order, "
+    "if the candidate runs on an emulated GPU"
 )
 REUSED_HINT = (
     "the next call overwrites this result, because both live in the same memory: allocate the output in every call "

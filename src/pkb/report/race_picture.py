@@ -1,5 +1,5 @@
-"""A proven race as one picture: a lane for each rank from top to bottom, its synchronisations in the order of the trace, the two
-accesses marked, and between them the order that is missing."""
+"""A proven race as one picture: a lane for each rank from top to bottom, its synchronisations in the order of the trace, the
+two accesses marked, and between them the order that is missing."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -45,7 +45,11 @@ def shown_race(document: Mapping[str, Any]) -> ShownRace | None:
         return None
     finding, *others = proof.findings
     rows = [
-        (f"{mark} {'write' if side.write else 'read'}: {side.what}", f"{place_words(side)}; {access_words(side)}", side.text)
+        (
+            f"{mark} {'write' if side.write else 'read'}: {side.what}",
+            f"{place_words(side)}; {access_words(side)}",
+            side.text,
+        )
         for mark, side in (("[1]", finding.first), ("[2]", finding.second))
     ]
     rows += [
@@ -59,7 +63,9 @@ def shown_race(document: Mapping[str, Any]) -> ShownRace | None:
         memory=f"{finding.bytes} bytes at offset {finding.offset} of {finding.memory}",
         missing=finding.missing.text,
         picture=picture(proof),
-        others=[f"{one.kind.replace('_', ' ')}: {place_words(one.first)} and {place_words(one.second)}" for one in others],
+        others=[
+            f"{one.kind.replace('_', ' ')}: {place_words(one.first)} and {place_words(one.second)}" for one in others
+        ],
         said=proof.in_words,
     )
 
@@ -91,12 +97,16 @@ def _draw(proof: RaceProof, width: int, css: str) -> Markup:
         parts.append(_path(f"mark {colour}", outline(shape, x, y, 5.5 if mark else 4), title=_said(moment)))
         words = f"{mark} {moment.what} {moment.file}:{moment.line}".strip()
         room = int((lane - 22) / CHARACTER)
-        parts.append(_text(x + 12, y + 4, words if len(words) <= room else f"{words[: max(1, room - 1)]}…", "race-word"))
+        parts.append(
+            _text(x + 12, y + 4, words if len(words) <= room else f"{words[: max(1, room - 1)]}…", "race-word")
+        )
     if len(ends) == 2:
         (x1, y1), (x2, y2) = ends["[1]"], ends["[2]"]
         parts.append(_path("line race-missing", f"M{x1:g} {y1:g}L{x2:g} {y2:g}", title="nothing orders these two"))
     label = f"timelines of ranks {', '.join(map(str, ranks))} around the race"
-    head = Markup('<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(css, width, bottom + 6, label)
+    head = Markup('<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
+        css, width, bottom + 6, label
+    )
     return head + Markup("").join(parts) + Markup("</svg>")
 
 

@@ -30,7 +30,10 @@ def access_words(access: Access) -> str:
 
 def finding_title(finding: RaceFinding) -> str:
     first, second = finding.first, finding.second
-    one, other = (f"the {'write' if side.write else 'read'} at {place_words(side)} by rank {side.rank}" for side in (first, second))
+    one, other = (
+        f"the {'write' if side.write else 'read'} at {place_words(side)} by rank {side.rank}"
+        for side in (first, second)
+    )
     return f"{one} races with {other}: {PROVEN[finding.kind]}"
 
 
@@ -83,7 +86,9 @@ def timeline_lines(proof: RaceProof, *, width: int = 76) -> list[str]:
             continue
         mark = marks(moment, finding)
         words = clean(f"{moment.what} {moment.file}:{moment.line}")
-        cells = [_cell(words if rank == moment.rank else "", mark if rank == moment.rank else "", lane) for rank in ranks]
+        cells = [
+            _cell(words if rank == moment.rank else "", mark if rank == moment.rank else "", lane) for rank in ranks
+        ]
         lines.append(f"{moment.order:6d}  {''.join(cells)}".rstrip())
     if left_out:
         lines.append(f"        ({left_out} of other ranks left out)")
@@ -104,7 +109,11 @@ def report_lines(proof: RaceProof, *, width: int = 76) -> list[str]:
         first, last = proof.seeds[0], proof.seeds[-1]
         lines.append(f"seeds {first} to {last}, ranks started {_schedule(proof)}; --seed {first} begins with the same")
     for number, finding in enumerate(proof.findings):
-        lines += ["", f"{number + 1}. {finding.kind}: {PROVEN[finding.kind]}", *(f"   {line}" for line in finding_lines(finding))]
+        lines += [
+            "",
+            f"{number + 1}. {finding.kind}: {PROVEN[finding.kind]}",
+            *(f"   {line}" for line in finding_lines(finding)),
+        ]
     if picture := timeline_lines(proof, width=width):
         lines += ["", "around the first of them:", *picture]
     return [*lines, "", OWN_ACCOUNT]

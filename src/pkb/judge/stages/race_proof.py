@@ -111,7 +111,9 @@ class Recorder:
         slots = self.exchange.deliver(self.spec, CALLS)
         begin = BeginRecording(trace.seed)
         for rank in candidate.ranks:
-            candidate.tell(rank, replace(begin, seed=(64 * trace.seed + rank) % (1 << 31)), [trace.shared, trace.logs[rank]])
+            candidate.tell(
+                rank, replace(begin, seed=(64 * trace.seed + rank) % (1 << 31)), [trace.shared, trace.logs[rank]]
+            )
         answers = candidate.hear(begin, timeout_s=60)
         if not (why_not := next((reply.why_not for reply in answers.values() if reply.why_not), "")):
             common = Schedule(slots)
@@ -182,7 +184,11 @@ def _late_rank(schedule: RaceSchedule, number: int, ranks: int) -> int | None:
 @contextlib.contextmanager
 def _files(seed: int, ranks: int) -> Iterator[Trace]:
     """Of a fixed size: no rank can cut them short under a reader, or make them larger."""
-    trace = Trace(seed, _memory_file("pkb-race-counter", SHARED_BYTES), tuple(_memory_file("pkb-race-log", LOG_BYTES) for _ in range(ranks)))
+    trace = Trace(
+        seed,
+        _memory_file("pkb-race-counter", SHARED_BYTES),
+        tuple(_memory_file("pkb-race-log", LOG_BYTES) for _ in range(ranks)),
+    )
     try:
         yield trace
     finally:
