@@ -1,6 +1,7 @@
-"""Recorded calls on this rank: the log that the judge hands over is written by `emulate/recorder.py` until it ends."""
+"""Recorded calls on this rank: from `begin` to `end` the log that the judge has handed over is written."""
 
-import itertools
+import contextlib
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -9,59 +10,43 @@ from pkb.kit.errors import CompileError, CompilerMissing
 from pkb.rank.emulate.cuda import wanted as emulated_gpu
 from pkb.types.protocol.limits import clean
 
-CANNOT = (OSError, CompileError, CompilerMissing, AttributeError)
-"""What it takes to record may be missing: a compiler, memory, a runtime that knows how."""
+CANNOT = (OSError, CompileError, CompilerMissing, ImportError, AttributeError, ValueError)
+"""What it takes to record may be missing: a compiler, memory, a library whose insides are others."""
 
 
 class Recording:
     def __init__(self, *, rank: int, world: int) -> None:
         self._rank, self._world = rank, world
-        self.active = False
+        self._ways: Any = None
+        """How calls are recorded: loaded by those ranks that are asked to."""
+        self._open = contextlib.ExitStack()
 
     def begin(self, fds: list[int], *, seed: int) -> str:
         """Why nothing is recorded; empty if it is."""
         if os.environ.get("PKB_EMULATE_CUDA") != "1":
-            return "no compiler for the recorder"
+            return "calls cannot be recorded without a C++ compiler"
+        self.end()
         try:
-            from pkb.rank.emulate import recorder
-
             shared, log = fds
-            recorder.begin(shared, log, rank=self._rank, world=self._world)
-        except (*CANNOT, ValueError) as error:
+            ways = importlib.import_module("pkb.rank.emulate.races.recording")
+            self._open.enter_context(ways.recorded(shared, log, rank=self._rank, world=self._world))
+        except CANNOT as error:
             return _words(error)
         emulated_gpu.reseed(seed)
-        self.active = True
+        self._ways = ways
         return ""
 
     def end(self) -> str:
-        if not self.active:
-            return ""
-        self.active = False
-        from pkb.rank.emulate import recorder
-
+        self._ways = None
         try:
-            recorder.end()
-        except (*CANNOT, ValueError) as error:
+            self._open.close()
+        except CANNOT as error:
             return _words(error)
         return ""
 
     def watched(self, solution: Callable[..., Any]) -> Callable[..., Any]:
-        """With the beginning and the end of each call in the log, while one is written."""
-        if not self.active:
-            return solution
-        from pkb.rank.emulate import recorder
-
-        numbers = itertools.count()
-
-        def call(*arguments: Any) -> Any:
-            number = next(numbers)
-            recorder.host(recorder.Host.CALL_BEGIN, number)
-            try:
-                return solution(*arguments)
-            finally:
-                recorder.host(recorder.Host.CALL_END, number)
-
-        return call
+        """The function itself, or one that is recorded."""
+        return solution if self._ways is None else self._ways.recorded_calls(solution)
 
 
 def _words(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pkb.types.protocol.codec import TAG, AtMost, Between, Malformed, decode
-from pkb.types.protocol.limits import MAX_NAME, MAX_RANKS, MIB
+from pkb.types.protocol.limits import MAX_RANKS, MIB
 
 ANALYSIS_BYTES = MIB
 """Of the document that the analyser prints."""
@@ -21,7 +21,7 @@ MAX_MOMENTS = 40
 Rank = Annotated[int, Between(0, MAX_RANKS - 1)]
 Number = Annotated[int, Between(0, 1 << 53)]
 Line = Annotated[int, Between(0, 1 << 31)]
-Word = Annotated[str, AtMost(MAX_NAME)]
+Word = Annotated[str, AtMost(400)]
 Sentence = Annotated[str, AtMost(600)]
 
 RaceSchedule = Literal["both", "together", "late"]
@@ -137,13 +137,15 @@ class RaceAnalysis:
     broken: bool
     findings: Findings
     timeline: Timeline
+    reason: Sentence = ""
+    """Why it is broken."""
 
     @property
     def why_not(self) -> str:
         """Why this trace proves nothing, neither a race nor the absence of one: order that was not recorded looks like a
         race."""
         if self.broken:
-            return "a log is broken"
+            return f"a log is broken{f' ({self.reason})' if self.reason else ''}"
         if self.truncated:
             return "a log was full before the calls were over"
         return "" if self.events else "nothing was recorded"
@@ -200,8 +202,8 @@ def read_analysis(document: bytes) -> RaceAnalysis:
         raise Malformed(f"{len(document)} bytes, {ANALYSIS_BYTES} are allowed")
     try:
         found = json.loads(document)
-        if isinstance(found, dict) and found.get("broken") is True:  # then nothing else needs to be there
-            found = {**_NOTHING, **found}
+        if isinstance(found, dict):
+            found = {**(_NOTHING if found.get("broken") is True else {}), "reason": "", **found}
         tagged = json.dumps(_tagged(found, ()))
     except (ValueError, RecursionError) as error:
         raise Malformed(f"no JSON: {str(error)[:100]}") from None

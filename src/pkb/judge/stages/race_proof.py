@@ -31,7 +31,7 @@ LATE_US = 3000.0
 SLOWER_S = 60.0
 """What a batch may take longer because it is recorded."""
 SHARED_BYTES = 4096
-LOG_BYTES = 64 << 20
+LOG_BYTES = 256 << 20
 """Of one rank's log, of which only what is written takes memory."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 MOST_SEEDS = 1 << 24
@@ -133,11 +133,7 @@ class Recorder:
             if found.findings:
                 if any(part.rank >= proof.ranks for part in _parts(found)):
                     return replace(proof, why_not="the analyser names a rank that does not exist")
-                return replace(
-                    proof,
-                    findings=tuple(map(self._placed, found.findings)),
-                    timeline=found.timeline,
-                )
+                return replace(proof, findings=tuple(map(self._placed, merged(found.findings))), timeline=found.timeline)
         return proof
 
     def _placed(self, finding: RaceFinding) -> RaceFinding:
@@ -154,6 +150,17 @@ class Recorder:
     def _with_text(self, part: Part) -> Part:
         place = self.lines.at(part.file, part.line)
         return replace(part, text=place.text, candidate_line=place.candidate_line)
+
+
+def merged(findings: Sequence[RaceFinding]) -> list[RaceFinding]:
+    """One for each pair of lines, whichever ranks met there."""
+    found: dict[object, RaceFinding] = {}
+    for finding in findings:
+        sides = [(side.file, side.line, side.write) for side in (finding.first, finding.second)]
+        key = (finding.kind, *sides)
+        known = found.get(key)
+        found[key] = replace(known, count=known.count + finding.count) if known else finding
+    return list(found.values())
 
 
 def touches_peers(source: Source, backend: str, communication: Communication) -> bool:
