@@ -10,7 +10,7 @@ from pkb.report.svg import CHARACTER, NARROW, WIDE, Chart, Key, outline
 from pkb.report.words import visible
 from pkb.types.document_versions import read_part
 from pkb.types.race import OWN_ACCOUNT, PROVEN, Moment, RaceProof
-from pkb.types.race_words import access_words, marks, place_words, shown_ranks
+from pkb.types.race_words import access_words, place_words, rows, shown_ranks
 
 ROW, TOP, MARGIN = 24, 34, 14
 NARROWEST_LANE = 150
@@ -44,7 +44,7 @@ def shown_race(document: Mapping[str, Any]) -> ShownRace | None:
     if proof is None or not proof.findings:
         return None
     finding, *others = proof.findings
-    rows = [
+    said = [
         (
             f"{mark} {'write' if side.write else 'read'}: {side.what}",
             f"{place_words(side)}; {access_words(side)}",
@@ -52,14 +52,14 @@ def shown_race(document: Mapping[str, Any]) -> ShownRace | None:
         )
         for mark, side in (("[1]", finding.first), ("[2]", finding.second))
     ]
-    rows += [
+    said += [
         (f"{words}: {site.what}", place_words(site), site.text)
         for words, site in (("after [1]", finding.missing.first), ("before [2]", finding.missing.second))
         if site is not None
     ]
     return ShownRace(
         title=f"{finding.kind.replace('_', ' ')}: {PROVEN[finding.kind]}",
-        rows=rows,
+        rows=said,
         memory=f"{finding.bytes} bytes at offset {finding.offset} of {finding.memory}",
         missing=finding.missing.text,
         picture=picture(proof),
@@ -77,9 +77,8 @@ def picture(proof: RaceProof) -> Chart | None:
 
 
 def _draw(proof: RaceProof, width: int, css: str) -> Markup:
-    finding = proof.findings[0]
     ranks = shown_ranks(proof, width // NARROWEST_LANE)
-    moments = [one for one in sorted(proof.timeline, key=lambda one: one.order) if one.rank in ranks]
+    moments = [row for row in rows(proof) if row.moment.rank in ranks]
     lane = (width - 2 * MARGIN) / len(ranks)
     bottom = TOP + ROW * len(moments) + 8
     parts: list[Markup] = []
@@ -88,9 +87,8 @@ def _draw(proof: RaceProof, width: int, css: str) -> Markup:
         x = MARGIN + lane * number + 5
         parts.append(_text(x - 5, 16, f"rank {rank}", "axis"))
         parts.append(_path("line grid", f"M{x:g} {TOP - 10}V{bottom}"))
-    for row, moment in enumerate(moments):
+    for row, (moment, mark, _) in enumerate(moments):
         x, y = MARGIN + lane * ranks.index(moment.rank) + 5, TOP + ROW * row + 6
-        mark = marks(moment, finding)
         if mark:
             ends[mark] = (x, y)
         shape, colour = ("diamond", "race-access") if mark else ("circle", "race-sync")

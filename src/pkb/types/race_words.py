@@ -4,6 +4,7 @@ Names, files and kernels come from logs that a candidate's processes wrote, so e
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pkb.types.race import OWN_ACCOUNT, PROVEN, Access, Moment, RaceFinding, RaceProof, Site
 from pkb.types.words import clean
@@ -64,6 +65,37 @@ def marks(moment: Moment, finding: RaceFinding) -> str:
     return ""
 
 
+class Row(NamedTuple):
+    """Of the picture."""
+
+    moment: Moment
+    mark: str
+    """Of the two accesses."""
+    placed: bool = True
+    """False for a first access of which the trace says no more than that it came before the second."""
+
+
+def rows(proof: RaceProof) -> list[Row]:
+    """The moments of a timeline in their order.
+
+    Plain accesses have no number of their own: the second has that of the moment at which the race was seen, and the first
+    may have the same. It is then put before the operation that comes behind it in the source, if that is known.
+    """
+    finding, missing = proof.findings[0], proof.findings[0].missing.first
+    found = [Row(moment, marks(moment, finding)) for moment in sorted(proof.timeline, key=lambda moment: moment.order)]
+    at = {row.mark: number for number, row in enumerate(found)}
+    if "[1]" not in at or "[2]" not in at or found[at["[1]"]].moment.order != found[at["[2]"]].moment.order:
+        return found
+    first = found.pop(at["[1]"])
+    behind = [
+        number for number, row in enumerate(found)
+        if missing is not None and (row.moment.rank, row.moment.file, row.moment.line)
+        == (first.moment.rank, missing.file, missing.line)
+    ]  # fmt: skip
+    number = behind[-1] if behind else next(number for number, row in enumerate(found) if row.mark == "[2]")
+    return [*found[:number], first._replace(placed=False), *found[number:]]
+
+
 def shown_ranks(proof: RaceProof, most: int) -> list[int]:
     """Those of the first finding, then others of the timeline, at most so many; in order."""
     first = proof.findings[0]
@@ -75,21 +107,17 @@ def timeline_lines(proof: RaceProof, *, width: int = 76) -> list[str]:
     """A lane for each rank, from top to bottom in the order of the trace."""
     if not proof.findings or not proof.timeline:
         return []
-    finding = proof.findings[0]
     ranks = shown_ranks(proof, (width - 8) // NARROWEST)
     lane = (width - 8) // len(ranks)
     lines = [" order  " + "".join(f"rank {rank}".ljust(lane) for rank in ranks).rstrip()]
     left_out = 0
-    for moment in sorted(proof.timeline, key=lambda moment: moment.order):
+    for moment, mark, placed in rows(proof):
         if moment.rank not in ranks:
             left_out += 1
             continue
-        mark = marks(moment, finding)
         words = clean(f"{moment.what} {moment.file}:{moment.line}")
-        cells = [
-            _cell(words if rank == moment.rank else "", mark if rank == moment.rank else "", lane) for rank in ranks
-        ]
-        lines.append(f"{moment.order:6d}  {''.join(cells)}".rstrip())
+        cells = [_cell(*((words, mark) if rank == moment.rank else ("", "")), lane) for rank in ranks]
+        lines.append(f"{moment.order if placed else '':>6}  {''.join(cells)}".rstrip())
     if left_out:
         lines.append(f"        ({left_out} of other ranks left out)")
     lines.append("        nothing orders [1] and [2]")
