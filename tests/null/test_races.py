@@ -51,7 +51,7 @@ def test_an_analysis_is_read() -> None:
         printed(broken="no"), printed(findings=[FINDING | {"kind": "stale_read"}]),
         printed(findings=[FINDING | {"kind": "odd"}]),
         printed(findings=[FINDING | {"first": ACCESS | {"rank": 64}}]), printed(findings=[FINDING | {"first": None}]),
-        printed(findings=[FINDING | {"memory": "x" * 201}]),
+        printed(findings=[FINDING | {"memory": "x" * 401}]),
         printed(findings=[FINDING | {"first": ACCESS | {"file": "\ud800"}}]),
     ],
 )  # fmt: skip
@@ -249,6 +249,16 @@ def test_many_ranks_leave_room_for_the_two_that_race() -> None:
     assert "rank 0" in lines[0]
     assert "rank 1" in lines[0]
     assert lines[-2].strip() == "(6 of other ranks left out)"
+
+
+def test_a_first_access_without_a_number_of_its_own_stands_before_what_follows_it() -> None:
+    late = [TIMELINE[1], TIMELINE[2], TIMELINE[0] | {"order": 58}, TIMELINE[3]]
+    lines = timeline_lines(proof(timeline=late))
+    assert [line.strip().split()[0] for line in lines[1:5]] == ["|", "41", "57", "58"]
+    assert "[1]" in lines[1]
+    assert "[2]" in lines[4]
+    unknown = FINDING | {"missing": {"text": "", "first": None, "second": None}}
+    assert "[1]" in timeline_lines(proof(timeline=late, findings=[unknown]))[3]
 
 
 def test_the_site_draws_both_lanes_and_the_missing_order() -> None:
