@@ -121,7 +121,7 @@ def recorded(exchange: Exchange) -> None:
         {"events": 1, "threads": 1, "truncated": False, "broken": False, "findings": [], "timeline": []}
     )
     proof, _ = Recorder(
-        exchange, SPEC, SourceLines(no_source), lambda traces: [nothing.encode()] * len(traces), say_nothing
+        exchange, SPEC, SourceLines(no_source), lambda trace: nothing.encode(), say_nothing
     ).prove(1)
     assert proof.why_not or proof.traces == 1
 

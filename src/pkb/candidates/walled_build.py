@@ -20,7 +20,7 @@ from pkb.kit.cache import Artifact, Recipe, build_dir, find
 from pkb.kit.emulated.rewrite import NotEmulated
 from pkb.kit.errors import CompileError
 from pkb.kit.options import compiler_environment
-from pkb.kit.recipes import BETWEEN_TRACES, Given
+from pkb.kit.recipes import Given
 from pkb.kit.toolkit import resolve_arch
 
 _KEPT = ("PKB_CUDA_COMPILER", "PKB_CUDA_ARCH", slim.SWITCH)
@@ -100,20 +100,14 @@ def disassembled(command: Sequence[str], path: Path, *, limit: int, timeout_s: f
 
 
 def analysed(
-    command: Sequence[str],
-    traces: Sequence[Sequence[int]],
-    *,
-    readable: Sequence[Path],
-    limits: BuildLimits,
-    timeout_s: float,
-) -> list[bytes]:
-    """What the command prints of each trace, whose descriptors are its last arguments: a candidate's processes wrote them.
+    command: Sequence[str], logs: Sequence[int], *, readable: Sequence[Path], limits: BuildLimits, timeout_s: float
+) -> bytes:
+    """What the command prints of logs, whose descriptors are its last arguments: a candidate's processes wrote them.
 
     Raises as `disassembled` does.
     """
-    given = {"command": list(command), "traces": [" ".join(map(str, trace)) for trace in traces]}
-    inherited = [fd for trace in traces for fd in trace]
-    return _printed("races", given, limits, readable, timeout_s=timeout_s, inherited=inherited).split(BETWEEN_TRACES)
+    given = {"command": list(command), "logs": list(map(str, logs))}
+    return _printed("races", given, limits, readable, timeout_s=timeout_s, inherited=logs)
 
 
 def _printed(

@@ -17,9 +17,6 @@ Given: TypeAlias = Mapping[str, str | Sequence[str] | None]
 """Arguments of a builder by name: text, or lists of text."""
 
 
-BETWEEN_TRACES = b"\0"
-
-
 class BadArgument(TypeError):
     """A builder is given something that it does not take."""
 
@@ -64,38 +61,27 @@ def _extension(given: Given) -> Recipe:
 
 def _sass(given: Given) -> Recipe:
     """Not a build: what a disassembler prints of a file that a build has left, and that may have been made for it."""
-
-    def write(scratch: Path, output: Path) -> None:
-        with output.open("wb") as file:
-            done = subprocess.run(
-                _texts(given, "command"), stdout=file, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=scratch,
-                env=compiler_environment(), check=False,
-            )  # fmt: skip
-        if done.returncode != 0:
-            said = done.stderr.decode(errors="replace").strip()
-            raise CompileError(said or f"status {done.returncode}", name="sass")
-
-    return Recipe("", ".txt", "sass", write)
+    return _printing(_texts(given, "command"), name="sass")
 
 
 def _races(given: Given) -> Recipe:
-    """Not a build: what the analyser prints of each trace. One that fails prints nothing, and what it said is the error."""
+    """Not a build: what the analyser of recorded calls prints of logs that a candidate's processes have written."""
+    logs = _texts(given, "logs")
+    return _printing((*_texts(given, "command"), *logs), name="races", descriptors=[int(log) for log in logs])
 
+
+def _printing(command: Sequence[str], *, name: str, descriptors: Sequence[int] = ()) -> Recipe:
     def write(scratch: Path, output: Path) -> None:
-        said = []
-        for trace in _texts(given, "traces"):
-            fds = trace.split()
+        with output.open("wb") as file:
             done = subprocess.run(
-                [*_texts(given, "command"), *fds], stdin=subprocess.DEVNULL, capture_output=True, cwd=scratch,
-                env=compiler_environment(), pass_fds=[int(fd) for fd in fds], check=False,
+                command, stdout=file, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=scratch,
+                env=compiler_environment(), pass_fds=descriptors, check=False,
             )  # fmt: skip
-            if done.returncode != 0:
-                words = done.stderr.decode(errors="replace").strip()[-1000:]
-                raise CompileError(words or f"status {done.returncode}", name="races")
-            said.append(done.stdout)
-        output.write_bytes(BETWEEN_TRACES.join(said))
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace").strip()
+            raise CompileError(said or f"status {done.returncode}", name=name)
 
-    return Recipe("", ".json", "races", write)
+    return Recipe("", ".txt", name, write)
 
 
 _RECIPES: dict[str, Callable[[Given], Recipe]] = {

@@ -4,7 +4,6 @@ import contextlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from pkb.candidates.walled_build import BuildLimits, BuildStopped, analysed
@@ -14,20 +13,19 @@ from pkb.kit.emulated.analyse import analyser_recipe
 from pkb.kit.errors import CompileError, CompilerMissing
 from pkb.types.race import ANALYSIS_BYTES
 
-TIME_LIMIT_S = 120.0
-"""Of all traces together."""
+TIME_LIMIT_S = 60.0
 MEMORY_BYTES = 3 << 30
 HEAD_BYTES, USED_AT = 4096, 16
 """Of a log: where its events begin, and where it says how many bytes of them there are (kit/emulated/runtime/events.h)."""
 
 
-def analyse(traces: Sequence[Trace]) -> list[bytes]:
-    """What it prints of each. Raises `AnalyserFailed`."""
-    limits = BuildLimits(memory_bytes=MEMORY_BYTES, artifact_bytes=len(traces) * (ANALYSIS_BYTES + 1))
+def analyse(trace: Trace) -> bytes:
+    """What it prints of it. Raises `AnalyserFailed`."""
+    limits = BuildLimits(memory_bytes=MEMORY_BYTES, artifact_bytes=ANALYSIS_BYTES)
     with contextlib.ExitStack() as stack:
         try:
             program = _program()
-            copies = [[_copied(log, stack) for log in trace.logs] for trace in traces]
+            copies = [_copied(log, stack) for log in trace.logs]
             return analysed([str(program)], copies, readable=[program], limits=limits, timeout_s=TIME_LIMIT_S)
         except subprocess.TimeoutExpired:
             raise AnalyserFailed(f"it takes more than {TIME_LIMIT_S:.0f} s") from None

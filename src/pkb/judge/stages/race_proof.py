@@ -18,6 +18,7 @@ from pkb.candidates.source_lines import SourceLines
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.decision import Decided
 from pkb.judge.exchange import Exchange
+from pkb.kit.emulated.analyse import SHARED_BYTES
 from pkb.types.protocol.codec import Malformed
 from pkb.types.protocol.commands import BeginRecording, DrawSpec, EndRecording, Schedule
 from pkb.types.race import Access, RaceAnalysis, RaceFinding, RaceProof, RaceSchedule, Site, read_analysis
@@ -30,7 +31,6 @@ CALLS = 3
 LATE_US = 3000.0
 SLOWER_S = 60.0
 """What a batch may take longer because it is recorded."""
-SHARED_BYTES = 4096
 LOG_BYTES = 256 << 20
 """Of one rank's log, of which only what is written takes memory."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -51,8 +51,8 @@ class Trace:
 
 
 Part = TypeVar("Part", Access, Site)
-Analyse = Callable[[Sequence[Trace]], list[bytes]]
-"""What the analyser prints of each trace. Raises `AnalyserFailed`."""
+Analyse = Callable[[Trace], bytes]
+"""What the analyser prints of a trace. Raises `AnalyserFailed`."""
 
 
 class AnalyserFailed(Exception):
@@ -84,26 +84,20 @@ class Recorder:
         proof = RaceProof(
             0, CALLS, self.exchange.candidate.spec.world_size, self.spec.size, seeds, self.schedule, events=0
         )
-        with contextlib.ExitStack() as stack:
-            recorded: list[Trace] = []
-            try:
-                for number, seed in enumerate(seeds):
-                    self.progress(f"races: recording trace {number + 1} of {traces}")
-                    trace = stack.enter_context(_files(seed, proof.ranks))
-                    if why_not := self._record(trace, late=_late_rank(self.schedule, number, proof.ranks)):
-                        return Proved(replace(proof, why_not=why_not))
-                    recorded.append(trace)
-            except CrewFailure as failure:
-                if failure.role == "oracle":
-                    raise
-                return Proved(replace(proof, why_not=f"recorded calls did not end well: {failure}"[:300]), sound=False)
-            self.progress("races: analysing")
-            try:
-                return Proved(self._judged(proof, [read_analysis(said) for said in self.analyse(recorded)]))
-            except Malformed as error:
-                return Proved(replace(proof, why_not=f"the analyser's report is malformed: {error}"[:300]))
-            except AnalyserFailed as error:
-                return Proved(replace(proof, why_not=f"the analyser failed: {error}"[:300]))
+        for number, seed in enumerate(seeds):
+            self.progress(f"races: recording trace {number + 1} of {traces}")
+            with _files(seed, proof.ranks) as trace:
+                try:
+                    why_not = self._record(trace, late=_late_rank(self.schedule, number, proof.ranks))
+                except CrewFailure as failure:
+                    if failure.role == "oracle":
+                        raise
+                    why_not = f"recorded calls did not end well: {failure}"[:300]
+                    return Proved(replace(proof, why_not=why_not), sound=False)
+                proof = replace(proof, why_not=why_not) if why_not else self._judged(proof, trace)
+            if proof.why_not or proof.findings:
+                break
+        return Proved(proof)
 
     def _record(self, trace: Trace, *, late: int | None) -> str:
         """Why there is no record; empty if there is."""
@@ -123,18 +117,25 @@ class Recorder:
         self.exchange.drop()
         return why_not or next((reply.why_not for reply in ends.values() if reply.why_not), "")
 
-    def _judged(self, proof: RaceProof, traces: Sequence[RaceAnalysis]) -> RaceProof:
-        if len(traces) != len(proof.seeds):
-            return replace(proof, why_not=f"{len(traces)} of {len(proof.seeds)} traces were analysed")
-        for number, found in enumerate(traces):
-            if found.why_not:
-                return replace(proof, traces=number, why_not=found.why_not)
-            proof = replace(proof, traces=number + 1, events=proof.events + found.events)
-            if found.findings:
-                if any(part.rank >= proof.ranks for part in _parts(found)):
-                    return replace(proof, why_not="the analyser names a rank that does not exist")
-                return replace(proof, findings=tuple(map(self._placed, merged(found.findings))), timeline=found.timeline)
-        return proof
+    def _judged(self, proof: RaceProof, trace: Trace) -> RaceProof:
+        """With what one more trace shows."""
+        try:
+            found = read_analysis(self.analyse(trace))
+        except Malformed as error:
+            return replace(proof, why_not=f"the analyser's report is malformed: {error}"[:300])
+        except AnalyserFailed as error:
+            return replace(proof, why_not=f"the analyser failed: {error}"[:300])
+        if found.why_not:
+            return replace(proof, why_not=found.why_not)
+        if any(part.rank >= proof.ranks for part in (*_sides(found), *found.timeline)):
+            return replace(proof, why_not="the analyser names a rank that does not exist")
+        return replace(
+            proof,
+            traces=proof.traces + 1,
+            events=proof.events + found.events,
+            findings=tuple(map(self._placed, merged(found.findings))),
+            timeline=found.timeline,
+        )
 
     def _placed(self, finding: RaceFinding) -> RaceFinding:
         """With the text of each line."""
@@ -177,9 +178,8 @@ def proven_race(proof: RaceProof) -> Decided:
     return Decided(Verdict.RACE, Stage.RACES, f"{finding_title(first)}{more}", evidence)
 
 
-def _parts(found: RaceAnalysis) -> Iterator[Access]:
-    for finding in found.findings:
-        yield from (finding.first, finding.second)
+def _sides(found: RaceAnalysis) -> list[Access]:
+    return [side for finding in found.findings for side in (finding.first, finding.second)]
 
 
 def _late_rank(schedule: RaceSchedule, number: int, ranks: int) -> int | None:
