@@ -30,9 +30,15 @@ class Place(NamedTuple):
 class SourceLines:
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._known: dict[tuple[str, int], Place] = {}
 
     def at(self, file: str, line: int) -> Place:
         """Whatever the names: a report is a claim of the candidate's processes."""
+        if (file, line) not in self._known:
+            self._known[file, line] = self._find(file, line)
+        return self._known[file, line]
+
+    def _find(self, file: str, line: int) -> Place:
         name = file.rpartition("/")[2]
         if name in (self._source.path.name, "candidate.py"):
             return Place(_line(self._source.text, line), line if line <= self._source.text.count("\n") + 1 else 0)

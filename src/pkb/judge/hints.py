@@ -72,6 +72,10 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
         hints.append(RACE_HINTS[evidence.race_kind])
         if where.device != "cpu":
             hints.append(PROOF_HINT)
+    if evidence.race_proof is not None and evidence.race_proof.findings:
+        first = evidence.race_proof.findings[0]
+        if first.kind is not evidence.race_kind:  # it was found wrong, or racy by provocation
+            hints += [f"its calls hold a race: {finding_title(first)}", RACE_HINTS[first.kind]]
     if verdict is Verdict.REUSED_OUTPUT:
         hints.append(REUSED_HINT)
     if verdict is Verdict.DEADLOCK:
@@ -90,9 +94,6 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
                 "a grid that waits for a peer's library kernel can keep that kernel off the GPU (matrix products launch "
                 "clusters of blocks): wait in a launch of one warp, then start the grid"
             )
-    if verdict is Verdict.WRONG and evidence.race_proof is not None and evidence.race_proof.findings:
-        first = evidence.race_proof.findings[0]
-        hints += [f"its calls hold a race: {finding_title(first)}", RACE_HINTS[first.kind]]
     if verdict is Verdict.WRONG and mismatch is not None:
         hints += [hint for pattern, hint in PATTERN_HINTS.items() if pattern in mismatch.patterns]
         repeated = Pattern.RIGHT_WHEN_REPEATED in mismatch.patterns

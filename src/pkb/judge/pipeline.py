@@ -122,8 +122,7 @@ class OneSize:
         proof = self._prove(source, traces=1) if self.world.sound else None
         if proof is None or not proof.findings:
             return decided
-        kind = proof.findings[0].kind if decided.verdict is Verdict.RACE else None
-        return replace(decided, evidence=decided.evidence.plus(Evidence(race_proof=proof, race_kind=kind)))
+        return replace(decided, evidence=decided.evidence.plus(Evidence(race_proof=proof)))
 
     def _prove(self, source: Source, *, traces: int) -> RaceProof | None:
         """None where this platform, plan or kind of candidate has no such stage."""

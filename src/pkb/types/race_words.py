@@ -13,13 +13,14 @@ NARROWEST = 24
 """Columns of a rank below which others are left out of the picture."""
 
 
-def place_words(part: Access | Site | Moment) -> str:
-    """`line 31 (all_reduce.cu:14)`: where a person finds it, and what the compiler called it."""
+def place_words(part: Access | Site) -> str:
+    """`at line 31 (all_reduce.cu:14)`: where a person finds it, and what the compiler called it."""
+    if not part.file:
+        return "outside of the candidate"
     compiled = clean(f"{part.file}:{part.line}")
-    in_candidate = 0 if isinstance(part, Moment) else part.candidate_line
-    if not in_candidate:
-        return compiled
-    return f"line {in_candidate} ({compiled})" if in_candidate != part.line else compiled
+    if part.candidate_line in (0, part.line):
+        return f"at {compiled}"
+    return f"at line {part.candidate_line} ({compiled})"
 
 
 def access_words(access: Access) -> str:
@@ -32,8 +33,7 @@ def access_words(access: Access) -> str:
 def finding_title(finding: RaceFinding) -> str:
     first, second = finding.first, finding.second
     one, other = (
-        f"the {'write' if side.write else 'read'} at {place_words(side)} by rank {side.rank}"
-        for side in (first, second)
+        f"the {'write' if side.write else 'read'} {place_words(side)} by rank {side.rank}" for side in (first, second)
     )
     return f"{one} races with {other}: {PROVEN[finding.kind]}"
 
@@ -42,7 +42,7 @@ def finding_lines(finding: RaceFinding) -> list[str]:
     """All that is known of one."""
     lines = []
     for mark, side in (("[1]", finding.first), ("[2]", finding.second)):
-        lines.append(f"{mark} {'write' if side.write else 'read'} at {place_words(side)}: {clean(side.what)}")
+        lines.append(f"{mark} {'write' if side.write else 'read'} {place_words(side)}: {clean(side.what)}")
         lines += [f"      {clean(side.text)}"] if side.text else []
         lines.append(f"    {access_words(side)}")
     pairs = f"; {finding.count} such pairs" if finding.count > 1 else ""
@@ -50,7 +50,7 @@ def finding_lines(finding: RaceFinding) -> list[str]:
     lines.append(f"missing: {clean(finding.missing.text) or PROVEN[finding.kind]}")
     for words, site in (("after [1]", finding.missing.first), ("before [2]", finding.missing.second)):
         if site is not None:
-            lines.append(f"    {words}: {clean(site.what)} at {place_words(site)}")
+            lines.append(f"    {words}: {clean(site.what)} {place_words(site)}")
             lines += [f"      {clean(site.text)}"] if site.text else []
     return lines
 
