@@ -32,6 +32,7 @@ FIELD = re.compile(r"^# (\w+): (.+)$", re.MULTILINE)
 QUICK = PLANS["quick"]
 PLANS_HERE: dict[str, Plan] = {
     "quick": QUICK,
+    "races": dataclasses.replace(QUICK, odd_trials=0, race_traces=3),
     "timing": dataclasses.replace(
         QUICK, odd_trials=0, race_calls=0, timing_rounds=5, calls_per_round=12, warmup_calls=4, verify_share=0.25
     ),

@@ -20,7 +20,7 @@ from pkb.judge.profile.roles import expected_of
 from pkb.judge.stages.baseline import check_baseline
 from pkb.judge.stages.correctness import Checked, check_calls
 from pkb.judge.stages.race_analyser import analyse
-from pkb.judge.stages.race_proof import TRACES, Recorder, proven_race, touches_peers
+from pkb.judge.stages.race_proof import Recorder, proven_race, touches_peers
 from pkb.judge.stages.races import provoke
 from pkb.judge.timing.measure import measure
 from pkb.judge.timing.other import with_other_reading
@@ -110,7 +110,7 @@ class OneSize:
         except Decided as decided:
             raise self._explained(decided, source) from decided
         # Last: recorded calls are slow, and whatever they come to, all else has been said.
-        proof = self._prove(source, traces=TRACES)
+        proof = self._prove(source, traces=self.job.plan.race_traces)
         if proof is not None and proof.findings:
             raise proven_race(proof)
 

@@ -3,7 +3,7 @@ the peers' data is read and once behind. The twin of mistakes/race_relaxed_flag_
 """
 # problem: 1
 # ranks: 2
-# plan: quick
+# plan: races
 # expect: correct
 # communication: custom
 # checks: no race in 3 traces of 3 calls

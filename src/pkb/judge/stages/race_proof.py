@@ -25,7 +25,6 @@ from pkb.types.race import Access, RaceAnalysis, RaceFinding, RaceProof, RaceSch
 from pkb.types.race_words import finding_title
 from pkb.types.verdict import Communication, Evidence, Stage, Verdict
 
-TRACES = 3
 CALLS = 3
 """In a trace: the second and third show what is done to a buffer that a peer may still read."""
 LATE_US = 3000.0
