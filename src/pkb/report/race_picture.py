@@ -10,7 +10,7 @@ from pkb.report.svg import CHARACTER, NARROW, WIDE, Chart, Key, outline
 from pkb.report.words import visible
 from pkb.types.document_versions import read_part
 from pkb.types.race import OWN_ACCOUNT, PROVEN, Moment, RaceProof
-from pkb.types.race_words import access_words, place_words, rows, shown_ranks
+from pkb.types.race_words import access_words, moment_words, place_words, rows, shown_ranks
 
 ROW, TOP, MARGIN = 24, 34, 14
 NARROWEST_LANE = 150
@@ -93,7 +93,7 @@ def _draw(proof: RaceProof, width: int, css: str) -> Markup:
             ends[mark] = (x, y)
         shape, colour = ("diamond", "race-access") if mark else ("circle", "race-sync")
         parts.append(_path(f"mark {colour}", outline(shape, x, y, 5.5 if mark else 4), title=_said(moment)))
-        words = f"{mark} {moment.what} {moment.file}:{moment.line}".strip()
+        words = f"{mark} {moment_words(moment, proof)}".strip()
         room = int((lane - 22) / CHARACTER)
         parts.append(
             _text(x + 12, y + 4, words if len(words) <= room else f"{words[: max(1, room - 1)]}…", "race-word")

@@ -65,6 +65,12 @@ def marks(moment: Moment, finding: RaceFinding) -> str:
     return ""
 
 
+def moment_words(moment: Moment, proof: RaceProof) -> str:
+    """`st.release.sys.u32 :14`: without the file where it is that of the first access."""
+    file = "" if moment.file == proof.findings[0].first.file else moment.file
+    return clean(f"{moment.what.replace('.global', '')} {file}:{moment.line}" if moment.line else moment.what)
+
+
 class Row(NamedTuple):
     """Of the picture."""
 
@@ -76,13 +82,23 @@ class Row(NamedTuple):
 
 
 def rows(proof: RaceProof) -> list[Row]:
-    """The moments of a timeline in their order.
+    """The moments of a timeline in their order, once where several threads do the same.
 
     Plain accesses have no number of their own: the second has that of the moment at which the race was seen, and the first
     may have the same. It is then put before the operation that comes behind it in the source, if that is known.
     """
     finding, missing = proof.findings[0], proof.findings[0].missing.first
-    found = [Row(moment, marks(moment, finding)) for moment in sorted(proof.timeline, key=lambda moment: moment.order)]
+    found: list[Row] = []
+    for moment in sorted(proof.timeline, key=lambda moment: moment.order):
+        row, last = Row(moment, marks(moment, finding)), found[-1].moment if found else None
+        same = last and (last.rank, last.what, last.file, last.line) == (
+            moment.rank,
+            moment.what,
+            moment.file,
+            moment.line,
+        )
+        if not same or row.mark:  # threads of one warp come one after another
+            found.append(row)
     at = {row.mark: number for number, row in enumerate(found)}
     if "[1]" not in at or "[2]" not in at or found[at["[1]"]].moment.order != found[at["[2]"]].moment.order:
         return found
@@ -115,12 +131,12 @@ def timeline_lines(proof: RaceProof, *, width: int = 76) -> list[str]:
         if moment.rank not in ranks:
             left_out += 1
             continue
-        words = clean(f"{moment.what} {moment.file}:{moment.line}")
+        words = moment_words(moment, proof)
         cells = [_cell(*((words, mark) if rank == moment.rank else ("", "")), lane) for rank in ranks]
         lines.append(f"{moment.order if placed else '':>6}  {''.join(cells)}".rstrip())
     if left_out:
         lines.append(f"        ({left_out} of other ranks left out)")
-    lines.append("        nothing orders [1] and [2]")
+    lines.append(f"        nothing orders [1] and [2]; lines of {clean(proof.findings[0].first.file)}")
     return lines
 
 

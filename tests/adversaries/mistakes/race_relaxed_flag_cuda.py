@@ -7,7 +7,7 @@ provocation on a CPU. A GPU may show the flag before the data. Only the recorded
 # expect: race
 # stage: races
 # rule: relaxed_where_release_acquire_is_needed
-# says: SAYS
+# says: the write at line 46 (all_reduce.cu:29) by rank ... races with the read at line 50 (all_reduce.cu:33) by rank
 # platform: cpu
 
 import torch
