@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table: one row reads best in one line)
 """Litmus tests of the race detector: programs of two to four threads, and what the PTX memory model says of them.
 
 Threads are placed in one warp, in several warps of a block, in several blocks, or on several ranks. Sources: PTX ISA 9.0,
