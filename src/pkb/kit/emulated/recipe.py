@@ -31,9 +31,15 @@ _DEFINES = (
 # A kernel looks at bytes as it likes. Misaligned accesses trap, as they do on a GPU. Symbols are bound at load: a thread
 # must not be stopped inside the loader.
 _FLAGS = (
-    "-std=c++20", "-O1", "-march=native", "-w", "-fPIC", "-shared", "-pthread", "-fno-strict-aliasing", "-Wl,-z,now",
+    "-std=c++20", "-O1", "-g1", "-march=native", "-w", "-fPIC", "-pthread", "-fno-strict-aliasing",
     "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error", "-fvisibility=hidden",
 )  # fmt: skip
+# Plain accesses are announced to the runtime (runtime/hooks.cpp), which has its own functions in place of libtsan's: so the
+# linker is not told of it.
+_SEEN = (
+    "-fsanitize=thread", "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
+)  # fmt: skip
+_LINK = ("-shared", "-pthread", "-Wl,-z,now")
 # What only the candidate can have got wrong. Anything else may be something that the emulator's headers lack.
 _CERTAIN = re.compile(
     r"error: (expected |stray |redefinition of|redeclaration of|conflicting declaration|missing terminating|unterminated |"
@@ -50,7 +56,8 @@ def parts(source: str, kinds: set[str]) -> list[str]:
     """What a candidate needs beside its own sources: kinds of recipes. `kinds` are those of the builds that were foreseen."""
     inline = "load_inline" in source and "__global__" in source
     extends = "extension" in kinds or inline
-    runs = extends or "cubin" in kinds
+    recorded = "_symmetric_memory" in source or "triton" in source  # calls of such are recorded by the same library
+    runs = extends or "cubin" in kinds or recorded
     return [*(["emulated_runtime"] if runs else []), *(["adaptor"] if extends else [])]
 
 
@@ -88,13 +95,18 @@ def _emulator_text() -> str:
 def runtime_recipe() -> Recipe:
     compiler, identity = _compiler()
     flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-pthread", "-Wl,-z,now"]
-    sources = [str(RUNTIME / name) for name in ("runtime.cpp", "streams.cpp")]
 
     def build(scratch: Path, output: Path) -> None:
-        run_compiler([str(compiler), *flags, *sources, "-o", output.name], scratch=scratch, name="cuda_runtime")
+        (scratch / "all.cpp").write_text(together(sorted(RUNTIME.glob("*.cpp"))))
+        run_compiler([str(compiler), *flags, "all.cpp", "-o", output.name], scratch=scratch, name="cuda_runtime")
 
     key = content_key("emulated runtime", _emulator_text(), *flags, identity)
     return Recipe(key, ".so", "cuda_runtime", build)
+
+
+def together(sources: Sequence[Path]) -> str:
+    """One text of several: the headers of C++ take longer than what is between them."""
+    return "".join(f'#include "{path}"\n' for path in sources)
 
 
 def module_recipe(source: str, *, name: str, options: tuple[str, ...]) -> Recipe:
@@ -162,15 +174,21 @@ def _recipe(
         ending = '#include "emu_torch.h"\n' if torch else ""
         text = f'#include "emu.h"\n{made.text}\n#line 1 "emulator"\n{glue(made.kernels)}{ending}'
         (scratch / f"{name}.cpp").write_text(text)
-        command = [str(compiler), *_FLAGS, *common, f"{name}.cpp", "-o", output.name]
+        objects = _torch_objects() if torch else []
         try:
-            run_compiler([*command, *(_torch_objects() if torch else [])], scratch=scratch, name=name)
+            run_compiler(
+                [str(compiler), *_FLAGS, *_SEEN, *common, "-c", f"{name}.cpp", "-o", "module.o"],
+                scratch=scratch,
+                name=name,
+            )
+            run_compiler([str(compiler), *_LINK, "module.o", "-o", output.name, *objects], scratch=scratch, name=name)
         except CompileError as error:
             if error.line is not None and _CERTAIN.search(error.first_error):
                 raise
             raise NotEmulated(f"g++ cannot build it with the emulator's headers: {error.first_error[:300]}") from error
 
-    key = content_key("emulated", kind, name, source, *flags, *_headers().values(), _emulator_text(), *_FLAGS, identity)
+    fixed = (*_FLAGS, *_SEEN, *_LINK)
+    key = content_key("emulated", kind, name, source, *flags, *_headers().values(), _emulator_text(), *fixed, identity)
     return Recipe(key, ".so", name, build)
 
 
