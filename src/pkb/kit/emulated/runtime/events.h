@@ -20,7 +20,7 @@ struct SharedHead {         // of the file that all ranks share: all zero in the
   uint32_t lock;            // 0 free, else rank + 1 of its owner
 };
 
-enum Order : uint8_t { WEAK, RELAXED, ACQUIRE, RELEASE, ACQ_REL, SC };
+enum Strength : uint8_t { WEAK, RELAXED, ACQUIRE, RELEASE, ACQ_REL, SC };
 enum Scope : uint8_t { NO_SCOPE, CTA, CLUSTER, GPU, SYS };
 enum Proxy : uint8_t { GENERIC, ASYNC, READONLY, ALL_PROXIES };
 
