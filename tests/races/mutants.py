@@ -72,16 +72,19 @@ def run_mutant(built: Built, number: int, *, world: int, seed: int = 1, recorded
         from pkb.rank.emulate.cuda.device import gpu
         from pkb.rank.emulate.cuda.kernels import EmulatedModule
 
+        from pkb.rank.emulate.races.recording import recorded_calls
+
         gpu()
         module = EmulatedModule(built.artifact.path.stem, built.artifact)
         ctypes.c_int.in_dll(module._library, "pkb_chosen").value = number
         pkb.kit.compile = lambda *arguments, **options: module  # type: ignore[assignment, misc]
         candidate = types.ModuleType("candidate")
         exec(compile(built.text, str(kernel.path), "exec"), candidate.__dict__)
+        solution = recorded_calls(candidate.solution) if recorded else candidate.solution
         for call in range(kernel.calls):
             draw = Draw(b"0" * 16, call, rank, world, size, DTYPES[kernel.dtype], torch.device("cpu"), problem.layout)
             values = [dist.group.WORLD if isinstance(v, GroupRef) else v for v in problem.inputs(draw).values()]
-            candidate.solution(*values)
+            solution(*values)
         return bytes((ctypes.c_ubyte * MOST).in_dll(module._library, "pkb_reached"))
 
     ran = run(program, world=world, seed=seed, cuda="__global__", nvls=kernel.nvls, recorded=recorded)
@@ -130,7 +133,7 @@ def main() -> None:
             built_s = time.monotonic() - began
             ran, reached = run_mutant(built, 0, world=options.world, recorded=not options.bare)
             print(f"{name}: {sorted(ran.kinds)} {ran.trouble} {len(reached)} reached, build {built_s:.1f} s, "
-                  f"run {time.monotonic() - began - built_s:.1f} s, events {ran.report.get('events')}", flush=True)
+                  f"run {time.monotonic() - began - built_s:.1f} s, report {str(ran.report)[:600]}", flush=True)
             continue
         for row in rows(BY_NAME[name], world=options.world, seeds=options.seeds):
             print(f"{row.kernel} | {row.mutant} | {', '.join(row.kinds) or '-'} | {row.trouble}", flush=True)
