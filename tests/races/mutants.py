@@ -1,7 +1,7 @@
 """Runs mutants of our kernels on the race detector, and prints a table.
 
-    python tests/races/mutants.py --kernel "01 one-shot" --world 3
-    python tests/races/mutants.py --honest --world 8
+python tests/races/mutants.py --kernel "01 one-shot" --world 3
+python tests/races/mutants.py --honest --world 8
 """
 
 import argparse
@@ -42,7 +42,6 @@ class _Asked(BaseException):
     """Carries what a solution wants to compile."""
 
 
-
 def build(kernel: Kernel) -> Built:
     """One build with all mutants of a kernel in it."""
     text = kernel.text()
@@ -57,7 +56,7 @@ def build(kernel: Kernel) -> Built:
     except _Asked as asked:
         source, name, options = asked.args
     schemata = Schemata(pkb.kit.cuda._headers(), source, name=f"{name}.cu")
-    with mock.patch.object(recipes, "_headers", lambda: schemata.headers):
+    with mock.patch.object(recipes, "_headers", return_value=schemata.headers):
         recipes.runtime_recipe().obtain()
         artifact = recipes.module_recipe(schemata.source, name=name, options=options).obtain()
     return Built(kernel, text, artifact, schemata.mutants, options)
@@ -71,7 +70,6 @@ def run_mutant(built: Built, number: int, *, world: int, seed: int = 1, recorded
     def program(rank: int) -> bytes:
         from pkb.rank.emulate.cuda.device import gpu
         from pkb.rank.emulate.cuda.kernels import EmulatedModule
-
         from pkb.rank.emulate.races.recording import recorded_calls
 
         gpu()
@@ -114,7 +112,13 @@ def rows(kernel: Kernel, *, world: int, seeds: int = 1) -> Iterator[Row]:
                 trouble = trouble or ran.trouble
                 if kinds:
                     break
-            yield Row(kernel.name, mutant.name, mutant.text, tuple(sorted(kinds)), trouble.strip().splitlines()[-1] if trouble else "")
+            yield Row(
+                kernel.name,
+                mutant.name,
+                mutant.text,
+                tuple(sorted(kinds)),
+                trouble.strip().splitlines()[-1] if trouble else "",
+            )
 
 
 def main() -> None:
@@ -132,8 +136,11 @@ def main() -> None:
             built = build(BY_NAME[name])
             built_s = time.monotonic() - began
             ran, reached = run_mutant(built, 0, world=options.world, recorded=not options.bare)
-            print(f"{name}: {sorted(ran.kinds)} {ran.trouble} {len(reached)} reached, build {built_s:.1f} s, "
-                  f"run {time.monotonic() - began - built_s:.1f} s, report {str(ran.report)[:600]}", flush=True)
+            print(
+                f"{name}: {sorted(ran.kinds)} {ran.trouble} {len(reached)} reached, build {built_s:.1f} s, "
+                f"run {time.monotonic() - began - built_s:.1f} s, report {str(ran.report)[:600]}",
+                flush=True,
+            )
             continue
         for row in rows(BY_NAME[name], world=options.world, seeds=options.seeds):
             print(f"{row.kernel} | {row.mutant} | {', '.join(row.kinds) or '-'} | {row.trouble}", flush=True)

@@ -1,4 +1,4 @@
-"""Ranks for a race: forked from a process that has everything imported and built, so that one run costs a second and leaves nothing.
+"""Ranks for a race, forked from a process that has everything imported and built: a run costs a second and leaves nothing.
 
     found = run(program, world=3, seed=1)      # program(rank) in each rank, recorded and analysed
 
@@ -45,7 +45,9 @@ Program = Callable[[int], bytes]
 """Called in each rank, with its number; the group and symmetric memory are there, and recording is on."""
 
 
-def run(program: Program, *, world: int, seed: int = 1, cuda: str = "", nvls: bool = False, recorded: bool = True) -> Ran:
+def run(
+    program: Program, *, world: int, seed: int = 1, cuda: str = "", nvls: bool = False, recorded: bool = True
+) -> Ran:
     """`cuda` is a candidate's text, where it needs the emulated GPU."""
     with tempfile.TemporaryDirectory(prefix="pkb-races-", dir="/dev/shm") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -57,8 +59,13 @@ def run(program: Program, *, world: int, seed: int = 1, cuda: str = "", nvls: bo
                 _rank(program, rank, world, folder, logs, seed, cuda, nvls)
             pids.append(pid)
         trouble = _reap(pids)
-        said = tuple((folder / f"said-{rank}").read_bytes() if (folder / f"said-{rank}").exists() else b"" for rank in range(world))
-        raised = [(folder / f"raised-{rank}").read_text() for rank in range(world) if (folder / f"raised-{rank}").exists()]
+        said = tuple(
+            (folder / f"said-{rank}").read_bytes() if (folder / f"said-{rank}").exists() else b""
+            for rank in range(world)
+        )
+        raised = [
+            (folder / f"raised-{rank}").read_text() for rank in range(world) if (folder / f"raised-{rank}").exists()
+        ]
         report = analyse(logs) if logs else {}
         return Ran(report, said, "\n".join(filter(None, [*raised, trouble])))
 
@@ -95,7 +102,9 @@ def _reap(pids: list[int]) -> str:
     return trouble
 
 
-def _rank(program: Program, rank: int, world: int, folder: Path, logs: list[int], seed: int, cuda: str, nvls: bool) -> None:
+def _rank(
+    program: Program, rank: int, world: int, folder: Path, logs: list[int], seed: int, cuda: str, nvls: bool
+) -> None:
     """Never returns."""
     status = 1
     try:

@@ -1,7 +1,8 @@
 """Every synchronisation of a kernel, weakened by one notch, chosen when it runs.
 
-A mutant would be a build of its own. Here one build holds all of them: `pkb_is(n)` asks whether mutant n is the one that runs, and
-tells that the place was come to. So a kernel is compiled once, and a mutant whose place is never reached is not counted.
+A mutant would be a build of its own. Here one build holds all of them: `pkb_is(n)` asks whether mutant n is the one that
+runs, and tells that the place was come to. So a kernel is compiled once, and a mutant whose place is never reached is not
+counted.
 """
 
 import re
@@ -22,11 +23,10 @@ CHOICE = (
 class Site:
     """A place in a text, and what may stand there instead."""
 
-    file: str
     old: str
     new: str
     """With `@name@` for "this mutant runs"."""
-    occurrence: int = 0
+    file: str = "pkb.cuh"
 
 
 @dataclass(frozen=True)
@@ -43,68 +43,81 @@ class Mutant:
         return f"{self.file}:{self.line} {self.notch}"
 
 
-EXTRA = """
-__device__ __forceinline__ void st_release_gpu(u32* p, u32 v) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
-__device__ __forceinline__ u32 ld_relaxed_gpu(const u32* p) { u32 v; asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
-__device__ __forceinline__ u32 add_relaxed_gpu(u32* p, u32 v) { u32 o; asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(o) : "l"(p), "r"(v) : "memory"); return o; }
-__device__ __forceinline__ u32 add_release_gpu(u32* p, u32 v) { u32 o; asm volatile("atom.release.gpu.global.add.u32 %0, [%1], %2;" : "=r"(o) : "l"(p), "r"(v) : "memory"); return o; }
-__device__ __forceinline__ u32 add_acquire_gpu(u32* p, u32 v) { u32 o; asm volatile("atom.acquire.gpu.global.add.u32 %0, [%1], %2;" : "=r"(o) : "l"(p), "r"(v) : "memory"); return o; }
-__device__ __forceinline__ u32 add_acq_rel_cta(u32* p, u32 v) { u32 o; asm volatile("atom.acq_rel.cta.global.add.u32 %0, [%1], %2;" : "=r"(o) : "l"(p), "r"(v) : "memory"); return o; }
-""".replace("\n", " ")  # noqa: E501
+def _atomic_add(order: str, scope: str) -> str:
+    return (
+        f"__device__ __forceinline__ u32 add_{order}_{scope}_(u32* p, u32 v) {{ u32 old; "
+        f'asm volatile("atom.{order}.{scope}.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory"); '
+        "return old; } "
+    )
 
-ACQUIRE = "ld_acquire_sys(counter)"
-WEAKER = "(@acquire -> relaxed@ ? ld_relaxed_sys(counter) : @acquire: sys -> gpu@ ? ld_acquire_gpu(counter) : ld_acquire_sys(counter))"
 
+EXTRA = (
+    "__device__ __forceinline__ void st_release_gpu_(u32* p, u32 v) "
+    '{ asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); } '
+    + _atomic_add("relaxed", "gpu")
+    + _atomic_add("release", "gpu")
+    + _atomic_add("acquire", "gpu")
+    + _atomic_add("acq_rel", "cta")
+)
+"""What mutants use and the header has not."""
+
+WEAKER = (
+    "(@acquire -> relaxed@ ? ld_relaxed_sys(counter) : @acquire: sys -> gpu@ ? ld_acquire_gpu(counter) : "
+    "ld_acquire_sys(counter))"
+)
+FINISH = "finish_grid: "
 SITES: Sequence[Site] = (
     # wait_reaches: whichever of its two acquires comes to see the value, both are weakened.
-    Site("pkb.cuh", "if ((int)(ld_acquire_sys(counter) - value) >= 0) return true;",
+    Site("if ((int)(ld_acquire_sys(counter) - value) >= 0) return true;",
          f"if ((int)({WEAKER} - value) >= 0) return true;"),
-    Site("pkb.cuh", "return (int)(ld_acquire_sys(counter) - value) >= 0;",
-         f"return (int)({WEAKER} - value) >= 0;"),
+    Site("return (int)(ld_acquire_sys(counter) - value) >= 0;", f"return (int)({WEAKER} - value) >= 0;"),
     # announce
-    Site("pkb.cuh", "  __syncthreads();  // the writes of all threads come before\n",
-         "  if (!@barrier before the release removed@ && !@barrier after the release, not before@) "
-         "__syncthreads();  // the writes of all threads come before\n"),
-    Site("pkb.cuh", "    if (peer != rank) st_release_sys(slot_of(counts, peer, rank, world, channel), count);\n}",
+    Site("  __syncthreads();  // the writes of all threads come before\n",
+         "  if (!@barrier before the release removed@ && !@barrier after the release, not before@) __syncthreads();\n"),
+    Site("    if (peer != rank) st_release_sys(slot_of(counts, peer, rank, world, channel), count);\n}",
          "    if (peer != rank) { u32* to = slot_of(counts, peer, rank, world, channel); "
-         "if (@release -> relaxed@) st_relaxed_sys(to, count); else if (@release: sys -> gpu@) st_release_gpu(to, count); "
+         "if (@release -> relaxed@) st_relaxed_sys(to, count); "
+         "else if (@release: sys -> gpu@) st_release_gpu_(to, count); "
          "else if (@release -> plain store@) *to = count; else st_release_sys(to, count); }\n"
          "  if (@barrier after the release, not before@) __syncthreads(); }"),
     # await_all
-    Site("pkb.cuh", "    if (wait_reaches(slot, count, timeout_ns)) continue;",
+    Site("    if (wait_reaches(slot, count, timeout_ns)) continue;",
          "    if (@wait removed@) continue; if (@waits for one peer only@ && peer != (rank + 1) % world) continue;"
          " if (wait_reaches(slot, count - (@wrong flag: the count before@ ? 1 : 0), timeout_ns)) continue;"),
-    Site("pkb.cuh", "  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block()) {\n"
+    Site("  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block()) {\n"
          "    if (peer == rank) continue;",
          "  if (@barrier before the wait, not after@) __syncthreads(); "
          "for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block()) {\n    if (peer == rank) continue;"),
-    Site("pkb.cuh", "  __syncthreads();  // and the reads of all threads after\n",
-         "  if (!@barrier after the wait removed@ && !@barrier before the wait, not after@) "
-         "__syncthreads();  // and the reads of all threads after\n"),
+    Site("  __syncthreads();  // and the reads of all threads after\n",
+         "  if (!@barrier after the wait removed@ && !@barrier before the wait, not after@) __syncthreads();\n"),
     # Pipe and pipeline
-    Site("pkb.cuh", "((epoch + turn) & (slots_each - 1))", "(@one slot@ ? 0 : (epoch + turn) & (slots_each - 1))"),
-    Site("pkb.cuh", "    if (thread_in_block() == 0) st_relaxed_sys(own_counts + block_in_grid() * world + rank, count);\n",
+    Site("((epoch + turn) & (slots_each - 1))", "(@one slot@ ? 0 : (epoch + turn) & (slots_each - 1))"),
+    Site("    if (thread_in_block() == 0) st_relaxed_sys(own_counts + block_in_grid() * world + rank, count);\n",
          "    if (!@turns not counted@ && thread_in_block() == 0) "
          "st_relaxed_sys(own_counts + block_in_grid() * world + rank, count);\n"),
-    Site("pkb.cuh", "      produce(turn);\n      p.announce(epoch + turn + 1);\n",
+    Site("      produce(turn);\n      p.announce(epoch + turn + 1);\n",
          "      if (@announced before it is produced@) { p.announce(epoch + turn + 1); produce(turn); } else {\n"
          "      produce(turn); p.announce(epoch + turn + 1); }\n"),
-    Site("pkb.cuh", "    p.await_all(epoch + turn - p.ahead + 1);\n    consume(turn - p.ahead);\n",
-         "    if (@consumed before it is awaited@) { consume(turn - p.ahead); p.await_all(epoch + turn - p.ahead + 1); } else {\n"
+    Site("    p.await_all(epoch + turn - p.ahead + 1);\n    consume(turn - p.ahead);\n",
+         "    if (@consumed before it is awaited@) "
+         "{ consume(turn - p.ahead); p.await_all(epoch + turn - p.ahead + 1); } else {\n"
          "    p.await_all(epoch + turn - p.ahead + 1); consume(turn - p.ahead); }\n"),
     # finish_grid
-    Site("pkb.cuh", "  __syncthreads();\n  if (thread_in_block() == 0) last = add_acq_rel_gpu(arrived, 1) == blocks_in_grid() - 1;\n"
+    Site("  __syncthreads();\n"
+         "  if (thread_in_block() == 0) last = add_acq_rel_gpu(arrived, 1) == blocks_in_grid() - 1;\n"
          "  __syncthreads();\n  if (!last) return;\n",
-         "  if (!@finish_grid: barrier before the count removed@) __syncthreads();\n"
-         "  if (thread_in_block() == 0) last = (@finish_grid: acq_rel -> relaxed@ ? add_relaxed_gpu(arrived, 1) : "
-         "@finish_grid: acq_rel -> release@ ? add_release_gpu(arrived, 1) : "
-         "@finish_grid: acq_rel -> acquire@ ? add_acquire_gpu(arrived, 1) : "
-         "@finish_grid: gpu -> cta@ ? add_acq_rel_cta(arrived, 1) : add_acq_rel_gpu(arrived, 1)) == blocks_in_grid() - 1;\n"
-         "  if (!@finish_grid: barrier after the count removed@) __syncthreads();\n"
-         "  if (@finish_grid: any block may be the last@ ? block_in_grid() != 0 : !last) return;\n"),
-    Site("pkb.cuh", "(ld_relaxed_sys(own_count(0)) + more) % regions", "(@one region@ ? 0 : (ld_relaxed_sys(own_count(0)) + more) % regions)"),
-    Site("pkb_mma.cuh", "      wait_async<STAGES - 2>();\n",
-         "      if (@waits for a group fewer@) wait_async<STAGES - 1>(); else wait_async<STAGES - 2>();\n"),
+         f"  if (!@{FINISH}barrier before the count removed@) __syncthreads();\n"
+         f"  if (thread_in_block() == 0) last = (@{FINISH}acq_rel -> relaxed@ ? add_relaxed_gpu_(arrived, 1) : "
+         f"@{FINISH}acq_rel -> release@ ? add_release_gpu_(arrived, 1) : "
+         f"@{FINISH}acq_rel -> acquire@ ? add_acquire_gpu_(arrived, 1) : "
+         f"@{FINISH}gpu -> cta@ ? add_acq_rel_cta_(arrived, 1) : "
+         "add_acq_rel_gpu(arrived, 1)) == blocks_in_grid() - 1;\n"
+         f"  if (!@{FINISH}barrier after the count removed@) __syncthreads();\n"
+         f"  if (@{FINISH}any block may be the last@ ? block_in_grid() != 0 : !last) return;\n"),
+    Site("(ld_relaxed_sys(own_count(0)) + more) % regions",
+         "(@one region@ ? 0 : (ld_relaxed_sys(own_count(0)) + more) % regions)"),
+    Site("      wait_async<STAGES - 2>();\n",
+         "      if (@waits for a group fewer@) wait_async<STAGES - 1>(); else wait_async<STAGES - 2>();\n", "pkb_mma.cuh"),
 )  # fmt: skip
 """What is particular; block and warp barriers are found by their names."""
 
@@ -119,9 +132,11 @@ class Schemata:
         self._numbers: dict[tuple[str, str], int] = {}
         # Headers before the source, and numbers in the order of the text: the same in every run.
         self.headers = {file: self._mutated(file, text) for file, text in sorted(headers.items())}
-        self.headers["pkb.cuh"] = self.headers["pkb.cuh"].replace(
-            "namespace pkb {\n", f"{CHOICE}namespace pkb {{\n", 1
-        ).replace("// torch's convention:", f"{EXTRA}\n// torch's convention:", 1)
+        self.headers["pkb.cuh"] = (
+            self.headers["pkb.cuh"]
+            .replace("namespace pkb {\n", f"{CHOICE}namespace pkb {{\n", 1)
+            .replace("// torch's convention:", f"{EXTRA}\n// torch's convention:", 1)
+        )
         self.source = self._mutated(name, source)
 
     def _mutated(self, file: str, text: str) -> str:
@@ -151,8 +166,10 @@ class Schemata:
             if "pkb_is" in code or not BARRIERS.search(code):
                 yield line
                 continue
+
             def choice(found: "re.Match[str]", at: int = at, line: str = line) -> str:
                 number = len(self.mutants) + 1
                 self.mutants.append(Mutant(number, file, at, f"{found[1]} removed", line.strip()))
                 return f"if (!pkb_is({number})) {found[0]}"
-            yield BARRIERS.sub(choice, code) + line[len(code):]
+
+            yield BARRIERS.sub(choice, code) + line[len(code) :]

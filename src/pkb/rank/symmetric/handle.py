@@ -151,8 +151,8 @@ class Handle:
         self._set_word(self.rank, index, 0)
 
     def _set_word(self, owner: int, index: int, value: int) -> None:
-        """1 is a release: what this rank wrote is visible before the signal is. 0 comes with an acquire: nothing that follows is
-        read before the signal was seen."""
+        """1 is a release: what this rank wrote is visible before the signal is. 0 comes with an acquire: nothing that
+        follows is read before the signal was seen."""
         fence()
         self._words[owner][index] = value
 

@@ -1,7 +1,8 @@
 """Collectives and messages of process groups, as edges between ranks.
 
-They are those of NCCL: work of the current stream, which waits for what was put on it before, and which the current stream waits
-for where the candidate does (`work.wait()`, or a call that is not asynchronous). Who waits for whom is what the collective needs.
+They are those of NCCL: work of the current stream, which waits for what was put on it before, and which the current stream
+waits for where the candidate does (`work.wait()`, or a call that is not asynchronous). Who waits for whom is what the
+collective needs.
 """
 
 import contextlib
@@ -34,7 +35,11 @@ _awaited: "weakref.WeakKeyDictionary[Any, list[int]]" = weakref.WeakKeyDictionar
 def watched() -> Iterator[None]:
     _counts.clear()
     group_class, work_class = cast(Any, dist.ProcessGroup), cast(Any, dist.Work)
-    before = {name: getattr(group_class, name) for name in (*FROM_ROOT, *TO_ROOT, *FROM_ALL, *MESSAGES) if hasattr(group_class, name)}
+    before = {
+        name: getattr(group_class, name)
+        for name in (*FROM_ROOT, *TO_ROOT, *FROM_ALL, *MESSAGES)
+        if hasattr(group_class, name)
+    }
     wait = work_class.wait
     for name, method in before.items():
         setattr(group_class, name, _started(name, method))

@@ -6,7 +6,7 @@ builds tensor subclasses can fail inside one, and it costs microseconds an opera
 
 import contextlib
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -17,7 +17,15 @@ from pkb.rank.emulate.races import operations, sites
 from pkb.rank.symmetric import ops as symmetric_ops
 
 _TOUCHES_NOTHING = {"set_", "resize_", "record_stream", "is_pinned", "_has_same_storage_numel", "lift_fresh", "empty"}
-_HOST_WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim", "unique_consecutive"}
+_HOST_WAITS = {
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "equal",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+}
 """Operators whose result the host looks at, or whose shape depends on values."""
 Plan = tuple[tuple[int | str, bool], ...]
 """Arguments by position or name, and whether each is written."""
@@ -59,7 +67,7 @@ def _is_new(tensor: torch.Tensor, before: set[int]) -> bool:
     return tensor.device.type == "cpu" and tensor.untyped_storage().data_ptr() not in before
 
 
-@lru_cache(maxsize=None)
+@cache
 def _plan(func: Any) -> Plan:
     schema, name = func._schema, func._schema.name.partition("::")[2]
     if name in _TOUCHES_NOTHING or name.endswith("_like") or name.startswith("new_"):

@@ -1,4 +1,4 @@
-"""Recording calls of a candidate in this rank: from `begin` to `end` everything that it does to memory is told to the recorder."""
+"""Calls of a candidate in this rank, recorded: everything that they do to memory is told to the recorder."""
 
 import contextlib
 import itertools

@@ -1,8 +1,9 @@
 """Symmetric memory: which addresses are whose, and what its handles' operations order.
 
-They are those of torch on a GPU: `barrier`, `put_signal` and `wait_signal` are kernels of the current stream that change words of
-the pads by compare-and-swap, with release to send and acquire to receive, at system scope. `stream_write_value32` is a write of the stream
-behind a barrier of memory, hence a release; `memset32` is a plain one. A rendezvous is met by hosts alone: it waits for no stream.
+They are those of torch on a GPU. `barrier`, `put_signal` and `wait_signal` are kernels of the current stream that change words
+of the pads by compare-and-swap: release to send, acquire to receive, at system scope. `stream_write_value32` is a write of the
+stream behind a barrier of memory, hence a release; `memset32` is a plain one. Hosts alone meet at a rendezvous: it waits for no
+stream.
 """
 
 import contextlib
@@ -41,7 +42,12 @@ def watched(rank: int) -> Iterator[None]:
             for part in handle._regions:
                 if part is not region:
                     tell(part)
-    set_word, write_value, memset, meet = Handle._set_word, Handle.stream_write_value32, Handle.memset32, rendezvous.meet
+    set_word, write_value, memset, meet = (
+        Handle._set_word,
+        Handle.stream_write_value32,
+        Handle.memset32,
+        rendezvous.meet,
+    )
     regions.ON_MAP = tell
     Handle._set_word = _set_word  # type: ignore[method-assign]
     Handle.stream_write_value32 = staticmethod(_stream_write_value32)  # type: ignore[method-assign]

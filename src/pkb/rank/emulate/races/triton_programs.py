@@ -1,8 +1,9 @@
 """Programs of Triton in its interpreter: loads, stores and atomics of each, with the line of Triton that does them.
 
-A program is one thread here, as it is for Triton's own sanitizer: what its warps owe each other is not looked at. A launch is an operation
-of the current stream; its programs run one after another but are unordered, as on a GPU. `tl.load` and `tl.store` are weak, volatile
-loads relaxed at system scope, atomics what their `sem` and `scope` say (by default acquire and release for this GPU only).
+A program is one thread here, as it is for Triton's own sanitizer: what its warps owe each other is not looked at. A launch is
+an operation of the current stream; its programs run one after another but are unordered, as on a GPU. `tl.load` and
+`tl.store` are weak, volatile loads relaxed at system scope, atomics what their `sem` and `scope` say (by default acquire and
+release, for this GPU only).
 """
 
 import contextlib
@@ -18,7 +19,12 @@ from pkb.rank.emulate import recorder
 from pkb.rank.emulate.races import operations, sites
 from pkb.rank.emulate.recorder import Order, Scope, Way
 
-_ORDERS = {"RELAXED": Order.RELAXED, "ACQUIRE": Order.ACQUIRE, "RELEASE": Order.RELEASE, "ACQUIRE_RELEASE": Order.ACQ_REL}
+_ORDERS = {
+    "RELAXED": Order.RELAXED,
+    "ACQUIRE": Order.ACQUIRE,
+    "RELEASE": Order.RELEASE,
+    "ACQUIRE_RELEASE": Order.ACQ_REL,
+}
 _SCOPES = {"CTA": Scope.CTA, "GPU": Scope.GPU, "SYSTEM": Scope.SYS}
 
 
@@ -138,7 +144,13 @@ def _atomic(name: str, do: Callable[[], Any], pointers: Any, mask: Any, sem: Any
     order, wide = getattr(sem, "name", str(sem)), getattr(scope, "name", str(scope))
     site = sites.of_caller(f"tl.atomic_{name} {order.lower()} {wide.lower()}")
     return _strongly(
-        do, pointers, mask, way=Way.UPDATE, order=_ORDERS.get(order, Order.ACQ_REL), scope=_SCOPES.get(wide, Scope.GPU), site=site
+        do,
+        pointers,
+        mask,
+        way=Way.UPDATE,
+        order=_ORDERS.get(order, Order.ACQ_REL),
+        scope=_SCOPES.get(wide, Scope.GPU),
+        site=site,
     )
 
 
