@@ -42,6 +42,7 @@ class Program:
 
 def _handle(words: int = WORDS) -> tuple[torch.Tensor, Any]:
     buffer = symm_mem.empty(words, dtype=torch.float32)
+    assert dist.group.WORLD is not None
     return buffer, symm_mem.rendezvous(buffer, dist.group.WORLD)
 
 
@@ -183,9 +184,10 @@ def by_parts() -> Callable[[int, int], Solution]:
 
 @triton.jit
 def exchange(
-    table, counts, source, out, count, rank: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.constexpr, WAIT: tl.constexpr,
+    table: Any, counts: Any, source: Any, out: Any, count: Any, rank: tl.constexpr, SEM: tl.constexpr,
+    SCOPE: tl.constexpr, WAIT: tl.constexpr,
     ACQUIRE: tl.constexpr, N: tl.constexpr, VOLATILE: tl.constexpr,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Message passing: data, then a flag; the flag, then data. And back, so that the buffer may be used again."""
     at = tl.arange(0, N)
     peer: tl.constexpr = 1 - rank
@@ -213,7 +215,10 @@ def exchange(
 
 
 @triton.jit
-def with_kit(table, counts, source, out, rank: tl.constexpr, world: tl.constexpr, N: tl.constexpr, AFTER: tl.constexpr):
+def with_kit(
+    table: Any, counts: Any, source: Any, out: Any, rank: tl.constexpr, world: tl.constexpr, N: tl.constexpr,
+    AFTER: tl.constexpr,
+) -> None:  # fmt: skip
     program = tl.program_id(0)
     at = program * N + tl.arange(0, N)
     mine = triton_kit.peer_pointer(table, rank, tl.float32)

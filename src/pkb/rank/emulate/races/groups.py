@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from pkb.rank.emulate import recorder
 from pkb.rank.emulate.races import operations, sites
@@ -78,6 +80,24 @@ def _waited(wait: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return waited
+
+
+def functional(func: Any, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """A functional collective: here it is waited for at once."""
+    named = [value for value in (*arguments, *options.values()) if isinstance(value, str)]
+    group = distributed_c10d._resolve_process_group(named[-1])  # type: ignore[arg-type]
+    site = sites.of_caller(f"dist.{name}")
+    sent, awaited = _keys(group, name, (), {})
+    with operations.operation(site):
+        for one in sent:
+            recorder.host(Host.SIGNAL, one, site=site)
+    result = func(*arguments, **options)
+    for tensor in result if isinstance(result, (list, tuple)) else [result]:
+        torch.ops._c10d_functional.wait_tensor(tensor)
+    with operations.operation(site):
+        for one in awaited:
+            recorder.host(Host.WAIT, one, site=site)
+    return result
 
 
 def _keys(group: Any, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[list[int], list[int]]:

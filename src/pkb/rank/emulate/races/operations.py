@@ -14,6 +14,8 @@ MOST_RUNS = 4096
 _ORDINARY = 1 << 31
 _names = itertools.count(_ORDINARY)
 _state = {"rank": 0}
+symmetric: dict[int, int] = {}
+"""Addresses and bytes of symmetric memory, while it is mapped: never somebody's new memory."""
 
 
 def set_rank(rank: int) -> None:
@@ -64,5 +66,5 @@ def runs(tensor: torch.Tensor) -> Iterator[tuple[int, int]]:
 def fresh(address: int, size: int) -> None:
     """New memory at an address that may have been used before: what was done to it then concerns nobody now. (An allocator
     of a GPU gives memory back in stream order; that of the host does not know streams.)"""
-    if size:
+    if size and not any(begin <= address < begin + length for begin, length in symmetric.items()):
         recorder.memory(address, size, allocation=next(_names) & 0xFFFFFFFF, owner=_state["rank"])

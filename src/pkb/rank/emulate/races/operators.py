@@ -13,10 +13,20 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pkb.rank.emulate import recorder
-from pkb.rank.emulate.races import operations, sites
+from pkb.rank.emulate.races import groups, operations, sites
 from pkb.rank.symmetric import ops as symmetric_ops
 
-_TOUCHES_NOTHING = {"set_", "resize_", "record_stream", "is_pinned", "_has_same_storage_numel", "lift_fresh", "empty"}
+_TOUCHES_NOTHING = {
+    "set_", "resize_", "resize_as_", "record_stream", "is_pinned", "_has_same_storage_numel", "lift_fresh", "transpose_", "t_",
+    "squeeze_", "unsqueeze_", "as_strided_", "swapaxes_", "swapdims_", "detach_", "requires_grad_",
+}  # fmt: skip
+_INDEXED = {
+    "index", "_unsafe_index", "index_select", "gather", "embedding", "_embedding_bag", "take", "index_put_",
+    "_index_put_impl_", "_unsafe_index_put", "put_", "index_add_", "index_copy_", "index_fill_", "index_reduce_", "scatter_",
+    "scatter_add_", "scatter_reduce_", "masked_scatter_",
+}  # fmt: skip
+"""Operators that touch elements of their first argument by values of another: which ones is not looked up, and nothing is held
+against them there."""
 _HOST_WAITS = {
     "_local_scalar_dense",
     "nonzero",
@@ -38,6 +48,8 @@ class Operators(TorchDispatchMode):
         if func.namespace == "symm_mem" and name in symmetric_ops.KERNELS:
             with self:  # its parts are recorded, not the whole
                 return symmetric_ops.KERNELS[name](*args, **kwargs)
+        if func.namespace == "_c10d_functional" and name != "wait_tensor":
+            return groups.functional(func, name, args, kwargs)
         used = [
             (tensor, written)
             for place, written in _plan(func)
@@ -48,10 +60,10 @@ class Operators(TorchDispatchMode):
         site = sites.of_caller(f"torch.{name}")
         before = {tensor.untyped_storage().data_ptr() for tensor in _tensors((args, tuple(kwargs.values())))}
         result = func(*args, **kwargs)
-        made = [] if func.namespace == "c10d" else [t for t in _tensors(result) if _is_new(t, before)]
+        made = [t for t in _tensors(result) if _is_new(t, before)] if func.namespace == "aten" else []
         for tensor in made:
             operations.fresh(tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes())
-        filled = [] if name.startswith("empty") or name.startswith("new_empty") else made
+        filled = [] if name.startswith(("empty", "new_empty")) else made
         if used or filled:
             with operations.operation(site):
                 for tensor, written in used:
@@ -76,7 +88,7 @@ def _plan(func: Any) -> Plan:
         return _collective(name)
     plan: list[tuple[int | str, bool]] = []
     for position, argument in enumerate(schema.arguments):
-        if "Tensor" not in str(argument.type):
+        if "Tensor" not in str(argument.type) or (position == 0 and name in _INDEXED):
             continue
         alias = argument.alias_info
         if alias is None or alias.is_write:  # an alias that is not written is a view's

@@ -11,14 +11,22 @@ from pkb.rank.emulate.recorder import Host
 from pkb.rank.trees import BadTree, tensors_in
 
 
-@contextlib.contextmanager
-def recorded(shared_fd: int, log_fd: int, *, rank: int, world: int) -> Iterator[None]:
-    """Calls made by `call` inside are recorded. Nothing of it is in place before and after."""
-    recorder.begin(shared_fd, log_fd, rank=rank, world=world)
+def install(rank: int) -> contextlib.ExitStack:
+    """Everything in place that tells the recorder what Python does; close it before the recording ends."""
     sites.forget()
     operations.set_rank(rank)
+    with contextlib.ExitStack() as stack:
+        for part in (symmetric.watched(rank), groups.watched(), triton_programs.watched(), operators.looks_of_host()):
+            stack.enter_context(part)
+        return stack.pop_all()
+
+
+@contextlib.contextmanager
+def recorded(shared_fd: int, log_fd: int, *, rank: int, world: int) -> Iterator[None]:
+    """Calls made by `recorded_calls` inside are recorded."""
+    recorder.begin(shared_fd, log_fd, rank=rank, world=world)
     try:
-        with symmetric.watched(rank), groups.watched(), triton_programs.watched(), operators.looks_of_host():
+        with install(rank):
             yield
     finally:
         recorder.end()

@@ -1,5 +1,6 @@
 """Which line of the candidate something comes from."""
 
+import functools
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -8,8 +9,11 @@ import torch
 
 from pkb.rank.emulate import recorder
 
-_LIBRARIES = (str(Path(torch.__file__).parents[1]), str(Path(sys.modules["pkb"].__file__ or "").parent), "<")
-"""Nothing in them is the candidate's: torch and Triton, the kit, code that was made."""
+_LIBRARIES = (
+    str(Path(torch.__file__).parents[1]), str(Path(sys.modules["pkb"].__file__ or "").parent),
+    str(Path(functools.__file__).parent), "<",
+)  # fmt: skip
+"""Nothing in them is the candidate's: torch and Triton, the kit, Python's own, code that was made."""
 
 
 def of_caller(what: str) -> int:

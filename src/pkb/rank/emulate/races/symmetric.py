@@ -34,7 +34,8 @@ def watched(rank: int) -> Iterator[None]:
         size = file_bytes(region.data_bytes, region.pad_bytes)
         owner = rank if region.owner is None else region.owner
         recorder.memory(region.address, size, allocation=region.number, owner=owner)
-        weakref.finalize(region, operations.fresh, region.address, size)
+        operations.symmetric[region.address] = size
+        weakref.finalize(region, _unmapped, region.address, size)
 
     for region in regions.owned():
         tell(region)
@@ -64,6 +65,11 @@ def watched(rank: int) -> Iterator[None]:
         Handle.memset32 = staticmethod(memset)  # type: ignore[method-assign]
         for module in modules:
             module.meet = meet
+
+
+def _unmapped(address: int, size: int) -> None:
+    operations.symmetric.pop(address, None)
+    operations.fresh(address, size)
 
 
 def _modules_with(meet: Any) -> list[Any]:
