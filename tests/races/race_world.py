@@ -21,8 +21,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pkb.kit.emulated.analyse import analyse, make_files
+
 LIMIT_S = 60.0
-SHARED_BYTES, LOG_BYTES = 4096, 1 << 30
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def run(
     """`cuda` is a candidate's text, where it needs the emulated GPU."""
     with tempfile.TemporaryDirectory(prefix="pkb-races-", dir="/dev/shm") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        logs = [_file(stack, SHARED_BYTES), *(_file(stack, LOG_BYTES) for _ in range(world))] if recorded else []
+        logs = _logs(stack, world) if recorded else []
         pids = []
         for rank in range(world):
             pid = os.fork()
@@ -66,19 +67,15 @@ def run(
         raised = [
             (folder / f"raised-{rank}").read_text() for rank in range(world) if (folder / f"raised-{rank}").exists()
         ]
-        report = analyse(logs) if logs else {}
+        report = analyse(logs[0], logs[1:]) if logs else {}
         return Ran(report, said, "\n".join(filter(None, [*raised, trouble])))
 
 
-def _file(stack: contextlib.ExitStack, size: int) -> int:
-    descriptor = os.memfd_create("race log")
-    stack.callback(os.close, descriptor)
-    os.ftruncate(descriptor, size)
-    return descriptor
-
-
-def analyse(logs: list[int]) -> dict[str, Any]:
-    return {"used": [int.from_bytes(os.pread(log, 8, 16), "little") for log in logs[1:]]}
+def _logs(stack: contextlib.ExitStack, world: int) -> list[int]:
+    shared, logs = make_files(world)
+    for descriptor in (shared, *logs):
+        stack.callback(os.close, descriptor)
+    return [shared, *logs]
 
 
 def _reap(pids: list[int]) -> str:

@@ -42,6 +42,11 @@ Plan = tuple[tuple[int | str, bool], ...]
 
 
 class Operators(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Asked by torch. To say yes would import its compiler, which takes seconds."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.partition("::")[2]
@@ -60,7 +65,8 @@ class Operators(TorchDispatchMode):
         site = sites.of_caller(f"torch.{name}")
         before = {tensor.untyped_storage().data_ptr() for tensor in _tensors((args, tuple(kwargs.values())))}
         result = func(*args, **kwargs)
-        made = [t for t in _tensors(result) if _is_new(t, before)] if func.namespace == "aten" else []
+        makes = func.namespace == "aten" and name not in _TOUCHES_NOTHING
+        made = [tensor for tensor in _tensors(result) if _is_new(tensor, before)] if makes else []
         for tensor in made:
             operations.fresh(tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes())
         filled = [] if name.startswith(("empty", "new_empty")) else made
