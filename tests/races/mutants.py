@@ -27,6 +27,7 @@ import pkb.kit.emulated.recipe as recipes
 from pkb.problems import get
 from pkb.problems.base import DTYPES
 from pkb.problems.draw import Draw, GroupRef
+from pkb.rank.emulate import recorder
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ def run_mutant(built: Built, number: int, *, world: int, seed: int = 1, recorded
         from pkb.rank.emulate.cuda.kernels import EmulatedModule
         from pkb.rank.emulate.races.recording import recorded_calls
 
+        if number:  # lines are of no interest, and to look them up takes most of the time
+            recorder._name_sites = lambda: None
         gpu()
         module = EmulatedModule(built.artifact.path.stem, built.artifact)
         ctypes.c_int.in_dll(module._library, "pkb_chosen").value = number
@@ -136,9 +139,12 @@ def main() -> None:
             built = build(BY_NAME[name])
             built_s = time.monotonic() - began
             ran, reached = run_mutant(built, 0, world=options.world, recorded=not options.bare)
+            for finding in ran.report.get("findings", [])[:3]:
+                print(json.dumps(finding), flush=True)
             print(
                 f"{name}: {sorted(ran.kinds)} {ran.trouble} {len(reached)} reached, build {built_s:.1f} s, "
-                f"run {time.monotonic() - began - built_s:.1f} s, report {str(ran.report)[:600]}",
+                f"run {time.monotonic() - began - built_s:.1f} s, "
+                f"events {ran.report.get('events')}, broken {ran.report.get('broken')} {ran.report.get('reason')}",
                 flush=True,
             )
             continue
