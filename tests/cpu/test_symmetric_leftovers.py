@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -65,9 +66,9 @@ def drop_at_once(rank: int, size: int) -> float:
     from pkb.rank.symmetric import rendezvous as symmetric_rendezvous
     from pkb.rank.symmetric.region import Region, attach
 
-    def attach_late(path: Path, *, data_bytes: int, pad_bytes: int) -> Region:
+    def attach_late(path: Path, **what: Any) -> Region:
         time.sleep(0.2)
-        return attach(path, data_bytes=data_bytes, pad_bytes=pad_bytes)
+        return attach(path, **what)
 
     with pytest.MonkeyPatch.context() as patch:
         if rank == 1:

@@ -138,8 +138,7 @@ class Handle:
             complaint=f"SymmetricMemory::{name}: rank {self.rank} timed out on channel {channel}: rank {peer} did not "
             "consume the last signal",
         )  # fmt: skip
-        fence()  # release: what this rank wrote must be visible before the signal is
-        words[index] = 1
+        self._set_word(peer, index, 1)
 
     def _take(self, peer: int, channel: int, timeout_ms: int, name: str) -> None:
         words, index = self._words[self.rank], channel * self.world_size + peer
@@ -149,8 +148,13 @@ class Handle:
             complaint=f"SymmetricMemory::{name}: rank {self.rank} timed out on channel {channel} waiting for "
             f"rank {peer}",
         )  # fmt: skip
-        fence()  # acquire: nothing that follows may be read before the signal was seen
-        words[index] = 0
+        self._set_word(self.rank, index, 0)
+
+    def _set_word(self, owner: int, index: int, value: int) -> None:
+        """1 is a release: what this rank wrote is visible before the signal is. 0 comes with an acquire: nothing that
+        follows is read before the signal was seen."""
+        fence()
+        self._words[owner][index] = value
 
     def _check_rank(self, rank: int, name: str) -> None:
         if not 0 <= rank < self.world_size:

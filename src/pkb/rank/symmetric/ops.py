@@ -20,6 +20,8 @@ NO_MULTICAST = (
 )  # fmt: skip
 
 _library: torch.library.Library | None = None
+KERNELS: dict[str, Callable[..., Any]] = {}
+"""What is registered, by name."""
 
 
 def register(rendezvous: Rendezvous) -> None:
@@ -34,6 +36,7 @@ def register(rendezvous: Rendezvous) -> None:
     for name, kernel in kernels.items():
         if hasattr(torch.ops.symm_mem, name):  # the set grew from torch to torch
             _library.impl(name, kernel)
+            KERNELS[name] = kernel
 
 
 def _refuse(name: str) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ on every call does not fill the file system.
 
 import ctypes
 import gc
+import itertools
 import math
 import mmap
 import os
@@ -15,7 +16,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ class Region(mmap.mmap):
     address: int
     dtype: torch.dtype
     group_name: str | None
+    number: int
+    """Among the allocations of its owner."""
+    owner: int | None
+    """The rank that allocated it, where that is not this one."""
     handles: dict[str, Any]
     """Handles of finished rendezvous by group name; they are dropped together with the region."""
 
@@ -58,6 +63,9 @@ class Region(mmap.mmap):
 
 _owned: "weakref.WeakValueDictionary[int, Region]" = weakref.WeakValueDictionary()
 _collect_at = COLLECT_BYTES
+_numbers = itertools.count()
+ON_MAP: Callable[[Region], None] | None = None
+"""Told of every new mapping, where somebody wants to know: who records what is done to memory."""
 
 
 def pad_offset(data_bytes: int) -> int:
@@ -77,13 +85,23 @@ def allocate(directory: Path, data_bytes: int, *, pad_bytes: int, dtype: torch.d
     region.dtype, region.group_name, region.handles = dtype, group_name, {}
     weakref.finalize(region, _unlink, str(path), os.getpid())
     _owned[region.address] = region
+    region.number, region.owner = next(_numbers), None
+    _tell(region)
     ACTIVITY.allocations += 1
     return region
 
 
-def attach(path: Path, *, data_bytes: int, pad_bytes: int) -> Region:
+def attach(path: Path, *, data_bytes: int, pad_bytes: int, number: int = 0, owner: int | None = None) -> Region:
     """A peer's region, at an address of this process's own."""
-    return _map(path, 0, data_bytes=data_bytes, pad_bytes=pad_bytes)
+    region = _map(path, 0, data_bytes=data_bytes, pad_bytes=pad_bytes)
+    region.number, region.owner = number, owner
+    _tell(region)
+    return region
+
+
+def _tell(region: Region) -> None:
+    if ON_MAP is not None:
+        ON_MAP(region)
 
 
 def owned() -> Iterator[Region]:

@@ -48,13 +48,13 @@ def meet(region: Region, group: dist.ProcessGroup, *, timeout_s: float, handle_c
     store = c10d.PrefixStore(f"pkb_symmetric/{scope}/{turn}", c10d._get_default_store())
     wait = _Wait(store, rank=rank, ranks=ranks, what=f"rendezvous {turn} of group {name!r}", timeout_s=timeout_s)
 
-    mine = {"file": region.path.name, "bytes": region.data_bytes, "pad": region.pad_bytes}
+    mine = {"file": region.path.name, "bytes": region.data_bytes, "pad": region.pad_bytes, "number": region.number}
     store.set(f"offer/{rank}", json.dumps(mine))
     offers = [json.loads(wait.read("offer", peer)) for peer in range(len(ranks))]
     _check_equal(offers, rank, what=wait.what)
     regions = [
         region if peer == rank else attach(region.path.parent / Path(offer["file"]).name, data_bytes=offer["bytes"],
-                                           pad_bytes=offer["pad"])
+                                           pad_bytes=offer["pad"], number=int(offer["number"]), owner=ranks[peer])
         for peer, offer in enumerate(offers)
     ]  # fmt: skip
     # Nobody returns before all have mapped: a rank that drops its tensor at once would take the file away from the

@@ -30,6 +30,7 @@ std::string Shadow::name_of(uint64_t object) const {
   if (object < ranks) return "global memory of rank " + std::to_string(object);
   if (object < 2 * ranks) return "shared memory";
   const auto& [allocation, owner] = symmetric_names_[object - 2 * ranks];
+  if (allocation >> 31) return "global memory of rank " + std::to_string(owner);  // told apart from what had its address before
   return "symmetric allocation " + std::to_string(allocation) + " of rank " + std::to_string(owner);
 }
 Shadow::Page& Shadow::page(uint64_t object, uint64_t offset) {

@@ -240,6 +240,10 @@ void emu_stream_drain(uint64_t number) {
   std::lock_guard<std::recursive_mutex> guard(mutex);
   drain(stream_of(number));
 }
+int emu_stream_empty(uint64_t number) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  return stream_of(number).queue.empty();
+}
 int emu_stream_idle(uint64_t number) {
   std::lock_guard<std::recursive_mutex> guard(mutex);
   const bool idle = stream_of(number).queue.empty();

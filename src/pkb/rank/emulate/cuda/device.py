@@ -44,7 +44,8 @@ class EmulatedGpu:
         library.emu_stream_create.restype = c_uint64
         library.emu_event_create.restype = c_uint64
         for name, count in (
-            ("emu_stream_synchronize", 1), ("emu_stream_idle", 1), ("emu_event_synchronize", 1), ("emu_event_done", 1),
+            ("emu_stream_synchronize", 1), ("emu_stream_drain", 1), ("emu_stream_idle", 1), ("emu_stream_empty", 1),
+            ("emu_event_synchronize", 1), ("emu_event_done", 1),
             ("emu_set_current_stream", 1), ("emu_event_record", 2), ("emu_event_wait", 2),
         ):  # fmt: skip
             getattr(library, name).argtypes = [c_uint64] * count

@@ -47,7 +47,7 @@ class EmulatedStream(cuda_stand_ins.Stream):
     def keep(self, tensors: Any) -> None:
         """Memory of a stream is free again in its order; here it is held until the stream is idle."""
         if self.cuda_stream:
-            if self._kept and gpu().library.emu_stream_idle(self.cuda_stream):
+            if self._kept and gpu().library.emu_stream_empty(self.cuda_stream):
                 self._kept.clear()
             self._kept.append(tensors)
 
@@ -102,7 +102,7 @@ class _InsideStream(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func not in _LOOKS:
-            gpu().library.emu_stream_synchronize(self._stream.cuda_stream)
+            gpu().library.emu_stream_drain(self._stream.cuda_stream)
         result = func(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor):
             self._stream.keep(result)
@@ -150,7 +150,7 @@ def _after_kernels(method: Any) -> Any:
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         if number := _number(None):
-            gpu().library.emu_stream_synchronize(number)
+            gpu().library.emu_stream_drain(number)
         return method(self, *arguments, **options)
 
     return call

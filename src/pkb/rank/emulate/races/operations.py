@@ -1,0 +1,70 @@
+"""Operations of a stream that Python does at once: operators of torch, launches of Triton, barriers of symmetric memory."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+import torch
+
+from pkb.rank.emulate import cuda_stand_ins, recorder
+from pkb.rank.emulate.recorder import Host
+
+MOST_RUNS = 4096
+"""Of a tensor with gaps. One with more is recorded in part: what is not recorded is not held against anybody."""
+_ORDINARY = 1 << 31
+_names = itertools.count(_ORDINARY)
+_state = {"rank": 0}
+symmetric: dict[int, int] = {}
+"""Addresses and bytes of symmetric memory, while it is mapped: never somebody's new memory."""
+
+
+def set_rank(rank: int) -> None:
+    _state["rank"] = rank
+
+
+def current_stream() -> int:
+    return int(getattr(getattr(cuda_stand_ins._state, "stream", None), "cuda_stream", 0))
+
+
+@contextlib.contextmanager
+def operation(site: int = 0) -> Iterator[None]:
+    """What is recorded inside is done in the order of the current stream; the host does not wait for it."""
+    recorder.host(Host.OPERATION_BEGIN, current_stream(), site=site)
+    try:
+        yield
+    finally:
+        recorder.host(Host.OPERATION_END, site=site)
+
+
+def host_waits(stream: int | None = None) -> None:
+    """The host has waited for a stream, by default the current one."""
+    recorder.host(Host.STREAM_JOIN, current_stream() if stream is None else stream)
+
+
+def touch(tensor: torch.Tensor, *, write: bool, site: int) -> None:
+    """An access to all elements of a tensor, and to no byte between them."""
+    for begin, size in runs(tensor):
+        recorder.access(begin, size, write=write, site=site)
+
+
+def runs(tensor: torch.Tensor) -> Iterator[tuple[int, int]]:
+    """Addresses and sizes of the pieces without gaps that a tensor's elements lie in."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.numel() == 0:
+        return
+    length = tensor.element_size()
+    dims = [(n, step) for n, step in zip(tensor.size(), tensor.stride(), strict=True) if n > 1 and step]
+    for n, step in sorted(dims, key=lambda dim: dim[1]):
+        if step * tensor.element_size() != length:
+            break
+        length *= n
+        dims.remove((n, step))
+    places = itertools.product(*(range(0, n * step, step) for n, step in dims))
+    for place in itertools.islice(places, MOST_RUNS):
+        yield tensor.data_ptr() + sum(place) * tensor.element_size(), length
+
+
+def fresh(address: int, size: int) -> None:
+    """New memory at an address that may have been used before: what was done to it then concerns nobody now. (An allocator
+    of a GPU gives memory back in stream order; that of the host does not know streams.)"""
+    if size and not any(begin <= address < begin + length for begin, length in symmetric.items()):
+        recorder.memory(address, size, allocation=next(_names) & 0xFFFFFFFF, owner=_state["rank"])
