@@ -274,4 +274,5 @@ def _strip(text: str) -> str:
         done = end + 1
     text = "".join([*parts, text[done:]])
     text = re.sub(r"\b__align__\s*\(", "alignas(", text)
+    text = re.sub(r"(?<![\w.:>])clock\s*\(\s*\)", "emu_clock()", text)
     return _KEYWORD.sub(lambda found: _KEYWORDS[found[0]], text)

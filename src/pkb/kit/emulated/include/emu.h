@@ -39,6 +39,8 @@ EMU_VECTORS(short, short, 2, 4, 8)
 EMU_VECTORS(unsigned short, ushort, 2, 4, 8)
 EMU_VECTORS(int, int, 4, 8, 16)
 EMU_VECTORS(unsigned, uint, 4, 8, 16)
+EMU_VECTORS(long, long, 8, 16, 16)
+EMU_VECTORS(unsigned long, ulong, 8, 16, 16)
 EMU_VECTORS(long long, longlong, 8, 16, 16)
 EMU_VECTORS(unsigned long long, ulonglong, 8, 16, 16)
 EMU_VECTORS(float, float, 4, 8, 16)
@@ -187,7 +189,7 @@ inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __nanosleep(unsigned) { emu_yield(); }
 inline long long clock64() { return (long long)(emu_now_ns() * 2); }
-inline int clock() { return (int)clock64(); }
+inline int emu_clock() { return (int)clock64(); }  // the host has a clock() of its own (see rewrite.py)
 inline long long wall_clock64() { return (long long)emu_now_ns(); }
 [[noreturn]] inline void __trap() { emu_fault("trap", nullptr); }
 
