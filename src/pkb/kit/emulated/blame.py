@@ -32,7 +32,8 @@ _NO_ELEMENT = re.compile(r"incomplete type ‘pkb_slim::ScalarOf<([\w ]+)>’")
 _NO_HEADER = re.compile(r"fatal error: ((?:ATen/core|c10/core|c10/util|torch)/[\w/]+\.h): No such file")
 _BY_NVCC = re.compile(
     r"error: (?:argument of type .* is incompatible with|no suitable (?:user-defined )?conversion|"
-    r"no instance of overloaded function|identifier \"(?!AT_|TORCH_|C10_|PYBIND)\w+\" is undefined|expected an? |.* is incompatible with previous|"
+    r"no instance of overloaded function|identifier \"(?!AT_|TORCH_|C10_|PYBIND)\w+\" is undefined|"
+    r"expected an? |.* is incompatible with previous|"
     r"\S+ has already been declared|namespace \"cub\" has no member|a value of type .* cannot be |no operator .* matches these|"
     r"more than one instance of overloaded function \"(?:min|max|abs|pow)\")"
 )

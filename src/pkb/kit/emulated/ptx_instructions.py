@@ -84,21 +84,21 @@ def _multimem(s: Statement, a: Sequence[str]) -> str:
         outs = s.vector(a[0])
         code = f"{kind} emu_v[{len(outs)}]; "
         if s.type in HALVES and s.has("add"):
-            code += f"emu::ptx::multicast_sum2<{HALVES[s.type]}>(emu_v, {s.address(a[1])}); "
+            code += f"emu::ptx::multicast_sum2<{HALVES[s.type]}>(emu_v, {s.address(a[1])}, emu_at); "
         else:
-            code += f"emu::ptx::multicast_reduce(emu_v, {s.address(a[1])}, {_operation(s, kind)}); "
+            code += f"emu::ptx::multicast_reduce(emu_v, {s.address(a[1])}, {_operation(s, kind)}, emu_at); "
         return code + "".join(f"emu::ptx::set({s.value(out)}, emu_v[{n}]); " for n, out in enumerate(outs))
     values = s.vector(a[1])
     code = f"const {kind} emu_v[{len(values)}] = {{{', '.join(s.get(value, kind) for value in values)}}}; "
     if way == "st":
         return code + f"emu::ptx::multicast_store({s.address(a[0])}, emu_v, emu_at);"
     if way == "red":
-        return code + f"emu::ptx::multicast_update({s.address(a[0])}, emu_v, {_operation(s, kind)});"
+        return code + f"emu::ptx::multicast_update({s.address(a[0])}, emu_v, {_operation(s, kind)}, emu_at);"
     raise Unknown
 
 
 def _fence(s: Statement, a: Sequence[str]) -> str:
-    return "__atomic_thread_fence(__ATOMIC_SEQ_CST);"
+    return "emu::ptx::fence(emu_at);"
 
 
 def _cp(s: Statement, a: Sequence[str]) -> str:
@@ -124,7 +124,7 @@ def _ldmatrix(s: Statement, a: Sequence[str]) -> str:
         raise Unknown
     outs = s.vector(a[0])
     trans = "true" if s.has("trans") else "false"
-    code = f"unsigned emu_v[{len(outs)}]; emu::ptx::ldmatrix(emu_v, {s.address(a[1])}, {trans}); "
+    code = f"unsigned emu_v[{len(outs)}]; emu::ptx::ldmatrix(emu_v, {s.address(a[1])}, {trans}, emu_at); "
     return code + "".join(f"emu::ptx::set({s.value(out)}, emu_v[{n}]); " for n, out in enumerate(outs))
 
 

@@ -31,9 +31,15 @@ _DEFINES = (
 # A kernel looks at bytes as it likes. Misaligned accesses trap, as they do on a GPU. Symbols are bound at load: a thread
 # must not be stopped inside the loader.
 _FLAGS = (
-    "-std=c++20", "-O1", "-march=native", "-w", "-fPIC", "-shared", "-pthread", "-fno-strict-aliasing", "-Wl,-z,now",
+    "-std=c++20", "-O1", "-g1", "-march=native", "-w", "-fPIC", "-pthread", "-fno-strict-aliasing",
     "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error", "-fvisibility=hidden",
 )  # fmt: skip
+# Plain accesses are announced to the runtime (runtime/hooks.cpp), which has its own functions in place of libtsan's: so the
+# linker is not told of it.
+_SEEN = (
+    "-fsanitize=thread", "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
+)  # fmt: skip
+_LINK = ("-shared", "-pthread", "-Wl,-z,now")
 
 
 def emulated(kind: str) -> str:
@@ -83,7 +89,7 @@ def _emulator_text() -> str:
 def runtime_recipe() -> Recipe:
     compiler, identity = _compiler()
     flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-pthread", "-Wl,-z,now"]
-    sources = [str(RUNTIME / name) for name in ("runtime.cpp", "streams.cpp")]
+    sources = [str(path) for path in sorted(RUNTIME.glob("*.cpp"))]
 
     def build(scratch: Path, output: Path) -> None:
         run_compiler([str(compiler), *flags, *sources, "-o", output.name], scratch=scratch, name="cuda_runtime")
@@ -165,9 +171,14 @@ def _recipe(
         ending = '#include "emu_torch.h"\n' if torch else ""
         text = f'#include "emu.h"\n{made.text}\n#line 1 "emulator"\n{glue(made.kernels)}{ending}'
         (scratch / f"{name}.cpp").write_text(text)
-        command = [str(compiler), *_FLAGS, *common, f"{name}.cpp", "-o", output.name]
+        objects = _torch_objects() if torch else []
         try:
-            run_compiler([*command, *(_torch_objects() if torch else [])], scratch=scratch, name=name)
+            run_compiler(
+                [str(compiler), *_FLAGS, *_SEEN, *common, "-c", f"{name}.cpp", "-o", "module.o"],
+                scratch=scratch,
+                name=name,
+            )
+            run_compiler([str(compiler), *_LINK, "module.o", "-o", output.name, *objects], scratch=scratch, name=name)
         except CompileError as error:
             held = candidates_error(error, name=name)
             if held is None and check is not None:
@@ -176,7 +187,19 @@ def _recipe(
                 raise held from error
             raise NotEmulated(f"g++ cannot build it with the emulator's headers: {error.first_error[:300]}") from error
 
-    key = content_key("emulated", kind, name, source, *flags, *_headers().values(), _emulator_text(), *_FLAGS, identity)
+    key = content_key(
+        "emulated",
+        kind,
+        name,
+        source,
+        *flags,
+        *_headers().values(),
+        _emulator_text(),
+        *_FLAGS,
+        *_SEEN,
+        *_LINK,
+        identity,
+    )
     return Recipe(key, ".so", name, build)
 
 

@@ -49,7 +49,17 @@ struct Product {
   const void *a, *b;
   void* c;
   cudaDataType_t at_, bt, ct;
+  void record(const void* p, cudaDataType_t type, int rows, int columns, int leading, long long stride, bool write) const {
+    const size_t size = type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
+    for (int g = 0; g < batch; ++g)
+      for (int j = 0; j < columns; ++j) emu_record_access((uint64_t)p + size * (g * stride + (size_t)j * leading), size * rows, write, 0);
+  }
   void run() const {
+    if (emu_recording_now) {
+      record(a, at_, ta ? k : m, ta ? m : k, lda, sa, false), record(b, bt, tb ? n : k, tb ? k : n, ldb, sb, false);
+      if (beta) record(c, ct, m, n, ldc, sc, false);
+      record(c, ct, m, n, ldc, sc, true);
+    }
     for (int g = 0; g < batch; ++g)
       for (int j = 0; j < n; ++j)
         for (int i = 0; i < m; ++i) {

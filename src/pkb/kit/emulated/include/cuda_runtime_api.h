@@ -61,7 +61,9 @@ inline const char* cudaGetErrorName(cudaError_t e) { return e == cudaSuccess ? "
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream = nullptr) {
   return emu_copy(to, from, bytes, stream), cudaSuccess;
 }
-inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) { return emu_copy(to, from, bytes, nullptr), cudaSuccess; }
+inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  return emu_copy(to, from, bytes, nullptr), emu_stream_synchronize(0), cudaSuccess;
+}
 inline cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream = nullptr) {
   return emu_copy(to, from, bytes, stream), cudaSuccess;
 }

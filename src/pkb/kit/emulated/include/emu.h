@@ -67,6 +67,7 @@ void emu_yield();
 void emu_sync_named(unsigned barrier, unsigned threads);  // 0 threads: all of the block
 void emu_arrive_named(unsigned barrier, unsigned threads);
 void emu_sync_warp(unsigned mask);
+void emu_meet_warp(unsigned mask);                         // without ordering memory, as a shuffle
 void emu_sync_grid();
 char* emu_shared();                                        // dynamic shared memory of this block
 void* emu_shared_static(const void* function, unsigned number, size_t bytes, size_t align);
@@ -78,6 +79,11 @@ void emu_copies_close();
 void emu_copies_done(unsigned but);
 char* emu_multicast(unsigned member, uint64_t address);    // null past the last member
 uint64_t emu_now_ns();
+extern volatile int emu_recording_now;
+void emu_access_begin(const void* address, unsigned bytes, int way, const EmuAt* at);
+void emu_access_end(int way);
+void emu_fence(const EmuAt* at);
+void emu_record_access(uint64_t address, uint64_t bytes, int is_write, uint32_t site);
 void emu_used(const EmuAt* at, int how);  // for the record of what was executed: 0 exact, 1 approximate, 2 order not modelled
 [[noreturn]] void emu_fault(const char* what, const void* address);
 [[noreturn]] void emu_unsupported(const char* what);
@@ -91,15 +97,28 @@ void* emu_current_stream();
 #define gridDim emu_grid_dim
 constexpr int warpSize = 32;
 
-// Every access that is an instruction of its own passes here: where a race detector hooks in. `at` is an EmuAt, whose name holds
-// strength and scope as the candidate wrote them. Plain C++ accesses can be seen by -fsanitize=thread and functions of one's own.
-#ifndef EMU_ACCESS
-#define EMU_ACCESS(address, bytes, is_write, at) ((void)0)
-#endif
+// The recorder of races (runtime/record.cpp) sees plain accesses of C++ through -fsanitize=thread. A function that makes an access
+// which is an instruction of its own is EMU_UNSEEN by that, and says EMU_ACCESS before it, in the same scope: `way` is 0 for a read,
+// 1 for a write, 2 for both; `at` is an EmuAt, whose name holds strength and scope as the candidate wrote them. A fence says
+// EMU_FENCE, a barrier is recorded by the runtime. EMU_HERE is the caller's line, as last parameters.
+#define EMU_UNSEEN __attribute__((no_sanitize("thread")))
+#define EMU_HERE const char *emu_file = __builtin_FILE(), int emu_line = __builtin_LINE()
+#define EMU_ACCESS(address, bytes, way, at) emu::Seen emu_access_(address, bytes, way, at)
+#define EMU_FENCE(at) (__atomic_thread_fence(__ATOMIC_SEQ_CST), emu_recording_now ? emu_fence(&(at)) : (void)0)
 
 namespace emu {
+struct Seen {
+  int way;
+  const bool on = emu_recording_now;
+  EMU_UNSEEN Seen(const void* address, unsigned bytes, int way, const EmuAt& at) : way(way) {
+    if (on) emu_access_begin(address, bytes, way, &at);
+  }
+  EMU_UNSEEN ~Seen() {
+    if (on) emu_access_end(way);
+  }
+};
 template <class To, class From>
-inline To bits(const From& x) { static_assert(sizeof(To) == sizeof(From)); To y; memcpy(&y, &x, sizeof y); return y; }
+__attribute__((always_inline)) inline To bits(const From& x) { static_assert(sizeof(To) == sizeof(From)); To y; memcpy(&y, &x, sizeof y); return y; }
 
 // A kernel with its arguments, copied when it is launched, as CUDA does.
 template <class F>
@@ -150,19 +169,19 @@ struct Known {
 };
 
 template <class T>
-inline T from_lane(unsigned mask, T x, unsigned lane) {
+EMU_UNSEEN inline T from_lane(unsigned mask, T x, unsigned lane) {
   static_assert(sizeof x <= 16);
   memcpy(&emu_warp()[emu_lane()], &x, sizeof x);
-  emu_sync_warp(mask);
+  emu_meet_warp(mask);
   T y;
   memcpy(&y, &emu_warp()[lane & 31], sizeof y);
-  emu_sync_warp(mask);
+  emu_meet_warp(mask);
   return y;
 }
 template <class T, class Op>
-inline T reduce(unsigned mask, T x, Op op) {  // by all of the mask, in the order of lanes
+EMU_UNSEEN inline T reduce(unsigned mask, T x, Op op) {  // by all of the mask, in the order of lanes
   memcpy(&emu_warp()[emu_lane()], &x, sizeof x);
-  emu_sync_warp(mask);
+  emu_meet_warp(mask);
   T sum{};
   bool first = true;
   for (unsigned lane = 0; lane < 32; ++lane) {
@@ -171,7 +190,7 @@ inline T reduce(unsigned mask, T x, Op op) {  // by all of the mask, in the orde
     memcpy(&y, &emu_warp()[lane], sizeof y);
     sum = first ? y : op(sum, y), first = false;
   }
-  emu_sync_warp(mask);
+  emu_meet_warp(mask);
   return sum;
 }
 }  // namespace emu
@@ -184,9 +203,9 @@ int __syncthreads_count(int x);
 inline int __syncthreads_or(int x) { return __syncthreads_count(x) != 0; }
 inline int __syncthreads_and(int x) { return __syncthreads_count(!x) == 0; }
 inline void __syncwarp(unsigned mask = ~0u) { emu_sync_warp(mask); }
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence(EMU_HERE) { const EmuAt at{"__threadfence", emu_file, emu_line}; EMU_FENCE(at); }
+inline void __threadfence_block(EMU_HERE) { const EmuAt at{"__threadfence_block", emu_file, emu_line}; EMU_FENCE(at); }
+inline void __threadfence_system(EMU_HERE) { const EmuAt at{"__threadfence_system", emu_file, emu_line}; EMU_FENCE(at); }
 inline void __nanosleep(unsigned) { emu_yield(); }
 inline long long clock64() { return (long long)(emu_now_ns() * 2); }
 inline int emu_clock() { return (int)clock64(); }  // the host has a clock() of its own (see rewrite.py)
@@ -218,17 +237,17 @@ template <class T> inline T __reduce_xor_sync(unsigned mask, T x) { return emu::
 inline unsigned __ballot_sync(unsigned mask, int x) { return __reduce_or_sync(mask, x ? 1u << emu_lane() : 0u); }
 inline int __any_sync(unsigned mask, int x) { return __ballot_sync(mask, x) != 0; }
 inline int __all_sync(unsigned mask, int x) { return __ballot_sync(mask, !x) == 0; }
-template <class T> inline unsigned __match_any_sync(unsigned mask, T x) {
+template <class T> EMU_UNSEEN inline unsigned __match_any_sync(unsigned mask, T x) {
   memcpy(&emu_warp()[emu_lane()], &x, sizeof x);
-  emu_sync_warp(mask);
+  emu_meet_warp(mask);
   unsigned same = 0;
   for (unsigned lane = 0; lane < 32; ++lane)
     if (mask >> lane & 1 && !memcmp(&emu_warp()[lane], &x, sizeof x)) same |= 1u << lane;
-  emu_sync_warp(mask);
+  emu_meet_warp(mask);
   return same;
 }
 [[noreturn]] inline unsigned __activemask() { emu_unsupported("__activemask"); }
-inline int __syncthreads_count(int x) {
+EMU_UNSEEN inline int __syncthreads_count(int x) {
   unsigned* count = static_cast<unsigned*>(emu_shared_static((const void*)&__syncthreads_count, 0, 4, 4));
   __syncthreads();
   if (emu_linear_thread() == 0) *count = 0;

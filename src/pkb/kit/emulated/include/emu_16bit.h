@@ -109,8 +109,14 @@ inline unsigned short EMU_N(__, _as_ushort)(EMU_T x) { return x.emu_bits; }
 inline short EMU_N(__, _as_short)(EMU_T x) { return (short)x.emu_bits; }
 inline EMU_T EMU_N(__ushort_as_, )(unsigned short x) { return EMU_T(EMU_RAW{x}); }
 inline EMU_T EMU_N(__short_as_, )(short x) { return EMU_T(EMU_RAW{(unsigned short)x}); }
-inline EMU_T atomicAdd(EMU_T* p, EMU_T v) { return emu::update(p, [v](EMU_T old) { return __hadd(old, v); }, "atomicAdd", false); }
-inline EMU_T2 atomicAdd(EMU_T2* p, EMU_T2 v) { return emu::update(p, [v](EMU_T2 old) { return __hadd2(old, v); }, "atomicAdd", false); }
+inline EMU_T atomicAdd(EMU_T* p, EMU_T v, EMU_HERE) {
+  const EmuAt at{"atomicAdd", emu_file, emu_line};
+  return emu::update(p, [v](EMU_T old) { return __hadd(old, v); }, at, false);
+}
+inline EMU_T2 atomicAdd(EMU_T2* p, EMU_T2 v, EMU_HERE) {
+  const EmuAt at{"atomicAdd", emu_file, emu_line};
+  return emu::update(p, [v](EMU_T2 old) { return __hadd2(old, v); }, at, false);
+}
 
 #undef EMU_JOIN_
 #undef EMU_JOIN

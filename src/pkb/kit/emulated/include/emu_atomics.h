@@ -6,16 +6,16 @@ template <class T>
 using word_t = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
 
 template <class T, class Op>
-inline T update(T* p, Op op, const char* name, bool looks) {  // any type of 2, 4 or 8 bytes
+EMU_UNSEEN inline T update(T* p, Op op, const EmuAt& at, bool looks) {  // any type of 2, 4 or 8 bytes
   using Word = word_t<T>;
   static_assert(sizeof(T) == sizeof(Word));
   if ((uintptr_t)p % sizeof(T)) emu_fault("an atomic operation at an address that is not aligned", p);
-  const EmuAt at{name, nullptr, 0};
   if (looks) emu_poll(p, sizeof(T), &at);
-  EMU_ACCESS(p, sizeof(T), true, at);
+  EMU_ACCESS(p, sizeof(T), 2, at);
   Word old = __atomic_load_n((Word*)p, __ATOMIC_SEQ_CST);
-  while (!__atomic_compare_exchange_n((Word*)p, &old, bits<Word>((T)op(bits<T>(old))), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-  }
+  Word made = bits<Word>((T)op(bits<T>(old)));
+  while (!__atomic_compare_exchange_n((Word*)p, &old, made, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) made = bits<Word>((T)op(bits<T>(old)));
+  if (emu_access_.on && made == old && (strstr(at.what, "cas") || strstr(at.what, "CAS"))) emu_access_.way = 0;  // it failed, and wrote nothing
   return bits<T>(old);
 }
 template <class T> inline bool nothing(T v) { const T zero{}; return !memcmp(&v, &zero, sizeof v); }
@@ -24,11 +24,12 @@ template <class T> using same_t = typename Same<T>::type;
 }  // namespace emu
 
 #define EMU_ATOMIC(name, expression, looks)                                                                            \
-  template <class T> inline T name(T* p, emu::same_t<T> v) {                                                           \
-    return emu::update(p, [v](T old) -> T { return expression; }, #name, looks);                                       \
-  }                                                                                                                    \
-  template <class T> inline T name##_system(T* p, emu::same_t<T> v) { return name(p, v); }                             \
-  template <class T> inline T name##_block(T* p, emu::same_t<T> v) { return name(p, v); }
+  EMU_ATOMIC_IN(name, expression, looks) EMU_ATOMIC_IN(name##_system, expression, looks) EMU_ATOMIC_IN(name##_block, expression, looks)
+#define EMU_ATOMIC_IN(name, expression, looks)                                                                         \
+  template <class T> inline T name(T* p, emu::same_t<T> v, EMU_HERE) {                                                 \
+    const EmuAt at{#name, emu_file, emu_line};                                                                         \
+    return emu::update(p, [v](T old) -> T { return expression; }, at, looks);                                          \
+  }
 EMU_ATOMIC(atomicAdd, old + v, emu::nothing(v))
 EMU_ATOMIC(atomicSub, old - v, emu::nothing(v))
 EMU_ATOMIC(atomicMax, old < v ? v : old, emu::nothing(v))
@@ -40,20 +41,37 @@ EMU_ATOMIC(atomicExch, v, true)
 EMU_ATOMIC(atomicInc, old >= v ? T(0) : T(old + 1), false)
 EMU_ATOMIC(atomicDec, old == T(0) || old > v ? v : T(old - 1), false)
 #undef EMU_ATOMIC
-template <class T> inline T atomicCAS(T* p, emu::same_t<T> expect, emu::same_t<T> v) {
-  return emu::update(p, [=](T old) { return emu::bits<emu::word_t<T>>(old) == emu::bits<emu::word_t<T>>(expect) ? v : old; },
-                     "atomicCAS", true);
-}
-template <class T> inline T atomicCAS_system(T* p, emu::same_t<T> expect, emu::same_t<T> v) { return atomicCAS(p, expect, v); }
-template <class T> inline T atomicCAS_block(T* p, emu::same_t<T> expect, emu::same_t<T> v) { return atomicCAS(p, expect, v); }
+#undef EMU_ATOMIC_IN
+#define EMU_CAS(name)                                                                                                  \
+  template <class T> inline T name(T* p, emu::same_t<T> expect, emu::same_t<T> v, EMU_HERE) {                          \
+    using Word = emu::word_t<T>;                                                                                       \
+    const EmuAt at{#name, emu_file, emu_line};                                                                         \
+    return emu::update(p, [=](T old) { return emu::bits<Word>(old) == emu::bits<Word>(expect) ? v : old; }, at, true); \
+  }
+EMU_CAS(atomicCAS) EMU_CAS(atomicCAS_system) EMU_CAS(atomicCAS_block)
+#undef EMU_CAS
 
 // Loads and stores with a hint. __ldg and __ldcs are plain here; those that look past L1 may be a look at a flag.
-template <class T> inline T __ldg(const T* p) { return *p; }
+template <class T> EMU_UNSEEN inline T __ldg(const T* p, EMU_HERE) {
+  const EmuAt at{"__ldg", emu_file, emu_line};
+  EMU_ACCESS(p, sizeof(T), 0, at);
+  return *p;
+}
 template <class T> inline T __ldcs(const T* p) { return *p; }
 template <class T> inline T __ldca(const T* p) { return *p; }
 template <class T> inline T __ldlu(const T* p) { return *p; }
-template <class T> inline T __ldcg(const T* p) { const EmuAt at{"__ldcg", nullptr, 0}; emu_poll(p, sizeof(T), &at); return *(const volatile T*)p; }
-template <class T> inline T __ldcv(const T* p) { const EmuAt at{"__ldcv", nullptr, 0}; emu_poll(p, sizeof(T), &at); return *(const volatile T*)p; }
+template <class T> EMU_UNSEEN inline T __ldcg(const T* p, EMU_HERE) {
+  const EmuAt at{"__ldcg", emu_file, emu_line};
+  emu_poll(p, sizeof(T), &at);
+  EMU_ACCESS(p, sizeof(T), 0, at);
+  return *(const volatile T*)p;
+}
+template <class T> EMU_UNSEEN inline T __ldcv(const T* p, EMU_HERE) {
+  const EmuAt at{"__ldcv", emu_file, emu_line};
+  emu_poll(p, sizeof(T), &at);
+  EMU_ACCESS(p, sizeof(T), 0, at);
+  return *(const volatile T*)p;
+}
 template <class T> inline void __stcs(T* p, emu::same_t<T> v) { *p = v; }
 template <class T> inline void __stcg(T* p, emu::same_t<T> v) { *p = v; }
 template <class T> inline void __stwb(T* p, emu::same_t<T> v) { *p = v; }

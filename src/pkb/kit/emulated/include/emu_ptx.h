@@ -2,6 +2,7 @@
 #pragma once
 
 namespace emu::ptx {
+inline void fence(const EmuAt& at) { EMU_FENCE(at); }
 // Operands have the C++ type of the text and the PTX type of the instruction: bits where the sizes agree, else numbers.
 template <class T, class X>
 inline T get(const X& x) {
@@ -24,28 +25,27 @@ inline void aligned(const void* p, size_t bytes) {
   if ((uintptr_t)p % bytes) emu_fault("misaligned address", p);
 }
 template <class T, unsigned N>
-inline void load(T (&v)[N], const char* p, const EmuAt& at, bool looks) {
+EMU_UNSEEN inline void load(T (&v)[N], const char* p, const EmuAt& at, bool looks) {
   aligned(p, sizeof v);
   if (looks) emu_poll(p, sizeof v, &at);
-  EMU_ACCESS(p, sizeof v, false, at);
+  EMU_ACCESS(p, sizeof v, 0, at);
   if constexpr (N == 1) v[0] = bits<T>(__atomic_load_n((const std::conditional_t<sizeof(T) == 1, uint8_t, word_t<T>>*)p, __ATOMIC_SEQ_CST));
   else memcpy(v, p, sizeof v);
 }
 template <class T, unsigned N>
-inline void store(char* p, const T (&v)[N], const EmuAt& at) {
+EMU_UNSEEN inline void store(char* p, const T (&v)[N], const EmuAt& at) {
   aligned(p, sizeof v);
-  EMU_ACCESS(p, sizeof v, true, at);
+  EMU_ACCESS(p, sizeof v, 1, at);
   if constexpr (N == 1) {
     using Word = std::conditional_t<sizeof(T) == 1, uint8_t, word_t<T>>;
     __atomic_store_n((Word*)p, bits<Word>(v[0]), __ATOMIC_SEQ_CST);
   } else memcpy(p, v, sizeof v);
 }
 template <class T, class Op>
-inline T atom(char* p, Op op, const EmuAt& at, bool looks) {
+EMU_UNSEEN inline T atom(char* p, Op op, const EmuAt& at, bool looks) {
   aligned(p, sizeof(T));
   if (looks) emu_poll(p, sizeof(T), &at);
-  EMU_ACCESS(p, sizeof(T), true, at);
-  return update((T*)p, op, at.what, false);
+  return update((T*)p, op, at, false);
 }
 
 // Numbers of 16 and 8 bits.
@@ -98,11 +98,12 @@ template <class H> inline unsigned fma2(unsigned a, unsigned b, unsigned c) {  /
 
 // Four 8 x 8 matrices of 16-bit numbers; lane l has the address of row l % 8 of matrix l / 8.
 template <unsigned N>
-inline void ldmatrix(unsigned (&r)[N], const char* p, bool trans) {
+EMU_UNSEEN inline void ldmatrix(unsigned (&r)[N], const char* p, bool trans, const EmuAt& at) {
   aligned(p, 16);
   const unsigned lane = emu_lane();
+  if (lane < 8 * N) EMU_ACCESS(p, 16, 0, at);
   emu_warp()[lane].word[0] = (uint64_t)p;
-  emu_sync_warp(~0u);
+  emu_meet_warp(~0u);
   for (unsigned m = 0; m < N; ++m) {
     uint16_t two[2];
     for (unsigned e = 0; e < 2; ++e) {
@@ -111,46 +112,48 @@ inline void ldmatrix(unsigned (&r)[N], const char* p, bool trans) {
     }
     r[m] = two[0] | (unsigned)two[1] << 16;
   }
-  emu_sync_warp(~0u);
+  emu_meet_warp(~0u);
 }
 // c += a (16 x 16) b (16 x 8) with PTX's layout of fragments. Words of all lanes are shown in two rounds.
 template <class H>
-inline void mma(float (&c)[4], const unsigned (&a_words)[4], const unsigned (&b_words)[2]) {
+EMU_UNSEEN inline void mma(float (&c)[4], const unsigned (&a_words)[4], const unsigned (&b_words)[2]) {
   const unsigned lane = emu_lane();
   float b[2][16], a[2][16];
   EmuWords* all = emu_warp();
   all[lane] = {{a_words[0] | (uint64_t)a_words[1] << 32, a_words[2] | (uint64_t)a_words[3] << 32}};
-  emu_sync_warp(~0u);
+  emu_meet_warp(~0u);
   for (unsigned i = 0; i < 2; ++i)  // rows lane / 4 and 8 more
     for (unsigned k = 0; k < 16; ++k)
       a[i][k] = half<H>((unsigned)(all[lane / 4 * 4 + k % 8 / 2].word[k / 8] >> 32 * i), k % 2);
-  emu_sync_warp(~0u);
+  emu_meet_warp(~0u);
   all[lane].word[0] = b_words[0] | (uint64_t)b_words[1] << 32;
-  emu_sync_warp(~0u);
+  emu_meet_warp(~0u);
   for (unsigned j = 0; j < 2; ++j)  // columns 2 (lane % 4) and 1 more
     for (unsigned k = 0; k < 16; ++k)
       b[j][k] = half<H>((unsigned)(all[(lane % 4 * 2 + j) * 4 + k % 8 / 2].word[0] >> 32 * (k / 8)), k % 2);
-  emu_sync_warp(~0u);
+  emu_meet_warp(~0u);
   for (unsigned i = 0; i < 4; ++i)
     for (unsigned k = 0; k < 16; ++k) c[i] += a[i / 2][k] * b[i % 2][k];
 }
 
 // The switch: a multicast address stands for the same place of all ranks. W is a word as it lies in memory.
 template <class W, unsigned N, class Op>
-inline void multicast_reduce(W (&v)[N], const char* p, Op op) {
+EMU_UNSEEN inline void multicast_reduce(W (&v)[N], const char* p, Op op, const EmuAt& at) {
   W other[N];
   for (unsigned k = 0; const char* q = emu_multicast(k, (uint64_t)p); ++k) {
     aligned(q, sizeof v);
+    EMU_ACCESS(q, sizeof v, 0, at);
     memcpy(other, q, sizeof v);
     for (unsigned i = 0; i < N; ++i) v[i] = k ? op(v[i], other[i]) : other[i];
   }
 }
 template <class H, unsigned N>  // two numbers of 16 bits in a word, summed in float
-inline void multicast_sum2(uint32_t (&v)[N], const char* p) {
+EMU_UNSEEN inline void multicast_sum2(uint32_t (&v)[N], const char* p, const EmuAt& at) {
   float sum[2 * N] = {};
   uint32_t other[N];
   for (unsigned k = 0; const char* q = emu_multicast(k, (uint64_t)p); ++k) {
     aligned(q, sizeof v);
+    EMU_ACCESS(q, sizeof v, 0, at);
     memcpy(other, q, sizeof v);
     for (unsigned i = 0; i < 2 * N; ++i) sum[i] += half<H>(other[i / 2], i % 2);
   }
@@ -161,11 +164,11 @@ inline void multicast_store(char* p, const T (&v)[N], const EmuAt& at) {
   for (unsigned k = 0; char* q = emu_multicast(k, (uint64_t)p); ++k) store(q, v, at);
 }
 template <class T, unsigned N, class Op>
-inline void multicast_update(char* p, const T (&v)[N], Op op) {
+inline void multicast_update(char* p, const T (&v)[N], Op op, const EmuAt& at) {
   for (unsigned k = 0; char* q = emu_multicast(k, (uint64_t)p); ++k)
-    for (unsigned i = 0; i < N; ++i) update((T*)q + i, [&](T old) { return op(old, v[i]); }, "multimem.red", false);
+    for (unsigned i = 0; i < N; ++i) update((T*)q + i, [&](T old) { return op(old, v[i]); }, at, false);
 }
-inline void prefetch(const char* p, unsigned bytes) {  // touches the ends: what is not there faults
+EMU_UNSEEN inline void prefetch(const char* p, unsigned bytes) {  // touches the ends: what is not there faults
   if (((uintptr_t)p | bytes) & 15) emu_fault("a prefetch that is not aligned", p);
   volatile char c = p[0] + p[bytes - 1];
   (void)c;

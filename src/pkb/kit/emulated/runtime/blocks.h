@@ -18,14 +18,26 @@ constexpr size_t SLOT = 256 << 10;         // of the arena, for one block
 constexpr size_t SHARED_MOST = 227 << 10;  // of a block, as on an H200
 constexpr size_t ARENA_SLOTS = 8192;
 
-struct Gate { unsigned arrived = 0, generation = 0, needed = 0; };  // who meets at a barrier; `needed` 0: all that are left
-struct WarpGate { unsigned mask = 0, arrived = 0, generation = 0; };
+struct Gate {  // who meets at a barrier; `needed` 0: all that are left
+  unsigned arrived = 0, generation = 0, needed = 0;
+  uint32_t who[32] = {};  // of those that wait
+};
+struct WarpGate {
+  unsigned mask = 0, arrived = 0, generation = 0;
+  bool orders = false;  // memory too: a shuffle does not
+};
+struct Block;
+void record_barrier(const Block& b, unsigned number, const uint32_t* who, const void* code);
+void record_warp(const Block& b, unsigned warp, unsigned mask);
 struct Warp {
   unsigned live = 0;
   WarpGate gates[8];
-  void open() {
+  void open(const Block& b, unsigned index) {
     for (WarpGate& g : gates)
-      if (g.arrived && (g.mask & live & ~g.arrived) == 0) g.arrived = 0, ++g.generation;
+      if (g.arrived && (g.mask & live & ~g.arrived) == 0) {
+        if (g.orders) record_warp(b, index, g.mask);
+        g.arrived = 0, ++g.generation;
+      }
   }
 };
 
@@ -42,14 +54,20 @@ struct Block {
   size_t used = 0;  // of shared memory
   std::map<std::pair<const void*, unsigned>, void*> statics;
 
-  void open_named() {
+  unsigned linear() const;  // its number in the grid
+  void open(Gate& g, bool all, const void* code) {
+    record_barrier(*this, (unsigned)(&g - named), all ? nullptr : g.who, code);
+    memset(g.who, 0, sizeof g.who);
+    g.arrived = 0, ++g.generation;
+  }
+  void open_named(const void* code) {
     for (Gate& g : named)
-      if (!g.needed && g.arrived && g.arrived == live) g.arrived = 0, ++g.generation;
+      if (!g.needed && g.arrived && g.arrived == live) open(g, true, code);
   }
   void left() {  // by the current thread: one that has ended counts as come
     Warp& warp = warps[current / 32];
-    warp.live &= ~(1u << current % 32), warp.open();
-    --live, open_named();
+    warp.live &= ~(1u << current % 32), warp.open(*this, current / 32);
+    --live, open_named(nullptr);
   }
 };
 

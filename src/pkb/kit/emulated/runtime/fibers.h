@@ -35,13 +35,15 @@ inline void prepare(Context* c, char* stack, void (*entry)()) {
 
 struct Copy { void* to; const void* from; unsigned bytes, zeros; };  // `to` null: the end of a group
 struct Look { const void* address = nullptr; uint64_t value = 0; const void* at = nullptr; };
+struct PendingRead { uint64_t address = 0; unsigned bytes = 0; const void* code = nullptr; };  // volatile, not recorded yet
 struct Fiber {
   Context context;
   char* stack = nullptr;
   bool done = true, polled = false;
   const unsigned* gate = nullptr;  // the generation of the barrier it waits at
   unsigned generation = 0;
-  Look look;
+  Look look, last;  // for those who ask what it waits for; the last strong read that was recorded
+  PendingRead pending;
   std::vector<Copy> copies;
   bool blocked() const { return gate && *gate == generation; }
 };
@@ -63,7 +65,7 @@ inline Fiber* take_fiber(void (*entry)()) {
   }
   Fiber* f = spare.back();
   spare.pop_back();
-  f->done = false, f->polled = false, f->gate = nullptr, f->look = {}, f->copies.clear();
+  f->done = false, f->polled = false, f->gate = nullptr, f->look = f->last = {}, f->pending = {}, f->copies.clear();
   return f;
 }
 }  // namespace emu

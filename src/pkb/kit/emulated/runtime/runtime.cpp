@@ -1,7 +1,7 @@
 // Runs kernels on a CPU. The threads of a block are fibers: one runs until it comes to a barrier or looks at memory that others
 // change, then another one, in random order. As many blocks run at once as an H200 would hold, but a block is begun only when
 // those before it wait, or by chance. One OS thread runs them all: ranks are processes, and have their cores for each other.
-#include "runtime.h"
+#include "record.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <set>
 
 #if defined(__x86_64__)
 __asm__(".text\n.globl emu_switch\n.hidden emu_switch\nemu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n"
@@ -20,13 +19,20 @@ __asm__(".text\n.globl emu_switch\n.hidden emu_switch\nemu_switch:\n push %rbp\n
         " pop %rbx\n pop %rbp\n ret\n");
 #endif
 
+// What kernels read and nobody shares, side by side: the recorder leaves these addresses out.
+#define PLACE __attribute__((section("emu_places")))
 extern "C" {
-emu::Dim emu_thread, emu_block, emu_block_dim, emu_grid_dim;
-char* emu_shared_arena;
+PLACE emu::Dim emu_thread = {}, emu_block = {}, emu_block_dim = {}, emu_grid_dim = {};
+PLACE char* emu_shared_arena = nullptr;
+extern char __start_emu_places[], __stop_emu_places[];
 }
 
 namespace emu {
 Block* block;
+volatile bool in_fiber = false;
+__attribute__((tls_model("initial-exec"))) thread_local bool on_fiber = false;
+char* const places_begin = __start_emu_places;
+const size_t places_bytes = (size_t)(__stop_emu_places - __start_emu_places);
 std::minstd_rand random_numbers(1);
 std::string failure;
 thread_local bool may_report = true;
@@ -34,14 +40,9 @@ thread_local bool may_report = true;
 namespace {
 Context scheduler;
 pthread_t scheduler_thread;
-volatile bool in_fiber = false;       // a fiber runs, and not in a function of the runtime
 volatile unsigned switches = 0, switches_at_tick = 0;
 std::vector<Block*> spare_blocks;
 unsigned slots_made = 0;
-double idle_since = 0;
-bool reported = false;
-Report report = nullptr;
-std::set<std::pair<std::string, int>> used_names;
 
 Fiber& me() { return *block->fibers[block->current]; }
 void leave() {
@@ -58,6 +59,7 @@ void entry() {
     in_fiber = true;
     block->kernel->body(block->kernel->argument);
     in_fiber = false;
+    settle();
     me().done = true;
     block->left();
     --block->kernel->live;
@@ -124,6 +126,7 @@ Block* start_block(Kernel& k) {
   for (Gate& g : b->named) g = Gate{};
   b->statics.clear();
   b->used = (k.shared + 1023) & ~(size_t)1023;
+  record_block(R_BLOCK_BEGIN, *b, b->slot);
   memset(b->shared, 0xff, k.shared);  // NaN: nothing may rely on zeroed shared memory
   for (unsigned t = 0; t < threads; ++t) {
     Fiber* f = take_fiber(entry);
@@ -134,6 +137,7 @@ Block* start_block(Kernel& k) {
   return b;
 }
 void end_block(Block* b, bool abandoned) {
+  record_block(R_BLOCK_END, *b, b->slot);
   for (Fiber* f : b->fibers) {
     if (*reinterpret_cast<uint64_t*>(f->stack) != CANARY) fail("a thread's stack is too small", nullptr);
     if (abandoned) prepare(&f->context, f->stack, entry);
@@ -158,7 +162,9 @@ bool pass(Block& b) {
     b.current = t;
     emu_thread = {t % k.block.x, t / k.block.x % k.block.y, t / k.block.x / k.block.y};
     switches = switches + 1;
+    on_fiber = true;
     emu_switch(&scheduler, &f.context);
+    on_fiber = false;
     moved |= !f.polled;
   }
   return moved;
@@ -166,7 +172,10 @@ bool pass(Block& b) {
 }  // namespace
 
 void Kernel::open_grid() {
-  if (grid_gate.arrived && grid_gate.arrived == live) grid_gate.arrived = 0, ++grid_gate.generation;
+  if (grid_gate.arrived && grid_gate.arrived == live) {
+    record_plain(R_BARRIER_GRID, launch);
+    grid_gate.arrived = 0, ++grid_gate.generation;
+  }
 }
 unsigned Kernel::resident() const {
   const unsigned by_threads = 2048 / std::max(1u, (threads() + 31) / 32 * 32);
@@ -221,12 +230,19 @@ double seconds() {
   clock_gettime(CLOCK_MONOTONIC, &t);
   return t.tv_sec + 1e-9 * t.tv_nsec;
 }
+unsigned Block::linear() const { return index.x + kernel->grid.x * (index.y + kernel->grid.y * index.z); }
+void prepare_places() {
+  if (emu_shared_arena) return;
+  void* place = mmap(nullptr, ARENA_SLOTS * SLOT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (place == MAP_FAILED) fail("no memory for shared memory", nullptr);
+  emu_shared_arena = static_cast<char*>(place);
+}
 void begin_running() {
   scheduler_thread = pthread_self();
-  if (!emu_shared_arena) {
-    void* place = mmap(nullptr, ARENA_SLOTS * SLOT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (place == MAP_FAILED) fail("no memory for shared memory", nullptr);
-    emu_shared_arena = static_cast<char*>(place);
+  static bool prepared = false;
+  if (!prepared) {
+    prepared = true;
+    prepare_places();
     struct sigaction action = {};
     action.sa_handler = on_tick;
     action.sa_flags = SA_NODEFER | SA_RESTART;
@@ -241,46 +257,13 @@ void begin_running() {
   set_timer(4000);
 }
 void end_running() { set_timer(0); }
-
-// Between steps: lets other processes run, and says after a while who waits.
-void rest(bool moved, const std::vector<Kernel*>& running) {
-  if (moved) {
-    if (reported && report && may_report) report(nullptr, 0, 0, 0, nullptr, 0, nullptr, 0);
-    idle_since = 0, reported = false;
-    if (random_numbers() % 64 == 0) usleep(random_numbers() % 200);
-    return;
-  }
-  const double now = seconds();
-  if (idle_since == 0) idle_since = now;
-  const double idle = now - idle_since;
-  if (idle < 0.0005) sched_yield();
-  else usleep(idle < 0.02 ? 50 : 500);
-  if (idle < 0.25 || reported || !report || !may_report) return;
-  reported = true;
-  unsigned waiting = 0;
-  const Fiber* first = nullptr;
-  const Block* where = nullptr;
-  unsigned thread = 0;
-  for (const Kernel* k : running)
-    for (const Block* b : k->active)
-      for (unsigned t = 0; t < b->fibers.size(); ++t)
-        if (!b->fibers[t]->done && ((b->fibers[t]->look.address && !b->fibers[t]->blocked()) || !first)) {
-          waiting += b->fibers[t]->look.address != nullptr;
-          if (!first || !first->look.address) first = b->fibers[t], where = b, thread = t;
-        }
-  if (!first) return;
-  const unsigned linear = where->index.x + where->kernel->grid.x * (where->index.y + where->kernel->grid.y * where->index.z);
-  const auto* at = static_cast<const EmuAt*>(first->look.at);
-  const bool blocked = first->blocked();
-  report(where->kernel->name.c_str(), linear, thread, waiting, blocked ? nullptr : first->look.address, first->look.value,
-         blocked ? "barrier" : at ? at->what : nullptr, at ? at->line : 0);
-}
 }  // namespace emu
 
 using namespace emu;
 extern "C" {
 void emu_poll(const void* address, unsigned bytes, const EmuAt* at) {
   Inside inside;
+  settle();
   uint64_t now = 0;
   memcpy(&now, address, std::min(bytes, 8u));
   Fiber& f = me();
@@ -290,16 +273,19 @@ void emu_poll(const void* address, unsigned bytes, const EmuAt* at) {
   leave();
   in_fiber = false;
 }
-void emu_yield() { Inside inside; me().polled = true; leave(); in_fiber = false; }
+void emu_yield() { Inside inside; settle(); me().polled = true; leave(); in_fiber = false; }
 void emu_sync_named(unsigned number, unsigned threads) {
   Inside inside;
+  settle();
   me().look = {};
   Gate& g = block->named[number & 15];
   const unsigned generation = g.generation;
   g.needed = threads;
   ++g.arrived;
-  if (threads && g.arrived >= threads) g.arrived = 0, ++g.generation;
-  else block->open_named();
+  g.who[block->current / 32] |= 1u << block->current % 32;
+  const void* code = __builtin_return_address(0);
+  if (threads && g.arrived >= threads) block->open(g, false, code);
+  else block->open_named(code);
   if (g.generation == generation) wait_at(&g.generation, generation);
   in_fiber = false;
 }
@@ -307,28 +293,33 @@ void emu_arrive_named(unsigned number, unsigned threads) {
   Inside inside;
   Gate& g = block->named[number & 15];
   g.needed = threads;
-  if (++g.arrived >= threads) g.arrived = 0, ++g.generation;
+  record_arrival(number & 15, __builtin_return_address(0));
+  if (++g.arrived >= threads) block->open(g, false, nullptr);
 }
-void emu_sync_warp(unsigned mask) {
+static void meet_warp(unsigned mask, bool orders) {
   Inside inside;
+  settle();
   Warp& warp = block->warps[block->current / 32];
   const unsigned bit = 1u << block->current % 32;
   if (!(mask & bit)) fail("a lane that is not in the mask of its own warp instruction", nullptr);
   if ((mask & warp.live) == bit) return;
   WarpGate* mine = nullptr;
   for (WarpGate& g : warp.gates)
-    if (g.arrived && g.mask == mask) mine = &g;
+    if (g.arrived && g.mask == mask && g.orders == orders) mine = &g;
   for (WarpGate& g : warp.gates)
-    if (!mine && !g.arrived) mine = &g, g.mask = mask;
+    if (!mine && !g.arrived) mine = &g, g.mask = mask, g.orders = orders;
   if (!mine) fail("more than eight groups of one warp wait at once", nullptr);
   const unsigned generation = mine->generation;
   mine->arrived |= bit;
-  warp.open();
+  warp.open(*block, block->current / 32);
   if (mine->generation == generation) wait_at(&mine->generation, generation);
   in_fiber = false;
 }
+void emu_sync_warp(unsigned mask) { meet_warp(mask, true); }
+void emu_meet_warp(unsigned mask) { meet_warp(mask, false); }
 void emu_sync_grid() {
   Inside inside;
+  settle();
   Kernel& k = *block->kernel;
   const unsigned generation = k.grid_gate.generation;
   ++k.grid_gate.arrived;
@@ -352,9 +343,13 @@ void* emu_shared_static(const void* function, unsigned number, size_t bytes, siz
 Words* emu_warp() { return &block->words[block->current / 32 * 32]; }
 unsigned emu_lane() { return block->current % 32; }
 unsigned emu_linear_thread() { return block->current; }
-void emu_copy_later(void* to, const void* from, unsigned bytes, unsigned zeros) { Inside inside; me().copies.push_back({to, from, bytes, zeros}); }
-void emu_copies_close() { Inside inside; me().copies.push_back({nullptr, nullptr, 0, 0}); }
-void emu_copies_done(unsigned but) { Inside inside; finish_copies(me(), but); }
+void emu_copy_later(void* to, const void* from, unsigned bytes, unsigned zeros) {
+  Inside inside;
+  record_copy(to, from, bytes, zeros, __builtin_return_address(0));
+  me().copies.push_back({to, from, bytes, zeros});
+}
+void emu_copies_close() { Inside inside; record_plain(R_COPIES_CLOSE, 0); me().copies.push_back({nullptr, nullptr, 0, 0}); }
+void emu_copies_done(unsigned but) { Inside inside; record_plain(R_COPIES_DONE, but); finish_copies(me(), but); }
 // A thread that looks at the clock may be waiting for it. The device's time passes more slowly than the host's, since all that it
 // does takes far longer here than there: what a kernel calls long should be long.
 uint64_t emu_now_ns() {
@@ -367,12 +362,4 @@ void emu_unsupported(const char* what) {
   failure = what;
   for (;;) emu_switch(&me().context, &scheduler);  // and never again here
 }
-void emu_used(const EmuAt* at, int how) { Inside inside; used_names.insert({at->what, how}); }
-int emu_used_names(char* out, unsigned size) {
-  std::string text;
-  for (auto& [name, how] : used_names) text += std::to_string(how) + name + "\n";
-  snprintf(out, size, "%s", text.c_str());
-  return (int)used_names.size();
-}
-void emu_configure(unsigned seed, Report new_report) { random_numbers.seed(seed + 1), report = new_report; }
 }

@@ -7,6 +7,8 @@
 #include "blocks.h"
 
 struct EmuAt { const char* what; const char* file; int line; };
+extern "C" char* emu_shared_arena;
+extern "C" void emu_poll(const void* address, unsigned bytes, const EmuAt* at);
 
 namespace emu {
 constexpr unsigned SMS = 132;
@@ -18,8 +20,9 @@ struct Kernel {
   size_t shared;
   void (*body)(void*);
   void* argument;
+  size_t argument_bytes = 0;
   void (*free)(void*);
-  unsigned total, next = 0, live, spread;
+  unsigned total, next = 0, live, spread, launch = 0;
   Gate grid_gate;
   std::vector<Block*> active;
 
@@ -35,6 +38,12 @@ struct Kernel {
 // kernel (null: it moves again), block, thread, threads that look at memory, where the first looks, what is there, the instruction
 using Report = void (*)(const char*, unsigned, unsigned, unsigned, const void*, uint64_t, const char*, int);
 
+extern Block* block;                // whose thread runs
+extern volatile bool in_fiber;      // a fiber runs, and not in a function of the runtime
+extern thread_local bool on_fiber;  // this thread of the system runs a fiber, in whatever function
+extern char *const places_begin;    // threadIdx and its like
+extern const size_t places_bytes;
+void prepare_places();              // shared memory has its addresses
 extern std::minstd_rand random_numbers;
 extern std::string failure;  // what is not emulated and was asked for; running kernels are abandoned then
 [[noreturn]] void fail(const char* what, const void* address);

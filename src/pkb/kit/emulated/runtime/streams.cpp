@@ -1,6 +1,7 @@
 // Streams and events. The default stream is drained by every operation on it, since torch's own operators run at once on a CPU.
 // What is put on another stream is late: it runs when somebody waits for it, when a running kernel waits in vain (it may wait for
 // that), or after a tenth of a second in which the host did something else.
+#include <malloc.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,13 +14,14 @@
 #include <set>
 #include <thread>
 
-#include "runtime.h"
+#include "record.h"
 
 namespace emu {
 namespace {
 struct Stream;
 struct Token {  // a place in a stream
   bool done = false;
+  uint64_t number = 0;
   Stream* stream = nullptr;
 };
 struct Operation {
@@ -27,8 +29,11 @@ struct Operation {
   std::function<void()> call;
   std::shared_ptr<Token> wait;
   std::shared_ptr<Token> record;           // with a call or alone
+  const char* name = "";                   // of a call
+  unsigned launch = 0, begun = 0;
 };
 struct Stream {
+  uint64_t number = 0;
   std::deque<Operation> queue;
   bool blocking = false;                   // waits for the default stream and it for this one
 };
@@ -44,7 +49,7 @@ int last_error = 0;
 
 Stream& stream_of(uint64_t number) {
   auto& found = streams[number <= 2 ? 0 : number];  // 1 and 2 are names of the default stream
-  if (!found) found.reset(new Stream);
+  if (!found) found.reset(new Stream), found->number = number <= 2 ? 0 : number;
   return *found;
 }
 bool pending() {
@@ -82,6 +87,7 @@ void run(std::set<Stream*> wanted, Over over) {
       if (stream->queue.empty()) continue;
       Operation& o = stream->queue.front();
       bool done = false;
+      if (o.launch && !o.begun++) record_plain(R_BEGIN, o.launch);
       if (o.kernel) {
         kernels.push_back(o.kernel.get());
         moved |= o.kernel->step();
@@ -90,12 +96,15 @@ void run(std::set<Stream*> wanted, Over over) {
         if (done) free_kernel(*o.kernel), kernels.pop_back();
       } else if (o.wait) {
         done = o.wait->done;
+        if (done) record_token(R_EVENT_WAIT, o.wait->number, stream->number);
       } else {
+        const AsOperation as(o.launch);
         if (o.call) o.call();
         done = true;
       }
       if (done) {
-        if (o.record) o.record->done = true;
+        if (o.launch) record_plain(R_END, o.launch);
+        if (o.record) o.record->done = true, record_token(R_EVENT_RECORD, o.record->number, stream->number);
         stream->queue.pop_front();
         moved = true;
       }
@@ -151,6 +160,12 @@ void put(uint64_t number, Operation o) {
     for (auto& [other, s] : streams)
       if (s->blocking && !s->queue.empty()) drain(*s);
   if (o.record) o.record->stream = &stream;
+  if (o.kernel || o.call) {
+    o.launch = new_launch();
+    if (o.kernel) o.kernel->launch = o.launch;
+    record_enqueue(o.launch, o.kernel ? o.kernel->name.c_str() : o.name, stream.number, stream.blocking, o.kernel ? o.kernel->total : 1,
+                   o.kernel ? o.kernel->threads() : 1);
+  }
   stream.queue.push_back(std::move(o));
   if (is_default) {
     drain(stream);
@@ -178,6 +193,7 @@ void emu_enqueue(const char* name, const unsigned* grid, const unsigned* threads
   auto kernel = std::make_unique<Kernel>();
   kernel->name = name, kernel->grid = {grid[0], grid[1], grid[2]}, kernel->block = {threads[0], threads[1], threads[2]};
   kernel->shared = shared, kernel->body = body, kernel->argument = argument, kernel->free = release;
+  kernel->argument_bytes = malloc_usable_size(argument);
   kernel->total = (unsigned)blocks, kernel->live = (unsigned)(blocks * each);
   kernel->spread = 1 + random_numbers() % 4;
   Operation o;
@@ -187,16 +203,25 @@ void emu_enqueue(const char* name, const unsigned* grid, const unsigned* threads
 void emu_call(void (*function)(void*), void* argument, void* stream) {
   Operation o;
   o.call = [=] { function(argument); };
+  o.name = "host function";
   put((uint64_t)stream, std::move(o));
 }
 void emu_copy(void* to, const void* from, size_t bytes, void* stream) {
   Operation o;
-  o.call = [=] { memmove(to, from, bytes); };
+  o.name = "copy";
+  o.call = [=] {
+    record_range((uint64_t)from, bytes, false, 0), record_range((uint64_t)to, bytes, true, 0);
+    memmove(to, from, bytes);
+  };
   put((uint64_t)stream, std::move(o));
 }
 void emu_fill(void* to, int value, size_t bytes, void* stream) {
   Operation o;
-  o.call = [=] { memset(to, value, bytes); };
+  o.name = "fill";
+  o.call = [=] {
+    record_range((uint64_t)to, bytes, true, 0);
+    memset(to, value, bytes);
+  };
   put((uint64_t)stream, std::move(o));
 }
 uint64_t emu_stream_create(int blocking) {
@@ -208,14 +233,23 @@ uint64_t emu_stream_create(int blocking) {
 void emu_stream_synchronize(uint64_t number) {
   std::lock_guard<std::recursive_mutex> guard(mutex);
   drain(stream_of(number));
+  record_plain(R_STREAM_JOIN, stream_of(number).number);
+}
+// The same, where a GPU's host would not wait: nothing is ordered by it.
+void emu_stream_drain(uint64_t number) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  drain(stream_of(number));
 }
 int emu_stream_idle(uint64_t number) {
   std::lock_guard<std::recursive_mutex> guard(mutex);
-  return stream_of(number).queue.empty();
+  const bool idle = stream_of(number).queue.empty();
+  if (idle) record_plain(R_STREAM_JOIN, stream_of(number).number);
+  return idle;
 }
 void emu_synchronize() {
   std::lock_guard<std::recursive_mutex> guard(mutex);
   drain_all();
+  record_plain(R_STREAM_JOIN, ~0ull);
 }
 uint64_t emu_event_create() {
   std::lock_guard<std::recursive_mutex> guard(mutex);
@@ -226,12 +260,13 @@ void emu_event_record(uint64_t event, uint64_t stream) {
   std::lock_guard<std::recursive_mutex> guard(mutex);
   Operation o;
   o.record = events[event] = std::make_shared<Token>();
+  o.record->number = ++last_number;
   put(stream, std::move(o));
 }
 void emu_event_wait(uint64_t event, uint64_t stream) {
   std::lock_guard<std::recursive_mutex> guard(mutex);
   auto token = events[event];
-  if (!token || token->done) return;
+  if (!token) return;  // one that is done is waited for all the same: it orders what follows
   Operation o;
   o.wait = token;
   put(stream, std::move(o));
@@ -239,11 +274,14 @@ void emu_event_wait(uint64_t event, uint64_t stream) {
 void emu_event_synchronize(uint64_t event) {
   std::lock_guard<std::recursive_mutex> guard(mutex);
   drain_token(events[event]);
+  if (events[event]) record_plain(R_EVENT_JOIN, events[event]->number);
 }
 int emu_event_done(uint64_t event) {
   std::lock_guard<std::recursive_mutex> guard(mutex);
   auto token = events[event];
-  return !token || token->done;
+  const bool done = !token || token->done;
+  if (token && done) record_plain(R_EVENT_JOIN, token->number);
+  return done;
 }
 void emu_set_current_stream(uint64_t number) { current_stream = number; }
 void* emu_current_stream() { return (void*)current_stream; }

@@ -30,6 +30,8 @@ inline uint64_t ordered(const K& key, int begin, int end) {
 }
 template <class K, class V>
 inline void sort(const K* keys, K* keys_out, const V* values, V* values_out, int64_t n, int begin, int end, bool down) {
+  emu::touched(keys, n, false), emu::touched(keys_out, n, true);
+  if (values_out) emu::touched(values, n, false), emu::touched(values_out, n, true);
   std::vector<int64_t> order(n);
   std::vector<uint64_t> words(n);
   for (int64_t i = 0; i < n; ++i) order[i] = i, words[i] = ordered(keys[i], begin, end);
@@ -89,6 +91,7 @@ struct DeviceReduce {
   template <class In, class Out, class N, class Op, class T>
   static cudaError_t Reduce(void* s, size_t& bytes, In in, Out out, N n, Op op, T initial, cudaStream_t stream = nullptr) {
     return emu_parts::device(s, bytes, stream, [=] {
+      emu::touched(in, n, false), emu::touched(out, 1, true);
       T sum = initial;
       for (N i = 0; i < n; ++i) sum = op(sum, in[i]);
       *out = sum;
@@ -114,6 +117,7 @@ struct DeviceScan {
   template <class In, class Out, class Op, class N>
   static cudaError_t InclusiveScan(void* s, size_t& bytes, In in, Out out, Op op, N n, cudaStream_t stream = nullptr) {
     return emu_parts::device(s, bytes, stream, [=] {
+      emu::touched(in, n, false), emu::touched(out, n, true);
       emu_parts::value_t<In> sum{};
       for (N i = 0; i < n; ++i) out[i] = sum = i ? op(sum, in[i]) : in[i];
     });
@@ -121,6 +125,7 @@ struct DeviceScan {
   template <class In, class Out, class Op, class T, class N>
   static cudaError_t ExclusiveScan(void* s, size_t& bytes, In in, Out out, Op op, T initial, N n, cudaStream_t stream = nullptr) {
     return emu_parts::device(s, bytes, stream, [=] {
+      emu::touched(in, n, false), emu::touched(out, n, true);
       T sum = initial;
       for (N i = 0; i < n; ++i) { const T next = op(sum, in[i]); out[i] = sum, sum = next; }
     });
@@ -142,6 +147,7 @@ struct DeviceSelect {
       int64_t kept = 0;
       for (int64_t i = 0; i < n; ++i)
         if (flags[i]) out[kept++] = in[i];
+      emu::touched(in, n, false), emu::touched(flags, n, false), emu::touched(out, kept, true), emu::touched(count, 1, true);
       *count = kept;
     });
   }
@@ -151,6 +157,7 @@ struct DeviceSelect {
       int64_t kept = 0;
       for (int64_t i = 0; i < n; ++i)
         if (keep(in[i])) out[kept++] = in[i];
+      emu::touched(in, n, false), emu::touched(out, kept, true), emu::touched(count, 1, true);
       *count = kept;
     });
   }

@@ -73,13 +73,14 @@ template <class I> using value_t = typename std::iterator_traits<I>::value_type;
 
 template <class I, class Less = std::less<>>
 void sort(const emu_policy& policy, I first, I last, Less less = {}) {
-  policy.run([a = emu_parts::plain(first), b = emu_parts::plain(last), less] { std::stable_sort(a, b, less); });
+  policy.run([a = emu_parts::plain(first), b = emu_parts::plain(last), less] { emu::touched(a, b - a, true), std::stable_sort(a, b, less); });
 }
 template <class I, class Less = std::less<>>
 void stable_sort(const emu_policy& policy, I first, I last, Less less = {}) { thrust::sort(policy, first, last, less); }
 template <class I, class J, class Less = std::less<>>
 void sort_by_key(const emu_policy& policy, I first, I last, J values, Less less = {}) {
   policy.run([a = emu_parts::plain(first), n = last - first, v = emu_parts::plain(values), less] {
+    emu::touched(a, n, true), emu::touched(v, n, true);
     std::vector<ptrdiff_t> order(n);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](ptrdiff_t i, ptrdiff_t j) { return less(a[i], a[j]); });
@@ -95,6 +96,7 @@ void stable_sort_by_key(const emu_policy& policy, I first, I last, J values, Les
 template <class I, class O, class Op = std::plus<>>
 O inclusive_scan(const emu_policy& policy, I first, I last, O out, Op op = {}) {
   policy.run([a = emu_parts::plain(first), n = last - first, o = emu_parts::plain(out), op] {
+    emu::touched(a, n, false), emu::touched(o, n, true);
     emu_parts::value_t<decltype(a)> sum{};
     for (ptrdiff_t i = 0; i < n; ++i) o[i] = sum = i ? op(sum, a[i]) : a[i];
   });
@@ -103,6 +105,7 @@ O inclusive_scan(const emu_policy& policy, I first, I last, O out, Op op = {}) {
 template <class I, class O, class T, class Op = std::plus<>>
 O exclusive_scan(const emu_policy& policy, I first, I last, O out, T initial, Op op = {}) {
   policy.run([a = emu_parts::plain(first), n = last - first, o = emu_parts::plain(out), initial, op] {
+    emu::touched(a, n, false), emu::touched(o, n, true);
     T sum = initial;
     for (ptrdiff_t i = 0; i < n; ++i) { const T next = op(sum, a[i]); o[i] = sum, sum = next; }
   });
@@ -116,6 +119,7 @@ template <class I, class T, class Op = std::plus<>>
 T reduce(const emu_policy& policy, I first, I last, T initial, Op op = {}) {
   T sum = initial;
   emu_policy{policy.stream, true}.run([&sum, a = emu_parts::plain(first), n = last - first, op] {
+    emu::touched(a, n, false);
     for (ptrdiff_t i = 0; i < n; ++i) sum = op(sum, a[i]);
   });
   return sum;
@@ -124,22 +128,27 @@ template <class I>
 auto reduce(const emu_policy& policy, I first, I last) { return thrust::reduce(policy, first, last, emu_parts::value_t<I>{}); }
 template <class I, class T>
 void fill(const emu_policy& policy, I first, I last, T value) {
-  policy.run([a = emu_parts::plain(first), b = emu_parts::plain(last), value] { std::fill(a, b, value); });
+  policy.run([a = emu_parts::plain(first), b = emu_parts::plain(last), value] { emu::touched(a, b - a, true), std::fill(a, b, value); });
 }
 template <class I, class O>
 O copy(const emu_policy& policy, I first, I last, O out) {
-  policy.run([a = emu_parts::plain(first), b = emu_parts::plain(last), o = emu_parts::plain(out)] { std::copy(a, b, o); });
+  policy.run([a = emu_parts::plain(first), b = emu_parts::plain(last), o = emu_parts::plain(out)] {
+    emu::touched(a, b - a, false), emu::touched(o, b - a, true), std::copy(a, b, o);
+  });
   return out + (last - first);
 }
 template <class I>
 void sequence(const emu_policy& policy, I first, I last) {
   policy.run([a = emu_parts::plain(first), n = last - first] {
+    emu::touched(a, n, true);
     for (ptrdiff_t i = 0; i < n; ++i) a[i] = (emu_parts::value_t<decltype(a)>)i;
   });
 }
 template <class I, class O, class Op>
 O transform(const emu_policy& policy, I first, I last, O out, Op op) {
-  policy.run([a = emu_parts::plain(first), b = emu_parts::plain(last), o = emu_parts::plain(out), op] { std::transform(a, b, o, op); });
+  policy.run([a = emu_parts::plain(first), b = emu_parts::plain(last), o = emu_parts::plain(out), op] {
+    emu::touched(a, b - a, false), emu::touched(o, b - a, true), std::transform(a, b, o, op);
+  });
   return out + (last - first);
 }
 EMU_WITHOUT_POLICY(sort)

@@ -1,0 +1,199 @@
+// Writes the log of a rank (events.h). Fibers run on one thread of the system at a time, so the log has their order; an access whose
+// order against other ranks matters takes a number and happens under a lock of all ranks, in one step.
+#include "log.h"
+
+extern "C" {
+volatile int emu_recording_now = 0;
+}
+
+namespace emu {
+namespace {
+constexpr unsigned REPEATS = 1 << 12;  // accesses that are remembered: a thread that repeats one says nothing new
+struct Repeat { uint64_t address = 0, epoch = 0; uint32_t what = 0, site = 0; } repeats[REPEATS];
+unsigned last_launch = 0;
+const void* site_mark(const Site& s) { return reinterpret_cast<const void*>((uintptr_t)s.id); }
+}  // namespace
+
+unsigned new_launch() { return __atomic_add_fetch(&last_launch, 1, __ATOMIC_SEQ_CST); }
+bool others_see(uint64_t address) {
+  const Fiber& f = *block->fibers[block->current];
+  if (address - (uint64_t)f.stack < STACK) return false;
+  if (address - (uint64_t)block->words.data() < block->words.size() * sizeof(Words)) return false;
+  if (address - (uint64_t)block->kernel->argument < block->kernel->argument_bytes) return false;
+  return address - (uint64_t)places_begin >= places_bytes;
+}
+void record_weak(uint64_t address, unsigned bytes, bool write, unsigned proxy, const void* code, const EmuAt* at) {
+  if (!on_fiber || !others_see(address)) return;
+  Guard guard;
+  settle();
+  as(current());
+  Repeat& r = repeats[(address * 0x9e3779b97f4a7c15ull) >> 52];
+  const uint32_t what = bytes << 4 | proxy << 1 | write;
+  if (r.address == address && r.epoch == epoch && r.what == what) return;
+  const uint32_t site = at ? sites.of_instruction(*at).id : sites.of_code(code).id;
+  r = {address, epoch, what, site};
+  const uint8_t mode = mode_of(WEAK, NO_SCOPE, proxy);
+  const RecordKind kind = write ? R_WRITE : R_READ;
+  if (last_weak && last_weak->kind == kind && last_weak->mode == mode && last_weak->site == site &&
+      last_weak->address + last_weak->bytes == address && last_weak->bytes + bytes <= 4096) {
+    last_weak->bytes += bytes;
+    return;
+  }
+  last_weak = put(kind, mode, bytes, site, address);
+}
+void record_range(uint64_t address, uint64_t bytes, bool write, uint32_t site) {
+  if (!emu_recording_now) return;
+  Guard guard;
+  as(current());
+  while (bytes) {
+    const uint64_t part = bytes < 32768 ? bytes : 32768;
+    put(write ? R_WRITE : R_READ, 0, (unsigned)part, site, address);
+    address += part, bytes -= part;
+  }
+}
+// The compiler calls before the access. A write takes its number now: nobody can have seen it with a smaller one. A read takes
+// its number when its thread is heard of again: whatever it saw has a smaller one then.
+void record_volatile(uint64_t address, unsigned bytes, bool write, const void* code) {
+  if (!on_fiber || !others_see(address)) return;
+  if (!write) {
+    static const EmuAt look{"volatile", nullptr, 0};
+    emu_poll(reinterpret_cast<const void*>(address), bytes, &look);  // it may be a spin: others run
+  }
+  Guard guard;
+  settle();
+  if (write) {
+    take_lock();
+    put_strong(1, sites.of_code(code), RELAXED, SYS, address, bytes, next_number());
+    give_lock();
+  } else {
+    block->fibers[block->current]->pending = {address, bytes, code};
+  }
+}
+void settle() {
+  if (!emu_recording_now || !on_fiber) return;
+  Fiber& f = *block->fibers[block->current];
+  if (!f.pending.bytes) return;
+  const PendingRead p = f.pending;
+  f.pending = {};
+  uint64_t value = 0;
+  memcpy(&value, reinterpret_cast<const void*>(p.address), p.bytes < 8 ? p.bytes : 8);
+  if ((uint64_t)f.last.address == p.address && f.last.value == value && f.last.at == p.code) return;
+  f.last = {reinterpret_cast<const void*>(p.address), value, p.code};
+  take_lock();
+  put_strong(0, sites.of_code(p.code), RELAXED, SYS, p.address, p.bytes, next_number());
+  give_lock();
+}
+void record_enqueue(unsigned launch, const char* name, uint64_t stream, bool blocking, unsigned blocks, unsigned threads) {
+  if (!emu_recording_now) return;
+  Guard guard;
+  const uint32_t site = sites.of_text("", 0, name);
+  as(virtual_thread);
+  put2(R_ENQUEUE, 0, 0, site, launch, stream | (uint64_t)blocking << 63, (uint64_t)blocks << 32 | threads);
+}
+void record_plain(RecordKind kind, uint64_t address) {
+  if (!emu_recording_now) return;
+  Guard guard;
+  settle();
+  as(current());
+  put(kind, 0, 0, 0, address);
+}
+void record_token(RecordKind kind, uint64_t token, uint64_t stream) {
+  if (!emu_recording_now) return;
+  Guard guard;
+  put2(kind, 0, 0, 0, token, stream, 0);
+}
+void record_block(RecordKind kind, const Block& b, uint64_t address) {
+  if (!emu_recording_now) return;
+  Guard guard;
+  as({b.kernel->launch, b.linear(), 0});
+  put(kind, 0, 0, 0, address);
+}
+void record_barrier(const Block& b, unsigned number, const uint32_t* who, const void* code) {
+  if (!emu_recording_now) return;
+  Guard guard;
+  as({b.kernel->launch, b.linear(), b.current});
+  const uint32_t site = code ? sites.of_code(code).id : 0;
+  if (who) put(R_BARRIER_SOME, 0, number, site, 0, who, 8);
+  else put(R_BARRIER_BLOCK, 0, number, site, 0);
+}
+void record_arrival(unsigned number, const void* code) {
+  if (!emu_recording_now) return;
+  Guard guard;
+  settle();
+  as(current());
+  put(R_ARRIVE, 0, number, sites.of_code(code).id, 0);
+}
+void record_warp(const Block& b, unsigned warp, unsigned mask) {
+  if (!emu_recording_now) return;
+  Guard guard;
+  as({b.kernel->launch, b.linear(), 32 * warp + (unsigned)__builtin_ctz(mask | 1u << 31)});
+  put(R_BARRIER_WARP, 0, 0, 0, mask);
+}
+void record_copy(const void* to, const void* from, unsigned bytes, unsigned zeros, const void* code) {
+  if (!emu_recording_now) return;
+  Guard guard;
+  settle();
+  as(current());
+  put2(R_COPY, 0, bytes + zeros, sites.of_code(code).id, (uint64_t)to, (uint64_t)from, bytes);
+}
+AsOperation::AsOperation(unsigned launch) { operations.push_back(launch), virtual_thread = {launch, 0, 0}; }
+AsOperation::~AsOperation() {
+  operations.pop_back();
+  virtual_thread = {operations.empty() ? 0 : operations.back(), 0, 0};
+}
+}  // namespace emu
+
+using namespace emu;
+extern "C" {
+// An access that is an instruction: between these two, under the lock if it is strong.
+static struct { uint64_t number = 0; const EmuAt* at = nullptr; uint64_t address = 0; unsigned bytes = 0; bool open = false; } access_now;
+void emu_access_begin(const void* address, unsigned bytes, int way, const EmuAt* at) {
+  access_now.open = false;
+  if (!on_fiber) return;
+  in_fiber = false;
+  const Site s = sites.of_instruction(*at);
+  if (s.order == WEAK) {
+    record_weak((uint64_t)address, bytes, way, s.proxy, nullptr, at);
+    in_fiber = true;
+    return;
+  }
+  log_mutex.lock();
+  settle();
+  uint64_t value = 0;
+  memcpy(&value, address, bytes < 8 ? bytes : 8);  // faults here, not under the lock
+  Look& last = block->fibers[block->current]->last;
+  if (way == 0 && bytes <= 8 && last.address == address && last.value == value && last.at == site_mark(s)) {
+    log_mutex.unlock();
+    in_fiber = true;  // a spin: the same again
+    return;
+  }
+  take_lock();
+  access_now = {next_number(), at, (uint64_t)address, bytes, true};
+}
+void emu_access_end(int way) {
+  if (!access_now.open) return;
+  access_now.open = false;
+  const Site s = sites.of_instruction(*access_now.at);
+  uint64_t value = 0;
+  memcpy(&value, reinterpret_cast<const void*>(access_now.address), access_now.bytes < 8 ? access_now.bytes : 8);
+  Fiber& f = *block->fibers[block->current];
+  const Look now{reinterpret_cast<const void*>(access_now.address), value, site_mark(s)};
+  const bool again = way == 0 && f.last.address == now.address && f.last.value == value && f.last.at == now.at;
+  f.last = way == 0 ? now : Look{};
+  if (!again) put_strong(way, s, s.order, s.scope, access_now.address, access_now.bytes, access_now.number);
+  give_lock();
+  log_mutex.unlock();
+  in_fiber = true;
+}
+void emu_fence(const EmuAt* at) {
+  if (!emu_recording_now || !on_fiber) return;
+  Guard guard;
+  settle();
+  const Site s = sites.of_instruction(*at);
+  const bool proxy = strstr(at->what, "proxy.async") != nullptr;
+  if (!proxy && s.order == WEAK && strncmp(at->what, "membar", 6) != 0 && strncmp(at->what, "__threadfence", 13) != 0) return;
+  unsigned scope = s.scope ? s.scope : strstr(at->what, "sys") ? SYS : strstr(at->what, "block") || strstr(at->what, "cta") ? CTA : GPU;
+  as(current());
+  put(R_FENCE, mode_of(ACQ_REL, proxy ? 0 : scope, proxy ? ASYNC : GENERIC), 0, s.id, 0);
+}
+}
