@@ -1,0 +1,90 @@
+"""Reads the logs of all ranks after a recorded run, and says which accesses raced: races/*.cpp, a program of its own.
+
+A log was written by a candidate's process, so the program trusts nothing in it, and runs with limits of time and memory.
+"""
+
+import json
+import os
+import resource
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from pkb.kit.cache import Recipe, content_key
+from pkb.kit.emulated.recipe import HERE, _compiler, together
+from pkb.kit.nvcc import run_compiler
+
+SOURCES = HERE / "races"
+EVENTS = HERE / "runtime" / "events.h"
+SHARED_BYTES = 4096
+"""Of the file that all ranks share."""
+LOG_BYTES = 512 << 20
+"""Of the log of one rank: a sparse file, of which only what is written takes memory."""
+LIMIT_S = 120.0
+LIMIT_BYTES = 3 << 30
+_MOST_OUTPUT = 1 << 20
+
+
+def analyser_recipe() -> Recipe:
+    compiler, identity = _compiler()
+    flags = ["-std=c++20", "-O2", "-Wall"]
+    sources = sorted(SOURCES.glob("*.cpp"))
+
+    def build(scratch: Path, output: Path) -> None:
+        (scratch / "all.cpp").write_text(together(sources))
+        run_compiler([str(compiler), *flags, "all.cpp", "-o", output.name], scratch=scratch, name="race_analyser")
+
+    texts = [path.read_text() for path in (*sources, *sorted(SOURCES.glob("*.h")), EVENTS)]
+    return Recipe(content_key("race analyser", *texts, *flags, identity), ".exe", "race_analyser", build)
+
+
+def make_files(ranks: int, *, log_bytes: int = LOG_BYTES) -> tuple[int, list[int]]:
+    """The file that ranks share, and a log for each: descriptors, to be closed by the caller."""
+    shared = os.memfd_create("pkb-race-order", os.MFD_CLOEXEC)
+    os.ftruncate(shared, SHARED_BYTES)
+    logs = []
+    for rank in range(ranks):
+        logs.append(os.memfd_create(f"pkb-race-log-{rank}", os.MFD_CLOEXEC))
+        os.ftruncate(logs[-1], log_bytes)
+    return shared, logs
+
+
+def analyse(
+    shared_fd: int,
+    log_fds: Sequence[int],
+    *,
+    program: Path | None = None,
+    limit_s: float = LIMIT_S,
+    limit_bytes: int = LIMIT_BYTES,
+    run: Callable[..., Any] = subprocess.run,
+) -> dict[str, Any]:
+    """What the program says, as docs/races.md has it; `broken` with a `reason` where it cannot say anything.
+
+    `run` is `subprocess.run`, or something like it that puts walls around the program.
+    """
+    path = program or analyser_recipe().obtain().path
+    mapped = sum(os.fstat(fd).st_size for fd in log_fds)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes + mapped, limit_bytes + mapped))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    if not os.access(path, os.X_OK):  # a cache that was copied
+        path.chmod(0o700)
+    try:
+        done = run(
+            [str(path), *map(str, log_fds)], pass_fds=tuple(log_fds), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, check=False, timeout=limit_s, preexec_fn=limit,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return nothing(f"the analysis took more than {limit_s:g} s")
+    if done.returncode != 0 or len(done.stdout) > _MOST_OUTPUT:
+        return nothing(f"the analyser ended with {done.returncode}")
+    return cast(dict[str, Any], json.loads(done.stdout))
+
+
+def nothing(reason: str) -> dict[str, Any]:
+    return {
+        "events": 0, "threads": 0, "truncated": False, "broken": True, "reason": reason, "findings": [], "timeline": []
+    }  # fmt: skip
