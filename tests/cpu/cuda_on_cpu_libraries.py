@@ -48,9 +48,12 @@ def main() -> None:
         torch.zeros(500),
         torch.zeros(1),
     )
-    module.sorts(keys, ordered, values, moved, total, False)
-    check("cub: a function of a whole array is late on a stream that nobody joins", right=not moved.any())
-    torch.cuda.synchronize()
+    late = []
+    for _ in range(5):  # a host that is slow finds it done
+        module.sorts(keys, ordered, values, moved.zero_(), total, False)
+        late.append(not moved.any())
+        torch.cuda.synchronize()
+    check("cub: a function of a whole array is late on a stream that nobody joins", right=any(late))
     module.sorts(keys, ordered, values, moved, total, True)
     expected = keys.sort(descending=True, stable=True)
     check("cub: pairs sorted by bits, stable", right=torch.equal(moved, expected.indices))
@@ -95,7 +98,9 @@ def main() -> None:
     module.bulk_copies(aligned, room, 0)
     check("a bulk copy that nobody waits for has not arrived", right=torch.equal(room[:64], torch.full((64,), -2.0)))
 
-    check("a graph runs as often as it is launched, late", right=module.graphs(torch.zeros(32), 3) == [0, 0, 33, 33, 1])
+    runs = [module.graphs(torch.zeros(32), 3) for _ in range(5)]
+    check("a graph runs as often as it is launched", right=all(run[2:] == [33, 33, 1] and run[0] == 0 for run in runs))
+    check("and late, unless the host is slow", right=any(run[1] == 0 for run in runs))
 
     a, b, c = torch.randn(5, 7).bfloat16(), torch.randn(7, 3).bfloat16(), torch.empty(5, 3)
     module.product(a, b, c)

@@ -197,7 +197,8 @@ def _declaration(statement: str, number: int, outside: dict[str, str] | None) ->
         if outside is not None:
             outside[match[2]] = f"({place})"
             return " "
-        return f"{kind.strip()}* {match[2]} = {place};"
+        # Of one name and two types: as wrong for g++ as it is for nvcc.
+        return f"extern {kind.strip()} emu_dynamic_{match[2]}[]; {kind.strip()}* {match[2]} = {place};"
     if outside is not None:
         raise NotEmulated("shared memory outside of a function")
     code = ""

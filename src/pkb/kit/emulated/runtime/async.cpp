@@ -11,10 +11,10 @@ static_assert(sizeof(Mbarrier) == 8);
 struct BulkLoad { void* to; const void* from; unsigned bytes; };
 std::multimap<const void*, BulkLoad> loads;  // by mbarrier
 
-struct Inside {  // the timer keeps away, as whoever called may have seen to already
+struct Untimed {  // the timer keeps away, as whoever called may have seen to already
   const bool before = in_fiber;
-  Inside() { in_fiber = false; }
-  ~Inside() { in_fiber = before; }
+  Untimed() { in_fiber = false; }
+  ~Untimed() { in_fiber = before; }
 };
 void flip(Mbarrier& b) {
   if (b.pending == 0 && b.bytes == 0) b.phase ^= 1, b.pending = b.count;
@@ -41,14 +41,14 @@ void finish_stores(Fiber& f, unsigned but, bool read, bool end_of_thread) {
 using namespace emu;
 extern "C" {
 void emu_mbarrier_init(void* p, unsigned count) {
-  Inside inside;
+  Untimed untimed;
   if (!count || count >= 1u << 20) fail("an mbarrier for no threads, or for too many", p);
   loads.erase(p);
   *static_cast<Mbarrier*>(p) = {count, count, 0, 0};
 }
 // `arrivals` come, and so many bytes more are expected; the parity of the phase that they are part of.
 uint64_t emu_mbarrier_arrive(void* p, unsigned arrivals, int bytes) {
-  Inside inside;
+  Untimed untimed;
   Mbarrier& b = *static_cast<Mbarrier*>(p);
   const uint64_t phase = b.phase;
   if (arrivals > b.pending) fail("more threads arrive at an mbarrier than it was made for", p);
@@ -58,7 +58,7 @@ uint64_t emu_mbarrier_arrive(void* p, unsigned arrivals, int bytes) {
 }
 // Whether the phase of this parity is over, after the copies that are under way have arrived.
 int emu_mbarrier_over(void* p, unsigned parity) {
-  Inside inside;
+  Untimed untimed;
   Mbarrier& b = *static_cast<Mbarrier*>(p);
   for (auto [at, end] = loads.equal_range(p); at != end; at = loads.erase(at)) {
     memcpy(at->second.to, at->second.from, at->second.bytes);
@@ -67,11 +67,11 @@ int emu_mbarrier_over(void* p, unsigned parity) {
   }
   return b.phase != (parity & 1);
 }
-void emu_bulk_load(void* to, const void* from, unsigned bytes, void* barrier) { Inside inside; loads.insert({barrier, {to, from, bytes}}); }
+void emu_bulk_load(void* to, const void* from, unsigned bytes, void* barrier) { Untimed untimed; loads.insert({barrier, {to, from, bytes}}); }
 void emu_bulk_store(void* to, const void* from, unsigned bytes, const EmuAt* at) {
-  Inside inside;
+  Untimed untimed;
   block->fibers[block->current]->stores.push_back({to, static_cast<const char*>(from), bytes, {}, at});
 }
-void emu_bulk_close() { Inside inside; block->fibers[block->current]->stores.push_back({}); }
-void emu_bulk_done(unsigned but, int read) { Inside inside; finish_stores(*block->fibers[block->current], but, read, false); }
+void emu_bulk_close() { Untimed untimed; block->fibers[block->current]->stores.push_back({}); }
+void emu_bulk_done(unsigned but, int read) { Untimed untimed; finish_stores(*block->fibers[block->current], but, read, false); }
 }
