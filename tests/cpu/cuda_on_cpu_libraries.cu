@@ -150,7 +150,8 @@ std::vector<double> graphs(torch::Tensor x, int64_t times) {
   for (int64_t i = 0; i < times; ++i) cudaGraphLaunch(ready, stream);
   const double launched = p[0];
   cudaStreamSynchronize(stream);
-  return {before, launched, p[0], p[1], (double)(clock() >= 0)};
+  (void)clock();
+  return {before, launched, p[0], p[1]};
 }
 void product(torch::Tensor a, torch::Tensor b, torch::Tensor c) {  // of rows, by cuBLAS's columns, with the older name of a type
   const float one = 1.f, zero = 0.f;
