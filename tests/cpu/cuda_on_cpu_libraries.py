@@ -107,6 +107,7 @@ def main() -> None:
     check("a product of cuBLAS", right=torch.allclose(c, a.float() @ b.float(), atol=1e-5))
 
     check_devices(a)
+    dist.destroy_process_group()
     print("done", flush=True)
 
 
