@@ -1,6 +1,6 @@
-r"""The table of published CUDA candidates that were judged on platform cpu: totals by verdict and tree.
+"""The table of published CUDA candidates that were judged on platform cpu: totals by verdict and tree.
 
-python benchmarks/frontier.py upstream/solutions_cuda_* --out out/cpu --platform cpu --nvls --size tiny --plans quick --workers 1
+python benchmarks/frontier.py TREES --out out/cpu --platform cpu --nvls --size tiny --plans quick --workers 1
 python benchmarks/frontier_cpu.py out/cpu/*.jsonl --keep docs/records/cpu-frontier.jsonl --out docs/cuda-on-cpu.md
 """
 

@@ -23,6 +23,7 @@ def said(text: str) -> CompileError:
         ("k.cu:3:9: error: could not convert ‘p[i]’ from ‘const pkb_slim::BFloat16’ to ‘__nv_bfloat16’", True),
         ("k.cu:3:9: error: could not convert ‘p[i]’ from ‘pkb_slim::Tensor’ to ‘float’", False),
         ("k.cu:3:9: error: ‘CUDART_INF_F’ was not declared in this scope", True),
+        ("k.cu:3:9: error: ‘at::cuda’ has not been declared", True),
         ("k.cu:3:9: error: ‘cudaIpcGetMemHandle’ was not declared in this scope", False),
         ("k.cu:3:9: error: no matching function for call to ‘min<int64_t>(int, int64_t&)’", True),
         ("k.cu:3:9: error: no matching function for call to ‘atomicAdd(char*, int)’", False),

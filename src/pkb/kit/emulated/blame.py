@@ -19,12 +19,12 @@ _ANY_CPP = (
     r"lvalue required|too (few|many) arguments to function|jump to label|break statement not within"
 )
 # Pointers to numbers do not convert; torch forbids conversions of 16-bit floats; std::min takes what min<T> is given, and
-# CUDA's own min is no template; iterators that cub has lost with CUDA 13.
+# CUDA's own min is no template; at::cuda comes with headers of that name only; iterators that cub has lost with CUDA 13.
 _RULES = (
     rf"invalid conversion from ‘{_NUMBER}\*’ to ‘{_NUMBER}\*’|"
     rf"invalid cast from type ‘__(nv_bfloat16|half)’ to type ‘{_NUMBER}’|"
     r"could not convert ‘.*’ from ‘(const )?pkb_slim::BFloat16’ to ‘__nv_bfloat16’|"
-    r"‘CUDART_\w+’ was not declared|no matching function for call to ‘(min|max)<[\w ]+>\(|"
+    r"‘CUDART_\w+’ was not declared|‘at::cuda’ has not been declared|no matching function for call to ‘(min|max)<[\w ]+>\(|"
     r"‘(Counting|Constant|Transform)InputIterator’ (is not a member of|in namespace) ‘cub’"
 )
 _BY_GXX = re.compile(rf"error: (?:{_ANY_CPP}|{_RULES})")
