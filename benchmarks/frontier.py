@@ -4,6 +4,8 @@
     python benchmarks/frontier.py ParallelKernelBench/solutions_* --out out/frontier [--budget 540] [--plans standard,published]
     python benchmarks/frontier_page.py
 
+Without a GPU: `--platform cpu --nvls --size tiny --plans quick --workers 1`.
+
 One sweep over all files and plans (4 ranks, size paper, platform virtual), one verdict after another on a GPU, builds ahead on
 the other cores. Every verdict is appended to a file of its tree and plan the moment it is there, so it can be stopped at any
 time; what is in `--out` or in docs/records already is not judged again. Records hold ids, hashes, words of our own vocabulary,
@@ -184,7 +186,9 @@ def nothing_said(task: Task) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def judge(work: Planned, folder: Path, *, budget_s: float | None, builders: int, workers: int | None) -> Counter[str]:
+def judge(
+    work: Planned, folder: Path, *, budget_s: float | None, builders: int, workers: int | None, settings: SweepSettings
+) -> Counter[str]:
     platforms = {task.case.platform for task in work.tasks.values()}
     devices = seat_devices(platforms)
     seats = workers or (len(devices) if devices else 1)
@@ -194,7 +198,7 @@ def judge(work: Planned, folder: Path, *, budget_s: float | None, builders: int,
         hands = LocalHands(
             seats=seats, builders=builders, askers=1, devices=[device for device in devices or () if device]
         )
-        Sweep(store, run, hands=hands, settings=SweepSettings(), watcher=watcher, budget_s=budget_s).work()
+        Sweep(store, run, hands=hands, settings=settings, watcher=watcher, budget_s=budget_s).work()
     return watcher.counts
 
 
@@ -210,6 +214,8 @@ def main() -> None:
     parser.add_argument("--platform", default=AUTO)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--size", default="paper")
+    parser.add_argument("--nvls", action="store_true", help="on cpu: an emulated switch, as `pkb eval --nvls`")
+    parser.add_argument("--call-limit", type=float, help="seconds that a call may take; the sweep's own if not said")
     parser.add_argument("--only", default="", help="problems by id, such as 1,2,13")
     parser.add_argument("--builders", type=int, default=max(1, len(os.sched_getaffinity(0)) - 1))
     parser.add_argument("--workers", type=int)
@@ -217,6 +223,8 @@ def main() -> None:
         "--paths", action="store_true", help="judge nothing, count how the texts move data (tree-sitter)"
     )
     options = parser.parse_args()
+    if options.nvls:
+        os.environ["PKB_NVLS"] = "1"
     began = time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
     like = Case("", pick(options.platform).name, options.ranks, options.size, AUTO)
@@ -238,11 +246,12 @@ def main() -> None:
         file=sys.stderr,
     )
     left = None if options.budget is None else options.budget - (time.monotonic() - began)
-    counts = (
-        judge(work, options.out, budget_s=left, builders=options.builders, workers=options.workers)
-        if work.tasks
-        else {}
-    )
+    settings = SweepSettings(call_limit_s=options.call_limit)
+    counts: Mapping[str, int] = {}
+    if work.tasks:
+        counts = judge(
+            work, options.out, budget_s=left, builders=options.builders, workers=options.workers, settings=settings
+        )
     seconds, done = time.monotonic() - began, sum(counts.values())
     print(json.dumps({
         "verdicts": dict(counts), "seconds": round(seconds, 1), "each": round(seconds / done, 2) if done else None,

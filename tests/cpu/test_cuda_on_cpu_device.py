@@ -19,3 +19,11 @@ def test_the_emulated_gpu(tmp_path: Path) -> None:
         env=os.environ | {"PKB_BUILD_DIR": str(tmp_path)},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.mark.skipif(isinstance(find_gxx(), str), reason=str(find_gxx()))
+def test_what_candidates_take_from_libraries() -> None:
+    """cub, thrust, cuBLAS, graphs, bulk copies, what tensors say of their device. Builds are kept: the adaptor takes long."""
+    program = Path(__file__).with_name("cuda_on_cpu_libraries.py")
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

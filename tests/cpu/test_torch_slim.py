@@ -79,6 +79,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("first", (X + 1,), {}), ("first", (X.int(),), {}), ("same_pointers", (X,), {}), ("as_bfloat16", (X,), {}),
     ("constants", (), {}), ("made", (X,), {}), ("changed", (X,), {}), ("bad_view", (X,), {}),
     ("items", (torch.tensor(2.5),), {}),
+    ("indexed", (X.clone(),), {}), ("indexed", (X.t(),), {}), ("indexed", (X[0],), {}), ("indexed", (X.int(),), {}),
+    ("tupled", (X, 1), {}), ("tupled", (X, 2), {}),
     ("items", (X,), {}), ("size_of", (X, 1), {}), ("size_of", (X, -3), {}), ("stride_of", (X, 5), {}),
     ("stride_of", (X, -2), {}),
     ("refuse", (X, 1), {}), ("refuse", (X, 7), {}), ("refuse", (X, 1.0), {}), ("refuse", (X, torch.tensor(9)), {}),

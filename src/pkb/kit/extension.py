@@ -109,6 +109,12 @@ def extension_recipe(
     return Recipe(key, ".so" if links else ".o", name, build)
 
 
+def checking_flags(name: str, *, cflags: Sequence[str], includes: Sequence[str]) -> list[str]:
+    """For nvcc, to look at a source with our header alone, which takes about a second."""
+    own = [f"-I{folder}" for folder in includes]
+    return [*own, *slim.INCLUDE_FLAGS, *_system_folders(real=False), *_compile_flags(name, cflags=cflags)]
+
+
 def _system_folders(*, real: bool) -> list[str]:
     """Where headers lie that are no candidate's: torch's own only where `real`."""
     folders = [*torch_facts.include_folders(), sysconfig.get_paths()["include"]] if real else []

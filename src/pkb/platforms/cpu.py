@@ -38,6 +38,8 @@ class CpuPlatform:
         compiler = find_gxx()
         if not isinstance(compiler, str):
             capabilities.append(EMULATED_CUDA)
+            if os.environ.get("PKB_NVLS") == "1":
+                capabilities.append("multicast")
         return PlatformFacts(
             name=self.name,
             shares_device=self.shares_device,

@@ -138,6 +138,17 @@ double tensor(torch::Tensor) { return 2.5; }
 torch::Tensor undefined() { return torch::Tensor(); }
 std::string not_text() { return "\xff"; }
 
+double indexed(torch::Tensor x) {
+  auto at = x.accessor<float, 2>();
+  at[0][0] += 1.f;
+  double sum = 0;
+  for (int64_t i = 0; i < at.size(0); ++i)
+    for (int64_t j = 0; j < at[i].size(0); ++j) sum += at[i][j] * (i + 10 * j);
+  at[0][0] -= 1.f;
+  return sum + 1000 * at.stride(0);
+}
+py::tuple tupled(torch::Tensor x, int64_t n) { return py::make_tuple(x, n, 2.5, std::string("a"), n > 1); }
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "the module";
   m.def("facts", &facts, "what is known of a tensor");
@@ -164,6 +175,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("overloaded", &tensor, "of a tensor");
   m.def("undefined", &undefined);
   m.def("not_text", &not_text);
+  m.def("indexed", &indexed);
+  m.def("tupled", &tupled);
   const int64_t extra = 10;
   m.def("added", [extra](const torch::Tensor& x, int64_t n) { return x.numel() + n + extra; }, "doc", py::arg("x"),
         py::arg("n") = 4);

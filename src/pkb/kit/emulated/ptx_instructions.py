@@ -108,8 +108,8 @@ def _cp(s: Statement, a: Sequence[str]) -> str:
         return f"emu_copies_done({s.value(a[0])});"
     if s.full == "cp.async.wait_all":
         return "emu_copies_close(); emu_copies_done(0);"
-    if s.full.startswith("cp.async.bulk.prefetch.L2"):
-        return f"emu::ptx::prefetch({s.address(a[0])}, {s.value(a[1])});"
+    if s.has("bulk"):
+        return _bulk(s, a)
     if s.qualifiers[0] != "async" or s.qualifiers[1] not in ("ca", "cg"):
         raise Unknown
     to = f"emu::ptx::shared({s.value(a[0].strip('[] '))})"
@@ -117,6 +117,56 @@ def _cp(s: Statement, a: Sequence[str]) -> str:
     size = s.value(a[2])
     read = s.value(a[3]) if len(a) > 3 else size
     return f"const unsigned emu_n = {read}; emu_copy_later({to}, {source}, emu_n, {size} - emu_n);"
+
+
+def _bulk(s: Statement, a: Sequence[str]) -> str:
+    """Bulk copies of one dimension. Tensor maps, clusters, and copies that reduce are not known."""
+    form = s.full.removeprefix("cp.async.bulk.").removesuffix(".L2::cache_hint")
+    if form.startswith("prefetch.L2"):
+        return f"emu::ptx::prefetch({s.address(a[0])}, {s.value(a[1])});"
+    if form == "commit_group":
+        return "emu_bulk_close();"
+    if form in ("wait_group", "wait_group.read"):
+        return f"emu_bulk_done({s.value(a[0])}, {int(s.has('read'))});"
+    places = [s.value(operand.strip("[] ")) for operand in a[:2]]
+    size = s.value(a[2])
+    if form in (f"shared::{space}.global.mbarrier::complete_tx::bytes" for space in ("cluster", "cta")):
+        to, barrier = (f"emu::ptx::shared({where})" for where in (places[0], s.value(a[3].strip("[] "))))
+        return f"emu::ptx::bulk_load({to}, emu::ptx::generic({places[1]}), {size}, {barrier}, emu_at);"
+    if form == "global.shared::cta.bulk_group":
+        return f"emu::ptx::bulk_store(emu::ptx::generic({places[0]}), emu::ptx::shared({places[1]}), {size}, emu_at);"
+    raise Unknown
+
+
+def _mbarrier(s: Statement, a: Sequence[str]) -> str:
+    _known(s, "init", "inval", "arrive", "expect_tx", "test_wait", "try_wait", "parity")
+    if s.has("cluster", "sys", "gpu"):
+        raise Unknown
+    strong = 'static constexpr EmuAt emu_strong{"mbarrier.%s.cta", __FILE__, __LINE__}; '
+    way = s.qualifiers[0]
+    if way == "init":
+        return f"emu_mbarrier_init({s.address(a[0])}, {s.value(a[1])});"
+    if way == "inval":
+        return "(void)0;"
+    if way == "expect_tx":
+        return f"emu_mbarrier_arrive({s.address(a[0])}, 0, {s.value(a[1])});"
+    if way == "arrive":
+        out, place, *rest = a if "[" not in a[0] else ("_", *a)
+        count, more = ("1", s.value(rest[0])) if s.has("expect_tx") else (s.value(rest[0]) if rest else "1", "0")
+        call = f"emu::ptx::mbarrier_arrive({s.address(place)}, {count}, {more}, emu_strong)"
+        keep = f"emu::ptx::set({s.value(out)}, {call});" if out != "_" else f"{call};"
+        return strong % "arrive.release" + keep
+    if way in ("test_wait", "try_wait"):
+        call = f"emu::ptx::mbarrier_over({s.address(a[1])}, {s.get(a[2], 'uint64_t')}, emu_strong)"
+        return strong % f"{way}.acquire" + f"{s.value(a[0])} = {call};"
+    raise Unknown
+
+
+def _elect(s: Statement, a: Sequence[str]) -> str:
+    out, _, predicate = a[0].partition("|")
+    code = f"const unsigned emu_m = {s.value(a[1])}, emu_first = __builtin_ctz(emu_m); emu_meet_warp(emu_m); "
+    keep = f"emu::ptx::set({s.value(out)}, emu_first); " if out.strip() != "_" else ""
+    return code + keep + f"{s.value(predicate)} = emu_lane() == emu_first;"
 
 
 def _ldmatrix(s: Statement, a: Sequence[str]) -> str:
@@ -277,7 +327,8 @@ def _prefetch(s: Statement, a: Sequence[str]) -> str:
 
 WRITERS: dict[str, Callable[[Statement, Sequence[str]], str]] = {
     "ld": _load, "st": _store, "atom": _atom, "red": _atom, "multimem": _multimem, "fence": _fence, "membar": _fence,
-    "cp": _cp, "ldmatrix": _ldmatrix, "mma": _mma, "cvt": _cvt, "mov": _mov, "setp": _setp, "selp": _selp,
+    "cp": _cp, "mbarrier": _mbarrier, "elect": _elect,
+    "ldmatrix": _ldmatrix, "mma": _mma, "cvt": _cvt, "mov": _mov, "setp": _setp, "selp": _selp,
     "fma": _arithmetic("sizeof(x) == 4 ? (decltype(x))fmaf(x, y, z) : (decltype(x))fma(x, y, z)"),
     "mad": _arithmetic("x * y + z"), "add": _arithmetic("x + y"), "sub": _arithmetic("x - y"), "mul": _arithmetic("x * y"),
     "max": _minmax("max"), "min": _minmax("min"), "and": _arithmetic("x & y"), "or": _arithmetic("x | y"),

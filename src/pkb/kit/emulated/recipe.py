@@ -1,6 +1,5 @@
 """How CUDA is built for a CPU: the runtime once, and every source of a candidate, behind the same walls as any build."""
 
-import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -10,6 +9,7 @@ from pkb.kit import slim, torch_facts
 from pkb.kit.cache import Recipe, content_key
 from pkb.kit.cpp import _processor
 from pkb.kit.cuda import DEVICE_HEADERS, _headers, _plain_name
+from pkb.kit.emulated.blame import candidates_error, nvcc_error
 from pkb.kit.emulated.gxx import find_gxx
 from pkb.kit.emulated.rewrite import KernelText, NotEmulated, hide_includes, rewrite
 from pkb.kit.errors import CompileError, CompilerMissing
@@ -40,11 +40,6 @@ _SEEN = (
     "-fsanitize=thread", "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
 _LINK = ("-shared", "-pthread", "-Wl,-z,now")
-# What only the candidate can have got wrong. Anything else may be something that the emulator's headers lack.
-_CERTAIN = re.compile(
-    r"error: (expected |stray |redefinition of|redeclaration of|conflicting declaration|missing terminating|unterminated |"
-    r"#error|lvalue required|too (few|many) arguments to function|jump to label|break statement not within)"
-)
 
 
 def emulated(kind: str) -> str:
@@ -126,7 +121,14 @@ def extension_recipe(
     flags = [option for option in (*torch_facts.nvcc_flags(), *options) if option.startswith(("-D", "-U"))]
     flags += [f"-DTORCH_EXTENSION_NAME={name}", *(f"-I{folder}" for folder in includes)]
     kind = f"extension {sys.version} {torch_facts.version()} {slim.fingerprint()}"
-    return _recipe(source, name=name, flags=flags, own=frozenset(), glue=_by_address, kind=kind, torch=True)
+
+    def check(scratch: Path) -> CompileError | None:
+        from pkb.kit.extension import checking_flags
+
+        command = checking_flags(name, cflags=options, includes=includes)
+        return nvcc_error(source, name=name, flags=command, scratch=scratch)
+
+    return _recipe(source, name=name, flags=flags, own=frozenset(), glue=_by_address, kind=kind, check=check)
 
 
 _RENAMED = (
@@ -154,8 +156,9 @@ def _recipe(
     own: frozenset[str],
     glue: Callable[[list[KernelText]], str],
     kind: str,
-    torch: bool = False,
+    check: Callable[[Path], CompileError | None] | None = None,
 ) -> Recipe:
+    torch = check is not None
     compiler, identity = _compiler()
     common = [*_DEFINES, *flags, f"-I{INCLUDE}", f"-I{DEVICE_HEADERS}", *(_torch_flags() if torch else [])]
     expand = ["-std=c++20", "-E", "-x", "c++", *_DEFINES, *flags, "-Iown", f"{name}.cu", "-o", "expanded"]
@@ -183,8 +186,11 @@ def _recipe(
             )
             run_compiler([str(compiler), *_LINK, "module.o", "-o", output.name, *objects], scratch=scratch, name=name)
         except CompileError as error:
-            if error.line is not None and _CERTAIN.search(error.first_error):
-                raise
+            held = candidates_error(error, name=name)
+            if held is None and check is not None:
+                held = check(scratch)
+            if held is not None:
+                raise held from error
             raise NotEmulated(f"g++ cannot build it with the emulator's headers: {error.first_error[:300]}") from error
 
     fixed = (*_FLAGS, *_SEEN, *_LINK)

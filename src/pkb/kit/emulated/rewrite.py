@@ -59,7 +59,7 @@ def rewrite(preprocessed: str) -> Rewritten:
     kernels = list(_kernels(text))
     text = _replace_asm(text)
     text = _shared(text)
-    text = _launches(text)
+    text = _launches(text, {kernel.name for kernel in kernels})
     text = _strip(text)
     return Rewritten(text, kernels)
 
@@ -197,7 +197,8 @@ def _declaration(statement: str, number: int, outside: dict[str, str] | None) ->
         if outside is not None:
             outside[match[2]] = f"({place})"
             return " "
-        return f"{kind.strip()}* {match[2]} = {place};"
+        # Of one name and two types: as wrong for g++ as it is for nvcc.
+        return f"extern {kind.strip()} emu_dynamic_{match[2]}[]; {kind.strip()}* {match[2]} = {place};"
     if outside is not None:
         raise NotEmulated("shared memory outside of a function")
     code = ""
@@ -217,7 +218,24 @@ def _declaration(statement: str, number: int, outside: dict[str, str] | None) ->
 # --- launches ---
 
 
-def _launches(text: str) -> str:
+def _named(expression: str, names: set[str]) -> str:
+    """The one kernel that an expression speaks of, or nothing."""
+    found = {word for word in re.findall(r"\w+", expression) if word in names}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _attributes(text: str, names: set[str]) -> str:
+    """Calls of cudaFuncSetAttribute say which kernel they mean."""
+    parts, done = [], 0
+    for found in re.finditer(r"\bcudaFuncSetAttribute\s*\(", text):
+        first = split(text[found.end() : closing(text, found.end())], ",", angles=True)[0]
+        parts += [text[done : found.start()], f'emu_func_set_attribute("{_named(first, names)}", ']
+        done = found.end()
+    return "".join([*parts, text[done:]])
+
+
+def _launches(text: str, names: set[str]) -> str:
+    text = _attributes(text, names)
     quoted = quoted_spans(text)
     starts = [start for start, _ in quoted]
     parts, done, at = [], 0, 0
@@ -238,7 +256,7 @@ def _launches(text: str) -> str:
         callee, configuration = text[begin:at].strip(), text[at + 3 : end]
         arguments = text[opening.end() : last].strip()
         shown = re.sub(r"\s+", " ", callee).replace('"', "'")[:80]
-        call = f'"{shown}", [=](auto... emu_a) {{ {callee}(emu_a...); }}'
+        call = f'"{shown}", "{_named(callee, names)}", [=](auto... emu_a) {{ {callee}(emu_a...); }}'
         new = f"::emu::Launch({configuration})({call}{', ' + arguments if arguments else ''})"
         parts += [text[done:begin], _same_lines(text[begin : last + 1], new)]
         done = at = last + 1
@@ -274,4 +292,5 @@ def _strip(text: str) -> str:
         done = end + 1
     text = "".join([*parts, text[done:]])
     text = re.sub(r"\b__align__\s*\(", "alignas(", text)
+    text = re.sub(r"(?<![\w.:>])clock\s*\(\s*\)", "emu_clock()", text)
     return _KEYWORD.sub(lambda found: _KEYWORDS[found[0]], text)

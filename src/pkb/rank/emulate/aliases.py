@@ -44,6 +44,11 @@ def install(device: str, *, shares_device: bool, rank: int, source: str) -> None
         _Aliases(translate, host_only=on_cpu).__enter__()
 
 
+def translate_arguments() -> None:
+    """On a CPU, for a candidate that has devices by other ways than their names."""
+    _Aliases(_to_cpu, host_only=True).__enter__()
+
+
 # --- translation: None, strings, indices and devices, to the same or to another ---
 
 

@@ -1,4 +1,4 @@
-// cooperative_groups: the grid, the block, and tiles of a warp. Groups made by what threads happen to be active are not emulated.
+// cooperative_groups: the grid, the block, tiles of a warp, and lanes that meet (see __activemask).
 #pragma once
 #include "emu.h"
 
@@ -40,6 +40,33 @@ struct thread_block_tile {
   int all(int x) const { return __all_sync(mask(), x); }
   unsigned ballot(int x) const { return __ballot_sync(mask(), x) >> emu_lane() / N * N; }
 };
+class coalesced_group {
+ public:
+  explicit coalesced_group(unsigned lanes) : lanes_(lanes) {}
+  unsigned size() const { return __popc(lanes_); }
+  unsigned num_threads() const { return size(); }
+  unsigned thread_rank() const { return __popc(lanes_ & ((1u << emu_lane()) - 1)); }
+  void sync() const { emu_sync_warp(lanes_); }
+  template <class T> T shfl(T x, unsigned rank) const { return emu::from_lane(lanes_, x, lane(rank)); }
+  template <class T> T shfl_down(T x, unsigned by) const {
+    return emu::from_lane(lanes_, x, thread_rank() + by < size() ? lane(thread_rank() + by) : emu_lane());
+  }
+  template <class T> T shfl_up(T x, unsigned by) const {
+    return emu::from_lane(lanes_, x, thread_rank() >= by ? lane(thread_rank() - by) : emu_lane());
+  }
+  int any(int x) const { return __any_sync(lanes_, x); }
+  int all(int x) const { return __all_sync(lanes_, x); }
+  unsigned mask() const { return lanes_; }
+
+ private:
+  unsigned lane(unsigned rank) const {
+    unsigned left = lanes_;
+    while (rank--) left &= left - 1;
+    return __builtin_ctz(left | 1u << 31);
+  }
+  unsigned lanes_;
+};
+inline coalesced_group coalesced_threads(EMU_HERE) { return coalesced_group(__activemask(emu_file, emu_line)); }
 inline grid_group this_grid() { return {}; }
 inline thread_block this_thread_block() { return {}; }
 template <unsigned N, class P> inline thread_block_tile<N, P> tiled_partition(const P&) { return {}; }
@@ -47,5 +74,5 @@ template <class G> inline void sync(const G& group) { group.sync(); }
 template <class T> struct plus { T operator()(T a, T b) const { return a + b; } };
 template <class T> struct greater { T operator()(T a, T b) const { return a < b ? b : a; } };
 template <class T> struct less { T operator()(T a, T b) const { return b < a ? b : a; } };
-template <class G, class T, class Op> inline T reduce(const G& group, T x, Op op) { return emu::reduce(G::mask(), x, op); }
+template <class G, class T, class Op> inline T reduce(const G& group, T x, Op op) { return emu::reduce(group.mask(), x, op); }
 }  // namespace cooperative_groups

@@ -97,6 +97,24 @@ inline cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cubla
                                    void* c, cudaDataType_t ct, int ldc, cublasComputeType_t type, cublasGemmAlgo_t algo) {
   return cublasGemmStridedBatchedEx(h, ta, tb, m, n, k, alpha, a, at, lda, 0, b, bt, ldb, 0, beta, c, ct, ldc, 0, 1, type, algo);
 }
+// The type of the sums as older versions of cuBLAS had it.
+inline cublasComputeType_t emu_compute_type(cudaDataType_t type) {
+  return type == CUDA_R_64F ? CUBLAS_COMPUTE_64F : type == CUDA_R_16F ? CUBLAS_COMPUTE_16F : CUBLAS_COMPUTE_32F;
+}
+inline cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void* alpha,
+                                   const void* a, cudaDataType_t at, int lda, const void* b, cudaDataType_t bt, int ldb, const void* beta,
+                                   void* c, cudaDataType_t ct, int ldc, cudaDataType_t type, cublasGemmAlgo_t algo) {
+  if (type == CUDA_R_16BF) return CUBLAS_STATUS_NOT_SUPPORTED;
+  return cublasGemmEx(h, ta, tb, m, n, k, alpha, a, at, lda, b, bt, ldb, beta, c, ct, ldc, emu_compute_type(type), algo);
+}
+inline cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
+                                                 const void* alpha, const void* a, cudaDataType_t at, int lda, long long sa, const void* b,
+                                                 cudaDataType_t bt, int ldb, long long sb, const void* beta, void* c, cudaDataType_t ct,
+                                                 int ldc, long long sc, int batch, cudaDataType_t type, cublasGemmAlgo_t algo) {
+  if (type == CUDA_R_16BF) return CUBLAS_STATUS_NOT_SUPPORTED;
+  return cublasGemmStridedBatchedEx(h, ta, tb, m, n, k, alpha, a, at, lda, sa, b, bt, ldb, sb, beta, c, ct, ldc, sc, batch,
+                                    emu_compute_type(type), algo);
+}
 inline cublasStatus_t cublasSgemm(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const float* alpha,
                                   const float* a, int lda, const float* b, int ldb, const float* beta, float* c, int ldc) {
   return cublasGemmEx(h, ta, tb, m, n, k, alpha, a, CUDA_R_32F, lda, b, CUDA_R_32F, ldb, beta, c, CUDA_R_32F, ldc, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);

@@ -5,7 +5,7 @@
 #include "emu.h"
 
 enum cudaError { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9,
-                 cudaErrorNotReady = 600, cudaErrorPeerAccessAlreadyEnabled = 704, cudaErrorUnknown = 999 };
+                 cudaErrorNotReady = 600, cudaErrorPeerAccessAlreadyEnabled = 704, cudaErrorStreamCaptureUnsupported = 900, cudaErrorUnknown = 999 };
 typedef enum cudaError cudaError_t;
 typedef struct CUstream_st* cudaStream_t;
 typedef struct CUevent_st* cudaEvent_t;
@@ -47,6 +47,10 @@ void emu_event_record(uint64_t, uint64_t);
 void emu_event_wait(uint64_t, uint64_t);
 void emu_event_synchronize(uint64_t);
 int emu_event_done(uint64_t);
+int emu_capture_begin(uint64_t);
+void* emu_capture_end(uint64_t);
+int emu_capturing(uint64_t);
+void emu_graph_launch(void* graph, uint64_t stream);
 int emu_last_error(int clear);
 void emu_set_error(int);
 }
@@ -119,6 +123,25 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned =
 inline cudaError_t cudaEventSynchronize(cudaEvent_t e) { return emu_event_synchronize((uint64_t)e), cudaSuccess; }
 inline cudaError_t cudaEventQuery(cudaEvent_t e) { return emu_event_done((uint64_t)e) ? cudaSuccess : cudaErrorNotReady; }
 
+typedef struct CUgraph_st* cudaGraph_t;
+typedef struct CUgraphExec_st* cudaGraphExec_t;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive, cudaStreamCaptureStatusInvalidated };
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
+  return emu_capture_begin((uint64_t)s) ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+}
+inline cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* g) {
+  return *g = (cudaGraph_t)emu_capture_end((uint64_t)s), *g ? cudaSuccess : cudaErrorInvalidValue;
+}
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus* status) {
+  return *status = emu_capturing((uint64_t)s) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone, cudaSuccess;
+}
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t g, unsigned long long = 0) { return *exec = (cudaGraphExec_t)g, cudaSuccess; }
+inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t g, unsigned long long = 0) { return cudaGraphInstantiate(exec, g); }
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s) { return emu_graph_launch(exec, (uint64_t)s), cudaSuccess; }
+inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
+
 inline cudaError_t cudaGetDevice(int* d) { return *d = 0, cudaSuccess; }
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 1, cudaSuccess; }
@@ -146,8 +169,10 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) 
   }
   return cudaSuccess;
 }
-template <class F> inline cudaError_t cudaFuncSetAttribute(F, cudaFuncAttribute what, int value) {
-  return what == cudaFuncAttributeMaxDynamicSharedMemorySize && value > 227 << 10 ? cudaErrorInvalidValue : cudaSuccess;
+template <class F> inline cudaError_t emu_func_set_attribute(const char* kernel, F, int what, int value) {  // see rewrite.py
+  if (what != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+  if (value < 0 || value > 227 << 10) return emu_set_error(1), cudaErrorInvalidValue;
+  return emu::allowed()[kernel] = value, cudaSuccess;
 }
 template <class F> inline cudaError_t cudaFuncSetCacheConfig(F, cudaFuncCache) { return cudaSuccess; }
 template <class F> inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, F, int threads, size_t shared) {

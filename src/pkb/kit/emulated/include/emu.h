@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <map>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -39,6 +40,8 @@ EMU_VECTORS(short, short, 2, 4, 8)
 EMU_VECTORS(unsigned short, ushort, 2, 4, 8)
 EMU_VECTORS(int, int, 4, 8, 16)
 EMU_VECTORS(unsigned, uint, 4, 8, 16)
+EMU_VECTORS(long, long, 8, 16, 16)
+EMU_VECTORS(unsigned long, ulong, 8, 16, 16)
 EMU_VECTORS(long long, longlong, 8, 16, 16)
 EMU_VECTORS(unsigned long long, ulonglong, 8, 16, 16)
 EMU_VECTORS(float, float, 4, 8, 16)
@@ -75,6 +78,14 @@ unsigned emu_linear_thread();
 void emu_copy_later(void* to, const void* from, unsigned bytes, unsigned zeros);  // done by emu_copies_done only
 void emu_copies_close();
 void emu_copies_done(unsigned but);
+unsigned emu_active_mask(int line);
+void emu_mbarrier_init(void* p, unsigned count);
+uint64_t emu_mbarrier_arrive(void* p, unsigned arrivals, int bytes);
+int emu_mbarrier_over(void* p, unsigned parity);
+void emu_bulk_load(void* to, const void* from, unsigned bytes, void* barrier);
+void emu_bulk_store(void* to, const void* from, unsigned bytes, const EmuAt* at);
+void emu_bulk_close();
+void emu_bulk_done(unsigned but, int read);
 char* emu_multicast(unsigned member, uint64_t address);    // null past the last member
 uint64_t emu_now_ns();
 extern volatile int emu_recording_now;
@@ -88,6 +99,7 @@ void emu_used(const EmuAt* at, int how);  // for the record of what was executed
 void emu_enqueue(const char* name, const unsigned* grid, const unsigned* block, unsigned shared, void* stream, int cooperative,
                  void (*body)(void*), void* argument, void (*free)(void*));
 void* emu_current_stream();
+void emu_set_error(int);
 }
 #define threadIdx emu_thread
 #define blockIdx emu_block
@@ -125,6 +137,16 @@ void enqueue(const char* name, dim3 grid, dim3 block, size_t shared, void* strea
   emu_enqueue(name, g, b, (unsigned)shared, stream, cooperative, [](void* f) { (*static_cast<F*>(f))(); }, new F(body),
               [](void* f) { delete static_cast<F*>(f); });
 }
+// Dynamic shared memory that a kernel may have: 48 KB, and what cudaFuncSetAttribute has allowed. By its name in the text, since
+// the instances of a template have no address before they are used; "" stands for all.
+constexpr size_t SHARED_BEFORE_ASKING = 48 << 10;
+inline std::map<std::string, size_t>& allowed() { static std::map<std::string, size_t> all; return all; }
+inline bool too_much_shared(const char* kernel, size_t bytes) {
+  if (bytes <= SHARED_BEFORE_ASKING || !*kernel) return false;
+  for (const char* name : {"", kernel})
+    if (const auto found = allowed().find(name); found != allowed().end() && bytes <= found->second) return false;
+  return emu_set_error(1), true;  // cudaErrorInvalidValue: nothing is launched
+}
 struct Launch {
   dim3 grid, block;
   size_t shared = 0;
@@ -132,7 +154,8 @@ struct Launch {
   Launch(dim3 grid, dim3 block, size_t shared = 0, void* stream = nullptr)
       : grid(grid), block(block), shared(shared), stream(stream) {}
   template <class F, class... A>
-  void operator()(const char* name, F kernel, A... arguments) const {
+  void operator()(const char* name, const char* function, F kernel, A... arguments) const {
+    if (too_much_shared(function, shared)) return;
     enqueue(name, grid, block, shared, stream, false, [=] { kernel(arguments...); });
   }
 };
@@ -161,6 +184,7 @@ struct Known {
   template <class... A>
   Known(const char* name, void (*kernel)(A...)) {
     known()[(const void*)kernel] = [=](dim3 g, dim3 b, size_t s, void* t, bool c, void** a) {
+      if (too_much_shared(name, s)) return;
       launch_packed(name, kernel, g, b, s, t, c, a);
     };
   }
@@ -206,7 +230,7 @@ inline void __threadfence_block(EMU_HERE) { const EmuAt at{"__threadfence_block"
 inline void __threadfence_system(EMU_HERE) { const EmuAt at{"__threadfence_system", emu_file, emu_line}; EMU_FENCE(at); }
 inline void __nanosleep(unsigned) { emu_yield(); }
 inline long long clock64() { return (long long)(emu_now_ns() * 2); }
-inline int clock() { return (int)clock64(); }
+inline int emu_clock() { return (int)clock64(); }  // the host has a clock() of its own (see rewrite.py)
 inline long long wall_clock64() { return (long long)emu_now_ns(); }
 [[noreturn]] inline void __trap() { emu_fault("trap", nullptr); }
 
@@ -244,7 +268,11 @@ template <class T> EMU_UNSEEN inline unsigned __match_any_sync(unsigned mask, T 
   emu_meet_warp(mask);
   return same;
 }
-[[noreturn]] inline unsigned __activemask() { emu_unsupported("__activemask"); }
+inline unsigned __activemask(EMU_HERE) {
+  static constexpr EmuAt at{"__activemask", nullptr, 0};
+  static bool seen = (emu_used(&at, 1), true);
+  return (void)seen, emu_active_mask(emu_line);
+}
 EMU_UNSEEN inline int __syncthreads_count(int x) {
   unsigned* count = static_cast<unsigned*>(emu_shared_static((const void*)&__syncthreads_count, 0, 4, 4));
   __syncthreads();

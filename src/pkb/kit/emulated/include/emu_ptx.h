@@ -173,4 +173,32 @@ EMU_UNSEEN inline void prefetch(const char* p, unsigned bytes) {  // touches the
   volatile char c = p[0] + p[bytes - 1];
   (void)c;
 }
+
+// mbarriers: `at` says release for an arrival and acquire for a test, at the scope of the block where none is written.
+EMU_UNSEEN inline uint64_t mbarrier_arrive(char* p, unsigned arrivals, int bytes, const EmuAt& at) {
+  aligned(p, 8);
+  EMU_ACCESS(p, 8, 2, at);
+  return emu_mbarrier_arrive(p, arrivals, bytes);
+}
+EMU_UNSEEN inline bool mbarrier_over(char* p, uint64_t parity, const EmuAt& at) {
+  aligned(p, 8);
+  emu_poll(p, 8, &at);
+  const bool over = emu_mbarrier_over(p, (unsigned)parity);
+  EMU_ACCESS(p, 8, 0, at);
+  return over;
+}
+inline void bulk_aligned(const char* to, const char* from, unsigned bytes) {
+  aligned(to, 16), aligned(from, 16);
+  if (bytes % 16) emu_fault("a bulk copy of a size that is no multiple of 16", to);
+}
+EMU_UNSEEN inline void bulk_load(char* to, const char* from, unsigned bytes, char* barrier, const EmuAt& at) {
+  bulk_aligned(to, from, bytes);
+  EMU_ACCESS(from, bytes, 0, at);
+  emu_bulk_load(to, from, bytes, barrier);
+}
+EMU_UNSEEN inline void bulk_store(char* to, const char* from, unsigned bytes, const EmuAt& at) {
+  bulk_aligned(to, from, bytes);
+  EMU_ACCESS(from, bytes, 0, at);
+  emu_bulk_store(to, from, bytes, &at);
+}
 }  // namespace emu::ptx

@@ -9,6 +9,8 @@
 
 #include <vector>
 
+struct EmuAt;
+
 namespace emu {
 constexpr size_t STACK = 256 << 10;  // of addresses: pages are taken as they are touched
 constexpr uint64_t CANARY = 0x5afe57ac5afe57acull;
@@ -36,6 +38,13 @@ inline void prepare(Context* c, char* stack, void (*entry)()) {
 struct Copy { void* to; const void* from; unsigned bytes, zeros; };  // `to` null: the end of a group
 struct Look { const void* address = nullptr; uint64_t value = 0; const void* at = nullptr; };
 struct PendingRead { uint64_t address = 0; unsigned bytes = 0; const void* code = nullptr; };  // volatile, not recorded yet
+struct BulkStore {  // from shared memory, late; `to` null: the end of a group
+  void* to = nullptr;
+  const char* from = nullptr;
+  unsigned bytes = 0;
+  std::vector<char> read;  // what was read of it already, or nothing
+  const EmuAt* at = nullptr;
+};
 struct Fiber {
   Context context;
   char* stack = nullptr;
@@ -45,6 +54,9 @@ struct Fiber {
   Look look, last;  // for those who ask what it waits for; the last strong read that was recorded
   PendingRead pending;
   std::vector<Copy> copies;
+  std::vector<BulkStore> stores;
+  int meets = 0;                   // the line of an __activemask where it is
+  unsigned met = 0;                // lanes that it found there
   bool blocked() const { return gate && *gate == generation; }
 };
 
@@ -65,7 +77,7 @@ inline Fiber* take_fiber(void (*entry)()) {
   }
   Fiber* f = spare.back();
   spare.pop_back();
-  f->done = false, f->polled = false, f->gate = nullptr, f->look = f->last = {}, f->pending = {}, f->copies.clear();
+  f->done = false, f->polled = false, f->gate = nullptr, f->look = f->last = {}, f->pending = {}, f->copies.clear(), f->stores.clear(), f->meets = 0;
   return f;
 }
 }  // namespace emu

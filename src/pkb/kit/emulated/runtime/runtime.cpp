@@ -60,6 +60,7 @@ void entry() {
     block->kernel->body(block->kernel->argument);
     in_fiber = false;
     settle();
+    finish_stores(me(), 0, false, true);  // bulk copies are done when a kernel is
     me().done = true;
     block->left();
     --block->kernel->live;
@@ -317,6 +318,32 @@ static void meet_warp(unsigned mask, bool orders) {
 }
 void emu_sync_warp(unsigned mask) { meet_warp(mask, true); }
 void emu_meet_warp(unsigned mask) { meet_warp(mask, false); }
+// Lanes that are active: here, those that come to this line before they end, wait at a barrier, for memory, or further on. Those
+// that have gone another way have met again behind it, as a GPU's do that runs the smallest address first.
+unsigned emu_active_mask(int line) {
+  Inside inside;
+  settle();
+  Fiber& f = me();
+  const unsigned first = block->current / 32 * 32, end = std::min<unsigned>(first + 32, block->fibers.size());
+  for (f.meets = line, f.met = 0; !f.met;) {
+    unsigned here = 0;
+    bool all = true;
+    for (unsigned t = first; t < end; ++t) {
+      const Fiber& o = *block->fibers[t];
+      if (o.meets == line) here |= 1u << (t - first);
+      else all &= o.done || o.meets > line || o.blocked() || (o.polled && o.look.address);
+    }
+    if (!all) {
+      f.polled = true;
+      leave();
+      in_fiber = false;
+      continue;
+    }
+    for (unsigned t = first; t < end; ++t)
+      if (here >> (t - first) & 1) block->fibers[t]->met = here, block->fibers[t]->meets = 0;
+  }
+  return f.met;
+}
 void emu_sync_grid() {
   Inside inside;
   settle();

@@ -31,11 +31,14 @@ struct Operation {
   std::shared_ptr<Token> record;           // with a call or alone
   const char* name = "";                   // of a call
   unsigned launch = 0, begun = 0;
+  bool again = false;                      // the call may be made more than once
 };
+struct Graph { std::vector<Operation> nodes; };
 struct Stream {
   uint64_t number = 0;
   std::deque<Operation> queue;
   bool blocking = false;                   // waits for the default stream and it for this one
+  Graph* capture = nullptr;                // takes what is put here, which does not run
 };
 
 std::recursive_mutex mutex;
@@ -152,6 +155,11 @@ void watch() {
     if (guard && oldest && seconds() - oldest > 0.1) drain_all();
   }
 }
+void capture(Graph& graph, Operation o) {
+  if (o.wait || o.record) failure = "events inside a CUDA graph";
+  else if (o.call && !o.again) failure = "a function of a library inside a CUDA graph";
+  else graph.nodes.push_back(std::move(o));
+}
 void put(uint64_t number, Operation o) {
   std::lock_guard<std::recursive_mutex> guard(mutex);
   Stream& stream = stream_of(number);
@@ -159,6 +167,10 @@ void put(uint64_t number, Operation o) {
   if (is_default)
     for (auto& [other, s] : streams)
       if (s->blocking && !s->queue.empty()) drain(*s);
+  if (stream.capture) {
+    capture(*stream.capture, std::move(o));
+    return;
+  }
   if (o.record) o.record->stream = &stream;
   if (o.kernel || o.call) {
     o.launch = new_launch();
@@ -208,7 +220,7 @@ void emu_call(void (*function)(void*), void* argument, void* stream) {
 }
 void emu_copy(void* to, const void* from, size_t bytes, void* stream) {
   Operation o;
-  o.name = "copy";
+  o.name = "copy", o.again = true;
   o.call = [=] {
     record_range((uint64_t)from, bytes, false, 0), record_range((uint64_t)to, bytes, true, 0);
     memmove(to, from, bytes);
@@ -217,7 +229,7 @@ void emu_copy(void* to, const void* from, size_t bytes, void* stream) {
 }
 void emu_fill(void* to, int value, size_t bytes, void* stream) {
   Operation o;
-  o.name = "fill";
+  o.name = "fill", o.again = true;
   o.call = [=] {
     record_range((uint64_t)to, bytes, true, 0);
     memset(to, value, bytes);
@@ -286,6 +298,28 @@ int emu_event_done(uint64_t event) {
   const bool done = !token || token->done;
   if (token && done) record_plain(R_EVENT_JOIN, token->number);
   return done;
+}
+// Graphs: operations of one stream, kept, and put on a stream anew by every launch. They live for ever.
+int emu_capture_begin(uint64_t number) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  Stream& stream = stream_of(number);
+  if (number <= 2 || stream.capture) return 0;
+  stream.capture = new Graph;
+  return 1;
+}
+void* emu_capture_end(uint64_t number) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  return std::exchange(stream_of(number).capture, nullptr);
+}
+int emu_capturing(uint64_t number) { return stream_of(number).capture != nullptr; }
+void emu_graph_launch(void* graph, uint64_t stream) {
+  std::lock_guard<std::recursive_mutex> guard(mutex);
+  for (const Operation& node : static_cast<Graph*>(graph)->nodes) {
+    Operation o;
+    o.call = node.call, o.name = node.name, o.again = true;
+    if (node.kernel) o.kernel = std::make_unique<Kernel>(*node.kernel), o.kernel->free = [](void*) {};
+    put(stream, std::move(o));
+  }
 }
 void emu_set_current_stream(uint64_t number) { current_stream = number; }
 void* emu_current_stream() { return (void*)current_stream; }

@@ -1,15 +1,16 @@
 """Puts the emulated GPU in place for a candidate whose text holds CUDA: builders, streams, what tensors say of themselves."""
 
 import os
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
 
 import torch
 
 import pkb.kit
 import pkb.kit.cuda
 from pkb.rank.devices import CpuDevice, Device
-from pkb.rank.emulate.cuda import extensions, kernels, switch
-from pkb.rank.emulate.cuda.device import PROPERTIES, gpu
+from pkb.rank.emulate.cuda import extensions, kernels, says_cuda, switch
+from pkb.rank.emulate.cuda.device import PROPERTIES, NotEmulatedHere, gpu
 from pkb.rank.emulate.cuda.streams import install_streams
 
 
@@ -27,6 +28,13 @@ class EmulatedDevice(CpuDevice):
         gpu().synchronize()
 
 
+def _not_emulated(name: str) -> Callable[..., NoReturn]:
+    def refuse(*_arguments: Any, **_options: Any) -> NoReturn:
+        raise NotEmulatedHere(name)
+
+    return refuse
+
+
 def install(before: Device, source: str) -> EmulatedDevice:
     cast(Any, pkb.kit).compile = cast(Any, pkb.kit.cuda).compile = kernels.compile
     extensions.install(source)
@@ -41,6 +49,10 @@ def install(before: Device, source: str) -> EmulatedDevice:
     # On a CPU all tensors are where kernels can reach them.
     cast(Any, torch.Tensor).is_cuda = property(lambda self: True)
     install_streams()
+    for name in ("CUDAGraph", "graph", "make_graphed_callables"):
+        setattr(cuda, name, _not_emulated(f"torch.cuda.{name}"))
+    if says_cuda.wanted(source):
+        says_cuda.install()
     if os.environ.get("PKB_NVLS") == "1":
         switch.install()
     cuda.synchronize = lambda device=None: gpu().synchronize()

@@ -150,6 +150,30 @@ struct Caster<None> {
   static Object cast(None) { return pkb_slim_none(); }
 };
 
+// py::tuple as a result.
+class PyTuple {
+ public:
+  template <class... T>
+  static PyTuple of(const T&... items) {
+    Object all[] = {Caster<T>::cast(items)..., nullptr};
+    return PyTuple(pkb_slim_from_items(all, sizeof...(T), false));
+  }
+  PyTuple(PyTuple&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  ~PyTuple() {
+    if (object_) pkb_slim_drop(object_);
+  }
+  Object release() { return std::exchange(object_, nullptr); }
+
+ private:
+  explicit PyTuple(Object object) : object_(object) {}
+  Object object_;
+};
+template <>
+struct Caster<PyTuple> {
+  static std::string name(bool) { return "tuple"; }
+  static Object cast(PyTuple value) { return value.release(); }
+};
+
 struct NamedDefault {
   const char* name;
   Object value;
@@ -249,6 +273,11 @@ namespace pybind11 {
 using module_ = ::pkb_slim::Module;
 using arg = ::pkb_slim::Argument;
 using none = ::pkb_slim::None;
+using tuple = ::pkb_slim::PyTuple;
+template <class... T>
+tuple make_tuple(T&&... items) {
+  return tuple::of<std::decay_t<T>...>(items...);
+}
 }  // namespace pybind11
 namespace py = pybind11;
 

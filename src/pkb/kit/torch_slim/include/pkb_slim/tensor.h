@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <pkb_slim/types.h>
+#include <pkb_slim/accessor.h>
 
 namespace pkb_slim {
 
@@ -69,6 +69,14 @@ class Tensor {
   T* mutable_data_ptr() const { return data_ptr<T>(); }
   template <class T, std::enable_if_t<!std::is_const<T>::value, int> = 0>
   const T* const_data_ptr() const { return data_ptr<T>(); }
+  template <class T, size_t N>
+  TensorAccessor<T, N> accessor() const& {
+    static_assert(N > 0, "accessor is used for indexing tensor, for scalars use *data_ptr<T>()");
+    TORCH_CHECK(dim() == N, "TensorAccessor expected ", N, " dims but tensor has ", dim())
+    return TensorAccessor<T, N>(data_ptr<T>(), pkb_slim_sizes(handle_), pkb_slim_strides(handle_));
+  }
+  template <class T, size_t N>
+  TensorAccessor<T, N> accessor() && = delete;
   template <class T>
   T item() const {
     if constexpr (std::is_floating_point<T>::value) return static_cast<T>(pkb_slim_item_double(handle_));

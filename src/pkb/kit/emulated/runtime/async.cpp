@@ -1,0 +1,77 @@
+// mbarriers and bulk copies. A copy into shared memory arrives when a thread asks its mbarrier, one out of it when its thread waits
+// for it or ends: what nobody waits for has not happened.
+#include <map>
+
+#include "log.h"
+
+namespace emu {
+namespace {
+struct Mbarrier { uint64_t count : 20, pending : 20, phase : 1; int64_t bytes : 23; };  // in the candidate's own 8 bytes
+static_assert(sizeof(Mbarrier) == 8);
+struct BulkLoad { void* to; const void* from; unsigned bytes; };
+std::multimap<const void*, BulkLoad> loads;  // by mbarrier
+
+struct Untimed {  // the timer keeps away, as whoever called may have seen to already
+  const bool before = in_fiber;
+  Untimed() { in_fiber = false; }
+  ~Untimed() { in_fiber = before; }
+};
+void flip(Mbarrier& b) {
+  if (b.pending == 0 && b.bytes == 0) b.phase ^= 1, b.pending = b.count;
+}
+}  // namespace
+
+// Groups of a thread that are closed, but the last ones (`end_of_thread`: all there is); `read`: their shared memory may be used again.
+void finish_stores(Fiber& f, unsigned but, bool read, bool end_of_thread) {
+  size_t end = f.stores.size();
+  if (!end_of_thread)
+    for (; end && (f.stores[end - 1].to || but--); --end) {}
+  for (size_t i = 0; i < end; ++i) {
+    BulkStore& s = f.stores[i];
+    if (!s.to) continue;
+    if (s.read.empty()) s.read.assign(s.from, s.from + s.bytes);
+    if (read) continue;
+    if (emu_recording_now) record_weak((uint64_t)s.to, s.bytes, true, GENERIC, nullptr, s.at);
+    memcpy(s.to, s.read.data(), s.bytes);
+  }
+  if (!read) f.stores.erase(f.stores.begin(), f.stores.begin() + end);
+}
+}  // namespace emu
+
+using namespace emu;
+extern "C" {
+void emu_mbarrier_init(void* p, unsigned count) {
+  Untimed untimed;
+  if (!count || count >= 1u << 20) fail("an mbarrier for no threads, or for too many", p);
+  loads.erase(p);
+  *static_cast<Mbarrier*>(p) = {count, count, 0, 0};
+}
+// `arrivals` come, and so many bytes more are expected; the parity of the phase that they are part of.
+uint64_t emu_mbarrier_arrive(void* p, unsigned arrivals, int bytes) {
+  Untimed untimed;
+  Mbarrier& b = *static_cast<Mbarrier*>(p);
+  const uint64_t phase = b.phase;
+  if (arrivals > b.pending) fail("more threads arrive at an mbarrier than it was made for", p);
+  b.bytes += bytes, b.pending -= arrivals;
+  flip(b);
+  return phase;
+}
+// Whether the phase of this parity is over, after the copies that are under way have arrived.
+int emu_mbarrier_over(void* p, unsigned parity) {
+  Untimed untimed;
+  Mbarrier& b = *static_cast<Mbarrier*>(p);
+  for (auto [at, end] = loads.equal_range(p); at != end; at = loads.erase(at)) {
+    memcpy(at->second.to, at->second.from, at->second.bytes);
+    b.bytes -= at->second.bytes;
+    flip(b);
+  }
+  return b.phase != (parity & 1);
+}
+void emu_bulk_load(void* to, const void* from, unsigned bytes, void* barrier) { Untimed untimed; loads.insert({barrier, {to, from, bytes}}); }
+void emu_bulk_store(void* to, const void* from, unsigned bytes, const EmuAt* at) {
+  Untimed untimed;
+  block->fibers[block->current]->stores.push_back({to, static_cast<const char*>(from), bytes, {}, at});
+}
+void emu_bulk_close() { Untimed untimed; block->fibers[block->current]->stores.push_back({}); }
+void emu_bulk_done(unsigned but, int read) { Untimed untimed; finish_stores(*block->fibers[block->current], but, read, false); }
+}
