@@ -74,6 +74,7 @@ unsigned emu_linear_thread();
 void emu_copy_later(void* to, const void* from, unsigned bytes, unsigned zeros);  // done by emu_copies_done only
 void emu_copies_close();
 void emu_copies_done(unsigned but);
+void emu_set_word(const void* address);                     // a word of 4 or 8 bytes that others may wait for has been written
 char* emu_multicast(unsigned member, uint64_t address);    // null past the last member
 uint64_t emu_now_ns();
 void emu_used(const EmuAt* at, int how);  // for the record of what was executed: 0 exact, 1 approximate, 2 order not modelled

@@ -14,8 +14,9 @@ inline T update(T* p, Op op, const char* name, bool looks) {  // any type of 2, 
   if (looks) emu_poll(p, sizeof(T), &at);
   EMU_ACCESS(p, sizeof(T), true, at);
   Word old = __atomic_load_n((Word*)p, __ATOMIC_SEQ_CST);
-  while (!__atomic_compare_exchange_n((Word*)p, &old, bits<Word>((T)op(bits<T>(old))), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-  }
+  Word made = bits<Word>((T)op(bits<T>(old)));
+  while (!__atomic_compare_exchange_n((Word*)p, &old, made, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) made = bits<Word>((T)op(bits<T>(old)));
+  if (made != old && sizeof(T) >= 4) emu_set_word(p);
   return bits<T>(old);
 }
 template <class T> inline bool nothing(T v) { const T zero{}; return !memcmp(&v, &zero, sizeof v); }

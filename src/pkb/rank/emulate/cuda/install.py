@@ -8,7 +8,7 @@ import torch
 import pkb.kit
 import pkb.kit.cuda
 from pkb.rank.devices import CpuDevice, Device
-from pkb.rank.emulate.cuda import extensions, kernels, switch
+from pkb.rank.emulate.cuda import extensions, kernels, setters, switch
 from pkb.rank.emulate.cuda.device import PROPERTIES, gpu
 from pkb.rank.emulate.cuda.streams import install_streams
 
@@ -41,6 +41,7 @@ def install(before: Device, source: str) -> EmulatedDevice:
     # On a CPU all tensors are where kernels can reach them.
     cast(Any, torch.Tensor).is_cuda = property(lambda self: True)
     install_streams()
+    setters.install()
     if os.environ.get("PKB_NVLS") == "1":
         switch.install()
     cuda.synchronize = lambda device=None: gpu().synchronize()
