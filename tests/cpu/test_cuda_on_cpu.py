@@ -89,7 +89,7 @@ def test_a_signal_that_is_never_sent_is_a_deadlock_that_names_it(tmp_path: Path)
     assert re.search(
         r"kernel reduce<__nv_bfloat16, 8>, block \d+, thread 1 waits for word \d+ of the signal pad of rank 0 "
         r"\(rank 1 sets it on channel \d+ by torch's layout\), which is 0: atom.global.sys.acquire.cas.b32 in line \d+ .*"
-        r"no block of another rank has set it: block \d+ of rank 1 has not ended \(reduce<__nv_bfloat16, 8>, launch 1\)",
+        r"no block of another rank has set it: block \d+ of rank 1 has not ended in launch 1 \(reduce<__nv_bfloat16, 8>\)",
         waiting,
     )
 

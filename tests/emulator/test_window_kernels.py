@@ -28,7 +28,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeviceWindow]:
         patch.setattr(torch.cuda, "current_stream", lambda device=None: SimpleNamespace(cuda_stream=0))
         for name in ("PKB_BUILD_DIR", "PKB_BUILD_CACHE"):  # put back after
             patch.setenv(name, "")
-        patch.setattr(recipe, "_headers", recipe._headers)
+        patch.setattr(recipe, "_headers", vars(recipe)["_headers"])
         patch.setattr(ACTIVITY, "on_wait", None)
         emulator = Emulator(tmp_path_factory.mktemp("window"), resident=2, edits={})
         yield DeviceWindow(1, device=torch.device("cpu"), build=emulator.compile)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from pkb.kit.emulated.recipe import runtime_recipe
 from pkb.rank.symmetric.activity import ACTIVITY
-from pkb.rank.symmetric.region import owned
+from pkb.rank.symmetric.region import Region, owned
 from pkb.types.failure import Cause, NotOnThisPlatform
 from pkb.types.protocol.limits import MAX_INSTRUCTIONS, MAX_NAME, clean
 from pkb.types.protocol.replies import Fidelity
@@ -121,8 +121,6 @@ def _tell(
 
 def _place(address: int, block: int, state: str) -> str:
     """An address in words of symmetric memory, with its state, and who should have set it."""
-    from pkb.rank.emulate.cuda.setters import should_have_set
-
     seen: set[int] = set()
     for region in owned():
         for handle in region.handles.values():
@@ -134,13 +132,22 @@ def _place(address: int, block: int, state: str) -> str:
                     word = (address - part.pad_address) // 4
                     channel, source = divmod(word, handle.world_size)
                     setter = f"rank {source} sets it on channel {channel} by torch's layout"
-                    blamed = should_have_set(part, address, block=block, likely=source)
+                    blamed = _setter(part, address, block, source)
                     return f"word {word} of the signal pad of rank {rank} ({setter}), {state}{blamed}"
                 if part.address <= address < part.address + part.data_bytes:
                     offset = address - part.address
-                    blamed = should_have_set(part, address, block=block, likely=None)
+                    blamed = _setter(part, address, block, None)
                     return f"byte {offset} of the symmetric buffer of rank {rank} ({part.data_bytes} bytes), {state}{blamed}"
     return f"memory of its own rank (0x{address:x}), {state}"
+
+
+def _setter(part: Region, address: int, block: int, likely: int | None) -> str:
+    from pkb.rank.emulate.cuda.setters import should_have_set
+
+    try:
+        return should_have_set(part, address, block=block, likely=likely)
+    except (OSError, ValueError):  # a board is gone, or is none: what is known is said without it
+        return ""
 
 
 def dimensions(dim: Any) -> Any:

@@ -19,6 +19,7 @@ from pkb.rank.symmetric.handle import Handle
 from pkb.rank.symmetric.region import Region, file_bytes
 
 _REGIONS, _BLOCKS, _WORDS = 256, 4096, 8192
+MOST_NAMED = 3
 _STATES = ("has not begun", "has not ended", "has ended")
 
 
@@ -74,19 +75,19 @@ def should_have_set(region: Region, address: int, *, block: int, likely: int | N
     torch's layout, `block` the number of the block that waits, whose peers often have the same."""
     if _mine is None:
         return ""
-    me = dist.get_rank()
     boards = {int(path.name.split("-")[1]): _mapped(path) for path in region.path.parent.glob("board-*")}
-    others = {rank: board for rank, board in sorted(boards.items()) if rank != me}
+    others = {rank: board for rank, board in sorted(boards.items()) if rank != dist.get_rank()}
+    before = []
     for rank, board in others.items():
-        found = _last_set(board, region.path.name, address - region.address)
-        if found is not None:
-            again = _progress(board, found.block) if found.launch == board.launch else "is of an earlier launch"
-            return f"; block {found.block} of rank {rank} set it last, and {again}"
+        if found := _last_set(board, region.path.name, address - region.address):
+            before.append(
+                f"block {found.block} of rank {rank} in launch {found.launch}, which {_progress(board, found.block)}"
+            )
+    if before:
+        return f"; it was set by {', and by '.join(before[:MOST_NAMED])}"
     asked = {likely: boards[likely]} if likely in others else others
-    if not asked:
-        return "; no other rank has launched a kernel"
-    words = [f"block {block} of rank {rank} {_progress(board, block)}" for rank, board in list(asked.items())[:8]]
-    return f"; no block of another rank has set it: {', '.join(words)}"
+    words = [f"block {block} of rank {rank} {_progress(board, block)}" for rank, board in asked.items()]
+    return f"; no block of another rank has set it: {', '.join(words[:MOST_NAMED]) or 'none has launched a kernel'}"
 
 
 def _last_set(board: _Board, file: str, offset: int) -> _Set | None:
@@ -104,5 +105,5 @@ def _progress(board: _Board, block: int) -> str:
     if block >= min(board.total, _BLOCKS):
         return f"is not in its grid of {board.total}"
     state = board.blocks[block]
-    kernel = board.kernel.decode(errors="replace")
-    return f"{_STATES[state] if state < len(_STATES) else 'is unknown'} ({kernel}, launch {board.launch})"
+    kernel = board.kernel[:40].decode(errors="replace")
+    return f"{_STATES[state] if state < len(_STATES) else 'is unknown'} in launch {board.launch} ({kernel})"
