@@ -135,7 +135,9 @@ def set_up(what: str) -> None:
     make_venv()
     remove_half_installed()
     if not any(map(shutil.which, (os.environ.get("CXX") or "c++", "g++", "c++", "clang++"))):
-        note = "note: no C++ compiler; CUDA candidates on cpu, C++ ones and torch extensions need g++ (`apt install g++`)"
+        note = (
+            "note: no C++ compiler; CUDA candidates on cpu, C++ ones and torch extensions need g++ (`apt install g++`)"
+        )
         print(note + ("; the demo does without" if what == "core" else "; their tests will fail"), flush=True)
     renew_pip()
     torch_version = pinned()["torch"][0]

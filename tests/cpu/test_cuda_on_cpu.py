@@ -9,7 +9,9 @@ import pytest
 
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import read
+from pkb.judge import check as checking
 from pkb.judge.session import evaluate
+from pkb.judge.stages.build import BuildReport
 from pkb.judge.stages.prepare import why_unsupported
 from pkb.kit.emulated.gxx import WHAT_TO_INSTALL, find_gxx
 from pkb.platforms.cpu import CpuPlatform
@@ -31,6 +33,22 @@ def test_without_a_compiler_the_verdict_says_what_to_install() -> None:
     assert not why_unsupported(inspection, here)
     there = dataclasses.replace(here, capabilities=("torch", "cpp"), without_cuda=WHAT_TO_INSTALL)
     assert why_unsupported(inspection, there) == f"the cpu platform cannot run cuda candidates: {WHAT_TO_INSTALL}"
+
+
+def test_without_a_compiler_for_gpus_pkb_check_builds_by_gxx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = checking.prebuild
+
+    def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> BuildReport:
+        if environment:
+            return real(path, limit_s=limit_s, environment=environment)
+        return BuildReport(tmp_path / "build" / "artifacts", unavailable="no CUDA compiler here")
+
+    monkeypatch.setattr(checking, "prebuild", prebuild)
+    report = checking.check(KEPT / "honest_all_reduce_cuda.py", build_limit_s=60.0)
+    assert report.ok
+    assert "by g++ for the platform cpu" in report.detail
+    assert not report.machine_code
+    assert checking.check(KEPT / "cuda_does_not_compile.py", build_limit_s=60.0).verdict is Verdict.COMPILE_ERROR
 
 
 def test_an_honest_kernel_of_the_kit_is_correct_and_says_how_well_it_was_modelled() -> None:
