@@ -12,6 +12,7 @@ from pkb.candidates.source import read
 from pkb.judge import check as checking
 from pkb.judge.session import evaluate
 from pkb.judge.stages.build import BuildReport
+from pkb.judge.stages.build import prebuild as really_build
 from pkb.judge.stages.prepare import why_unsupported
 from pkb.kit.emulated.gxx import WHAT_TO_INSTALL, find_gxx
 from pkb.platforms.cpu import CpuPlatform
@@ -36,11 +37,9 @@ def test_without_a_compiler_the_verdict_says_what_to_install() -> None:
 
 
 def test_without_a_compiler_for_gpus_pkb_check_builds_by_gxx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = checking.prebuild
-
     def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> BuildReport:
         if environment:
-            return real(path, limit_s=limit_s, environment=environment)
+            return really_build(path, limit_s=limit_s, environment=environment)
         return BuildReport(tmp_path / "build" / "artifacts", unavailable="no CUDA compiler here")
 
     monkeypatch.setattr(checking, "prebuild", prebuild)

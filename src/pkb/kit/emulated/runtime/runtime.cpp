@@ -346,8 +346,9 @@ void emu_limit_blocks(unsigned count) { fewer_blocks = count; }
 void emu_board(Board* shared) { board = shared; }
 void emu_board_watch(uint64_t begin, uint64_t bytes) { watched.push_back({begin, begin + bytes}); }
 void emu_set_word(const void* address) {
+  if (!board || !in_fiber) return;
   Inside inside;
-  if (board && block) note_set((uint64_t)address, *block);
+  note_set((uint64_t)address, *block);
 }
 char* emu_shared() { return block->shared; }
 void* emu_shared_static(const void* function, unsigned number, size_t bytes, size_t align) {
