@@ -60,6 +60,7 @@ extern "C" {
 extern uint3 emu_thread, emu_block;
 extern uint3 emu_block_dim, emu_grid_dim;
 extern char* emu_shared_arena;  // shared memory of all blocks: an address of the shared window is an offset in it
+void emu_set_word(const void* address);  // a word of 4 or 8 bytes that others may wait for has been written
 void emu_poll(const void* address, unsigned bytes, const EmuAt* at);  // a look at memory that others change: they run before it
 void emu_yield();
 void emu_sync_named(unsigned barrier, unsigned threads);  // 0 threads: all of the block
@@ -74,7 +75,6 @@ unsigned emu_linear_thread();
 void emu_copy_later(void* to, const void* from, unsigned bytes, unsigned zeros);  // done by emu_copies_done only
 void emu_copies_close();
 void emu_copies_done(unsigned but);
-void emu_set_word(const void* address);                     // a word of 4 or 8 bytes that others may wait for has been written
 char* emu_multicast(unsigned member, uint64_t address);    // null past the last member
 uint64_t emu_now_ns();
 void emu_used(const EmuAt* at, int how);  // for the record of what was executed: 0 exact, 1 approximate, 2 order not modelled
