@@ -62,6 +62,7 @@ def judged(path: Path) -> dict[str, Any]:
         "got": _words(evaluation.verdict.value, communication if "communication" in said else None),
         "fits": fits,
         "seconds": round(time.monotonic() - start, 1),
+        "build": evaluation.stage_seconds.get("build", 0.0),
         "detail": evaluation.detail,
         "isolation": evaluation.isolation,
         "printed": evaluation.output_tail[-2000:],

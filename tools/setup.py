@@ -135,8 +135,10 @@ def set_up(what: str) -> None:
     make_venv()
     remove_half_installed()
     if not any(map(shutil.which, (os.environ.get("CXX") or "c++", "g++", "c++", "clang++"))):
-        note = "note: no C++ compiler; C++ candidates and torch extensions need one (Debian, Ubuntu: `apt install g++`)"
-        print(note + ("; the demo does not" if what == "core" else "; their tests will fail"), flush=True)
+        note = (
+            "note: no C++ compiler; CUDA candidates on cpu, C++ ones and torch extensions need g++ (`apt install g++`)"
+        )
+        print(note + ("; the demo does without" if what == "core" else "; their tests will fail"), flush=True)
     renew_pip()
     torch_version = pinned()["torch"][0]
     source, words, cpu_build = choose_torch(torch_version)

@@ -9,7 +9,10 @@ import pytest
 
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import read
+from pkb.judge import check as checking
 from pkb.judge.session import evaluate
+from pkb.judge.stages.build import BuildReport
+from pkb.judge.stages.build import prebuild as really_build
 from pkb.judge.stages.prepare import why_unsupported
 from pkb.kit.emulated.gxx import WHAT_TO_INSTALL, find_gxx
 from pkb.platforms.cpu import CpuPlatform
@@ -31,6 +34,20 @@ def test_without_a_compiler_the_verdict_says_what_to_install() -> None:
     assert not why_unsupported(inspection, here)
     there = dataclasses.replace(here, capabilities=("torch", "cpp"), without_cuda=WHAT_TO_INSTALL)
     assert why_unsupported(inspection, there) == f"the cpu platform cannot run cuda candidates: {WHAT_TO_INSTALL}"
+
+
+def test_without_a_compiler_for_gpus_pkb_check_builds_by_gxx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> BuildReport:
+        if environment:
+            return really_build(path, limit_s=limit_s, environment=environment)
+        return BuildReport(tmp_path / "build" / "artifacts", unavailable="no CUDA compiler here")
+
+    monkeypatch.setattr(checking, "prebuild", prebuild)
+    report = checking.check(KEPT / "honest_all_reduce_cuda.py", build_limit_s=60.0)
+    assert report.ok
+    assert "by g++ for the platform cpu" in report.detail
+    assert not report.machine_code
+    assert checking.check(KEPT / "cuda_does_not_compile.py", build_limit_s=60.0).verdict is Verdict.COMPILE_ERROR
 
 
 def test_an_honest_kernel_of_the_kit_is_correct_and_says_how_well_it_was_modelled() -> None:
@@ -88,7 +105,8 @@ def test_a_signal_that_is_never_sent_is_a_deadlock_that_names_it(tmp_path: Path)
     waiting = next(state.where for state in result.rank_states if state.rank == 0)
     assert re.search(
         r"kernel reduce<__nv_bfloat16, 8>, block \d+, thread 1 waits for word \d+ of the signal pad of rank 0 "
-        r"\(rank 1 sets it on channel \d+ by torch's layout\), which is 0: atom.global.sys.acquire.cas.b32 in line \d+",
+        r"\(rank 1 sets it on channel \d+ by torch's layout\), which is 0: atom.global.sys.acquire.cas.b32 in line \d+ .*"
+        r"no block of another rank has set it: block \d+ of rank 1 has not ended in launch 1 \(reduce<__nv_bfloat16, 8>\)",
         waiting,
     )
 

@@ -17,19 +17,23 @@ import pytest
 from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, Call, ModelServer, Refuse, Say, Script, Sleep, serve
 from rich.console import Console
 
+from pkb.cli.demo import CANDIDATES, EXPECTED, EXPECTED_CUDA
 from pkb.cli.panel import render
 from pkb.generate.session import TaskOutcome, open_run, work_on
 from pkb.generate.settings import Settings
+from pkb.kit.emulated.gxx import find_gxx
 from pkb.store import Run, Store
 from pkb.types.case import Case
 from pkb.types.document_versions import read_evaluation
 
 ROOT = Path(__file__).parents[2]
-GOOD = (ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_symmetric.py").read_text()
-WRONG = (ROOT / "src" / "pkb" / "cli" / "demo_candidates" / "1_allreduce_wrong_on_one_rank.py").read_text()
+RUNS_CUDA = not isinstance(find_gxx(), str)
+"""On an emulated GPU: then the model answers in CUDA."""
+RIGHT, WRONG_ON_ONE_RANK, *_ = EXPECTED_CUDA if RUNS_CUDA else EXPECTED
+GOOD, WRONG = (CANDIDATES / RIGHT).read_text(), (CANDIDATES / WRONG_ON_ONE_RANK).read_text()
 NOT_PYTHON = "import torch\n\ndef solution(tensor)\n    return tensor\n"
 REJECTED = "import pkb.judge.session\n\n\ndef solution(tensor):\n    return tensor\n"
-COMMON = ["--backend", "triton", "--platform", "cpu", "--ranks", "2", "--plan", "quick"]
+COMMON = ["--backend", "cuda", "--platform", "cpu", "--ranks", "2", "--plan", "quick"]
 
 
 def block(code: str) -> str:
@@ -49,7 +53,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Mo
 
 def begin(store: Store, kind: str, problems: str, **fields: object) -> tuple[Run, Settings]:
     settings = Settings(
-        model=MODEL, backend="triton", case=Case("", "cpu", 2, plan="quick"), **fields,  # type: ignore[arg-type]
+        model=MODEL, backend="cuda", case=Case("", "cpu", 2, plan="quick"), **fields,  # type: ignore[arg-type]
     )  # fmt: skip
     tasks = settings.tasks(settings.registry().select(problems), samples=1)
     return store.create_run(kind, config=settings.to_dict(), tasks=tasks), settings  # type: ignore[arg-type]
@@ -150,6 +154,8 @@ def test_an_agent_compiles_at_its_third_step_and_keeps_its_best(
         assert "no code block" in steps[1].error
         assert store.run(run.id).state == "complete"
         document = store.document(rows[2].document_sha)
+        right = read_evaluation(store.document(rows[1].document_sha))
+        assert bool(right.fidelity) == RUNS_CUDA, "a CUDA kernel was judged, on an emulated GPU"
 
     told = server.requests[1]["messages"][-1]
     assert told["role"] == "tool"

@@ -83,14 +83,24 @@ def test_it_judges_outside_a_checkout(wheel: Path, tmp_path: Path) -> None:
     assert json.loads(data.stdout) == ["backends", "header", "machines", "templates"]
     command = ["-m", "pkb.cli.main", "eval", "--platform", "cpu", "--ranks", "2", "--plan", "quick", "--json", "-"]
     done = subprocess.run(
-        [*python, *command, str(candidates / "1_allreduce_symmetric.py")],
+        [*python, *command, str(candidates / next(iter(demo_candidates())))],
         cwd=tmp_path, env=clean, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verdict"] == "correct"
 
 
-def test_the_demo_has_a_verdict_for_each_of_its_candidates() -> None:
-    from pkb.cli.demo import CANDIDATES, EXPECTED
+def demo_candidates() -> dict[str, str]:
+    from pkb.cli.demo import expected
+    from pkb.platforms.cpu import CpuPlatform
 
-    assert {path.name for path in CANDIDATES.glob("*.py")} == set(EXPECTED)
+    return expected(CpuPlatform().facts())
+
+
+def test_the_demo_has_a_verdict_for_each_of_its_candidates() -> None:
+    from pkb.cli.demo import CANDIDATES, EXPECTED, EXPECTED_CUDA
+
+    found = {str(path.relative_to(CANDIDATES)) for path in CANDIDATES.rglob("*.py")}
+    assert found == {*EXPECTED, *EXPECTED_CUDA}
+    assert list(EXPECTED.values()) == list(EXPECTED_CUDA.values())
+    assert demo_candidates() in (EXPECTED, EXPECTED_CUDA)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from emulate import Emulator, LaunchFailed, edited, load_solution, replay, with_constants
+from emulate import Emulator, LaunchFailed, become_a_rank, edited, load_solution, replay, with_constants
 
 from pkb.problems import get
 from pkb.problems.base import DTYPES, Problem
@@ -85,11 +85,12 @@ def run_case(rank: int, size: int, case: Case, build: str, symmetric: str, limit
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     os.environ["PKB_NVLS"] = case.nvls
     resident = case.resident - (case.fewer_resident if rank == 1 else 0)
-    emulator = Emulator(Path(build), resident=resident, edits=case.header_edits)
-    emulator.runtime.emu_configure(case.seed * 1009 + rank * 101, limit_s)
+    become_a_rank(Path(symmetric))
+    seed = case.seed * 1009 + rank * 101
+    emulator = Emulator(Path(build), resident=resident, edits=case.header_edits, seed=seed, limit_s=limit_s)
     path = Path(case.file) if case.file else next(SOLUTIONS.glob(f"{case.problem:02d}_*_cuda.py"))
     text = edited(with_constants(path.read_text(), case.constants), case.edits)
-    module = load_solution(text, emulator=emulator, symmetric_folder=Path(symmetric), multicast=case.multicast)
+    module = load_solution(text, emulator=emulator, multicast=case.multicast)
     dist.barrier()  # building took its time
     problem = get(case.problem)
     alike, own = random.Random(case.seed), random.Random(case.seed * 64 + rank)

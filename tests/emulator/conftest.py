@@ -8,15 +8,15 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "cpu"))
 
-from emulate import why_not
 from ranks import Pools, Run
+
+from pkb.kit.emulated.gxx import find_gxx
 
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
+    if isinstance(find_gxx(), str):
+        pytest.skip(str(find_gxx()))
     pools = Pools(tmp_path_factory.mktemp)
     yield pools.run
     pools.close()

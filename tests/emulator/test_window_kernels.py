@@ -1,11 +1,16 @@
 """The kernels of the window on a CPU: they must agree with plain Python for every size and place in memory."""
 
 import hashlib
+from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
-from emulate import Emulator, why_not
+from emulate import Emulator
 
+from pkb.kit.emulated import recipe
+from pkb.kit.emulated.gxx import find_gxx
+from pkb.rank.symmetric.activity import ACTIVITY
 from pkb.rank.trees import as_bytes
 from pkb.rank.window.device import DeviceWindow
 from pkb.rank.window.kernels import SEGMENT_BYTES
@@ -16,12 +21,17 @@ SIZES = (0, 1, 3, 16, 63, 64, 65, 255, 256, 257, 2047, 2049, 5000)
 
 
 @pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> DeviceWindow:
-    if reason := why_not():
-        pytest.skip(reason)
-    emulator = Emulator(tmp_path_factory.mktemp("window"), resident=2, edits={})
-    emulator.runtime.emu_configure(1, 1.0)
-    return DeviceWindow(1, device=torch.device("cpu"), build=emulator.compile)
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeviceWindow]:
+    if isinstance(find_gxx(), str):
+        pytest.skip(str(find_gxx()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "current_stream", lambda device=None: SimpleNamespace(cuda_stream=0))
+        for name in ("PKB_BUILD_DIR", "PKB_BUILD_CACHE"):  # put back after
+            patch.setenv(name, "")
+        patch.setattr(recipe, "_headers", vars(recipe)["_headers"])
+        patch.setattr(ACTIVITY, "on_wait", None)
+        emulator = Emulator(tmp_path_factory.mktemp("window"), resident=2, edits={})
+        yield DeviceWindow(1, device=torch.device("cpu"), build=emulator.compile)
 
 
 def data_of(size: int, seed: int = 0) -> bytes:

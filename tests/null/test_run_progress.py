@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import pkb.platforms.cpu
 from pkb.cli import run_progress
 from pkb.cli.run_progress import PlainLines, duration_words, watch
-from pkb.cluster.sweep import PHASE_WORDS, needs_build
+from pkb.cluster.sweep import PHASE_WORDS, _lacking, needs_build
 from pkb.store import Store, Task, TaskSpec
 from pkb.types.case import Case
 
@@ -72,10 +73,15 @@ def test_durations(seconds: float, words: str) -> None:
     assert duration_words(seconds) == words
 
 
-def test_what_a_platform_cannot_run_is_not_built_ahead() -> None:
+@pytest.mark.parametrize("compiler", [Path("/usr/bin/g++"), "install one"])
+def test_what_a_platform_cannot_run_is_not_built_ahead(compiler: Path | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _lacking.cache_clear()
+    monkeypatch.setattr(pkb.platforms.cpu, "find_gxx", lambda: compiler)
     assert needs_build(CUDA, platform="virtual")
     assert needs_build(CUDA, platform="node")
-    assert not needs_build(CUDA, platform="cpu")
+    assert needs_build(CUDA, platform="cpu") == isinstance(compiler, Path), "by g++, where there is one"
+    assert not needs_build(b"import cupy\ncupy.RawKernel('', 'k')\n" + CUDA, platform="cpu")
     assert needs_build(CPP, platform="cpu")
     assert not needs_build(b"def solution(x):\n    return x\n", platform="virtual")
     assert not needs_build(b"not Python (", platform="cpu")
+    _lacking.cache_clear()

@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from pkb.platforms.base import PlatformFacts
 
 CANDIDATES = Path(__file__).parent / "demo_candidates"
 EXPECTED = {
@@ -15,19 +18,28 @@ EXPECTED = {
     "1_allreduce_race.py": "race",
     "1_allreduce_deadlock.py": "deadlock",
 }
+EXPECTED_CUDA = {
+    "cuda/1_allreduce_correct.py": "correct",
+    "cuda/1_allreduce_wrong_on_one_rank.py": "wrong",
+    "cuda/1_allreduce_race.py": "race",
+    "cuda/1_allreduce_deadlock.py": "deadlock",
+}
 LIMIT_S = 600
 
 
 def demo(
     platform: Annotated[str, typer.Option(help="As for `pkb eval`.")] = "auto",
 ) -> None:
-    """Judge four bundled candidates: a right, a wrong, a racy and a deadlocked one. Exit status 0 if all verdicts fit."""
+    """Judge four bundled CUDA kernels, with a GPU or without: a right, a wrong, a racy and a deadlocked one. Exit status 0
+    if all verdicts fit."""
     from pkb.platforms import registry
 
-    registry.resolve(platform)  # a platform that is not there is the user's matter: said once, not four times
+    facts = registry.pick(platform)  # a platform that is not there is the user's matter: said once, not four times
+    if facts.without_cuda:
+        print(f"The four candidates are written in torch, not in CUDA. {facts.without_cuda}", flush=True)
     surprises = []
-    for name, expected in EXPECTED.items():
-        plan = "standard" if expected == "correct" else "quick"
+    for name, verdict in expected(facts).items():
+        plan = "standard" if verdict == "correct" else "quick"
         options = ["--platform", platform, "--ranks", "4", "--plan", plan, "--call-limit", "10"]
         print(f"\n$ pkb eval {_short(CANDIDATES / name)} {' '.join(options)}\n", flush=True)
         # Each in a process of its own, as a user would call it.
@@ -39,8 +51,8 @@ def demo(
             check=False,
         )
         print(result.stdout, flush=True)
-        if f" {expected.upper()}" not in "".join(result.stdout.split("\n")[1:2]):
-            surprises.append(f"{name}: expected {expected}, exit status {result.returncode}")
+        if f" {verdict.upper()}" not in "".join(result.stdout.split("\n")[1:2]):
+            surprises.append(f"{name}: expected {verdict}, exit status {result.returncode}")
     for surprise in surprises:
         print(f"unexpected: {surprise}", file=sys.stderr)
     if surprises:
@@ -48,6 +60,11 @@ def demo(
     print(
         "All four verdicts are as they should be. Next: `pkb problems` to choose a problem, docs/kit.md to write a kernel."
     )
+
+
+def expected(facts: "PlatformFacts") -> dict[str, str]:
+    """The candidates, in CUDA where the platform can run it, with the verdicts they must get."""
+    return EXPECTED if facts.without_cuda else EXPECTED_CUDA
 
 
 def _short(path: Path) -> str:

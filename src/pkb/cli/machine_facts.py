@@ -68,6 +68,7 @@ def _nccl() -> Fact:
 
 def compilers() -> list[Fact]:
     from pkb.kit import nvrtc
+    from pkb.kit.emulated.gxx import find_gxx
     from pkb.kit.toolkit import nvcc_path
 
     nvcc = nvcc_path()
@@ -75,6 +76,7 @@ def compilers() -> list[Fact]:
     cpp = next(
         filter(None, (shutil.which(name) for name in (os.environ.get("CXX", "c++"), "c++", "g++", "clang++"))), None
     )
+    gxx = find_gxx()
     return [
         Fact("nvcc", ok=True, found=str(nvcc)) if nvcc
         else Fact("nvcc", ok=False, found="no CUDA extensions without it", to_do="install the CUDA toolkit"),
@@ -82,6 +84,8 @@ def compilers() -> list[Fact]:
         else Fact("nvrtc", ok=False, found="kit kernels cannot be compiled", to_do="pip install 'pkb[cuda]'"),
         Fact("c++", ok=True, found=cpp) if cpp
         else Fact("c++", ok=False, found="C++ candidates cannot be built", to_do="install g++ or clang++, or set CXX"),
+        Fact("CUDA on cpu", ok=False, found="CUDA candidates need a GPU here", to_do=gxx) if isinstance(gxx, str)
+        else Fact("CUDA on cpu", ok=True, found=f"{gxx} builds CUDA candidates for the platform cpu"),
     ]  # fmt: skip
 
 

@@ -165,8 +165,8 @@ def _ranks_part(states: "Sequence[RankState]") -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    table.add_column("where", ratio=1)
-    table.add_column("line of the candidate", ratio=1, style="dim")
+    table.add_column("where", ratio=2, overflow="fold")
+    table.add_column("line of the candidate", ratio=1, overflow="fold", style="dim")
     for state in states:
         style = {"waiting": "yellow", "gone": "red", "finished": "green"}.get(state.state, "")
         last = state.stack[0] if state.stack else ""

@@ -20,7 +20,8 @@ from pkb.cluster.orders import AskEvent, AskOrder, Hands, Order, WrittenAnswer
 from pkb.cluster.settings import SweepSettings
 from pkb.cluster.winners import AGAIN, winners
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
-from pkb.platforms.registry import resolve, traits
+from pkb.platforms.base import EMULATED_CUDA
+from pkb.platforms.registry import create, resolve, traits
 from pkb.store import CandidateFile, Run, Store, Task, Worker
 from pkb.store.secret_check import remove_secrets
 from pkb.types.case import AUTO
@@ -302,16 +303,20 @@ class Sweep:
 
 
 def needs_build(source: bytes, *, platform: str = AUTO) -> bool:
-    """Whether building ahead would do anything: starting a process to find out would cost more than most such builds. Where
-    there is no GPU, what needs one is not built: the judge says without it that the platform cannot run it."""
+    """Whether building ahead would do anything: starting a process to find out would cost more than most such builds. What
+    the platform cannot run is not built: the judge says so without it."""
     try:
         if not find_calls(ast.parse(source)):
             return False
-        return _has_gpu(platform) or "cuda" not in needs(parse(source, path=Path("candidate.py")))
+        return not needs(parse(source, path=Path("candidate.py"))) & _lacking(platform)
     except (SyntaxError, ValueError, RecursionError, MemoryError, UserError):
         return False
 
 
 @cache
-def _has_gpu(platform: str) -> bool:
-    return traits(resolve(AUTO) if platform == AUTO else platform).device != "cpu"
+def _lacking(platform: str) -> frozenset[str]:
+    """Of what candidates may need. A sweep's platform may be that of other machines: nothing is looked for there."""
+    name = resolve(AUTO) if platform == AUTO else platform
+    if traits(name).device != "cpu":
+        return frozenset()
+    return frozenset({"gpu"} if EMULATED_CUDA in create(name).facts().capabilities else {"gpu", "cuda"})

@@ -8,8 +8,11 @@ from pkb.candidates.build_records import Built
 from pkb.candidates.machine_code import binary_paths
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import has_solution, read
+from pkb.judge.crew.sides import build_environment
 from pkb.judge.stages.build import BuildReport, prebuild
 from pkb.judge.stages.prepare import broken_rule, compiler_failure, refusal
+from pkb.platforms.base import EMULATED_CUDA
+from pkb.platforms.cpu import CpuPlatform
 from pkb.types.check import CheckReport
 from pkb.types.verdict import Failure, Verdict
 
@@ -43,9 +46,19 @@ def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] =
             failure = broken_rule(finding)
             return _refused(read_well, Verdict.REJECTED, finding.message, failure)
     progress("build")
-    build = prebuild(path, limit_s=build_limit_s, environment={})
+    build, for_cpu = prebuild(path, limit_s=build_limit_s, environment={}), False
+    if build.unavailable and EMULATED_CUDA in (here := CpuPlatform().facts()).capabilities:
+        build.discard()  # no compiler for GPUs: as the platform cpu builds it
+        build, for_cpu = prebuild(path, limit_s=build_limit_s, environment=build_environment(here)), True
     try:
-        return _built(build, read_well, build_limit_s=build_limit_s, progress=progress)
+        report = _built(build, read_well, build_limit_s=build_limit_s)
+        if not report.ok:
+            return report
+        if for_cpu:
+            words = "by g++ for the platform cpu, since no compiler for GPUs is installed"
+            return replace(report, detail=f"{report.detail} {words}")
+        progress("machine code")
+        return replace(report, machine_code=tuple(_machine_code(build)))
     finally:
         build.discard()
 
@@ -54,9 +67,7 @@ def _refused(found: CheckReport, verdict: Verdict, detail: str, failure: Failure
     return replace(found, ok=False, verdict=verdict, detail=detail, failure=failure)
 
 
-def _built(
-    build: BuildReport, read_well: CheckReport, *, build_limit_s: float, progress: Callable[[str], None]
-) -> CheckReport:
+def _built(build: BuildReport, read_well: CheckReport, *, build_limit_s: float) -> CheckReport:
     found = replace(
         read_well,
         skipped=tuple(f"line {item.line}: {item.why}" for item in build.skipped),
@@ -73,10 +84,8 @@ def _built(
         return _refused(found, Verdict.COMPILE_ERROR, failure.message, failure)
     if build.unavailable:
         return _refused(found, Verdict.UNSUPPORTED, build.unavailable)
-    progress("machine code")
     built = len(build.built)
-    detail = f"reads well; {built} source{'s' * (built != 1)} built"
-    return replace(found, detail=detail, machine_code=tuple(_machine_code(build)))
+    return replace(found, detail=f"reads well; {built} source{'s' * (built != 1)} built")
 
 
 def _kind(item: Built) -> str:

@@ -1,6 +1,5 @@
 """The compiler for CUDA on a CPU: g++ 12 or newer."""
 
-import os
 import re
 import shutil
 from functools import lru_cache
@@ -8,15 +7,16 @@ from pathlib import Path
 
 OLDEST = 12
 WHAT_TO_INSTALL = (
-    f"CUDA candidates run on a CPU through g++ {OLDEST} or newer: `apt install g++-{OLDEST}` (or set CXX to one)"
+    f"CUDA candidates run on a CPU through g++ {OLDEST} or newer, found on the path: `apt install g++-{OLDEST}`"
 )
 
 
 @lru_cache
 def find_gxx() -> Path | str:
-    """The compiler, or what to install. Its version is read off its folders: no process is started for it."""
-    for name in (os.environ.get("CXX"), "g++", *(f"g++-{version}" for version in range(OLDEST + 4, OLDEST - 1, -1))):
-        path = shutil.which(name) if name else None
+    """The compiler, or what to install. Its version is read off its folders: no process is started for it. CXX is not asked:
+    builds do not see it."""
+    for name in ("g++", *(f"g++-{version}" for version in range(OLDEST + 4, OLDEST - 1, -1))):
+        path = shutil.which(name)
         if path and _version(Path(path)) >= OLDEST:
             return Path(path)
     return WHAT_TO_INSTALL

@@ -19,8 +19,8 @@ from pkb.rank.symmetric.handle import Handle
 from pkb.rank.symmetric.region import Region, attach
 
 _sequence: dict[str, int] = {}
-ON_HANDLE: Callable[[Handle], None] | None = None
-"""Told of every new handle, where somebody wants to know: an emulated switch."""
+ON_HANDLE: list[Callable[[Handle], None]] = []
+"""Told of every new handle, where somebody wants to know: an emulated switch, or who names the setter of a flag."""
 
 
 def resolve_group(group: Any) -> dist.ProcessGroup:
@@ -64,8 +64,8 @@ def meet(region: Region, group: dist.ProcessGroup, *, timeout_s: float, handle_c
         wait.read("mapped", peer)
     ACTIVITY.done()
     handle = handle_class(regions, rank=rank, group_name=name)
-    if ON_HANDLE is not None:
-        ON_HANDLE(handle)
+    for told in ON_HANDLE:
+        told(handle)
     region.handles[name] = handle
     return handle
 

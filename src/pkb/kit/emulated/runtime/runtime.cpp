@@ -13,6 +13,8 @@
 
 #include <algorithm>
 
+#include "board.h"
+
 #if defined(__x86_64__)
 __asm__(".text\n.globl emu_switch\n.hidden emu_switch\nemu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n"
         " push %r14\n push %r15\n mov %rsp, (%rdi)\n mov (%rsi), %rsp\n pop %r15\n pop %r14\n pop %r13\n pop %r12\n"
@@ -119,6 +121,7 @@ Block* start_block(Kernel& k) {
     spare_blocks.pop_back();
   }
   const unsigned i = k.next++, threads = k.threads();
+  note_block(k, i, BEGUN);
   b->kernel = &k;
   b->index = {i % k.grid.x, i / k.grid.x % k.grid.y, i / k.grid.x / k.grid.y};
   b->live = threads;
@@ -145,6 +148,7 @@ void end_block(Block* b, bool abandoned) {
     spare_fibers().push_back(f);
   }
   b->fibers.clear();
+  note_block(*b->kernel, linear_index(*b), ENDED);
   spare_blocks.push_back(b);
 }
 // One pass over the threads of a block: whether anything happened.
@@ -178,7 +182,9 @@ void Kernel::open_grid() {
     grid_gate.arrived = 0, ++grid_gate.generation;
   }
 }
+static unsigned fewer_blocks = 0;  // that run at once, in place of as many as an H200 holds
 unsigned Kernel::resident() const {
+  if (fewer_blocks) return fewer_blocks;
   const unsigned by_threads = 2048 / std::max(1u, (threads() + 31) / 32 * 32);
   const unsigned by_shared = shared ? (unsigned)((228u << 10) / (shared + 1024)) : 32;
   return SMS * std::max(1u, std::min({by_threads, by_shared, 32u}));
@@ -354,6 +360,14 @@ void emu_sync_grid() {
   if (k.grid_gate.generation == generation) wait_at(&k.grid_gate.generation, generation);
   in_fiber = false;
 }
+void emu_limit_blocks(unsigned count) { fewer_blocks = count; }
+void emu_board(Board* shared) { board = shared; }
+void emu_board_watch(uint64_t begin, uint64_t bytes) { watched.push_back({begin, begin + bytes}); }
+void emu_set_word(const void* address) {
+  if (!board || !in_fiber) return;
+  Inside inside;
+  note_set((uint64_t)address, *block);
+}
 char* emu_shared() { return block->shared; }
 void* emu_shared_static(const void* function, unsigned number, size_t bytes, size_t align) {
   Inside inside;
@@ -383,7 +397,11 @@ uint64_t emu_now_ns() {
   if (in_fiber) emu_yield();
   return (uint64_t)(seconds() * 1e9 / SLOWER);
 }
-void emu_fault(const char* what, const void* address) { fail(what, address); }
+void emu_fault(const char* what, const void* address) {
+  in_fiber = false;
+  fflush(stdout);  // what the kernel has printed, perhaps why it ends itself
+  fail(what, address);
+}
 void emu_unsupported(const char* what) {
   in_fiber = false;
   failure = what;

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import threading
 from ctypes import POINTER, c_char_p, c_int, c_uint, c_uint64, c_void_p
 from functools import lru_cache
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import torch.distributed as dist
 
 from pkb.kit.emulated.recipe import runtime_recipe
 from pkb.rank.symmetric.activity import ACTIVITY
-from pkb.rank.symmetric.region import owned
+from pkb.rank.symmetric.region import Region, owned
 from pkb.types.failure import Cause, NotOnThisPlatform
 from pkb.types.protocol.limits import MAX_INSTRUCTIONS, MAX_NAME, clean
 from pkb.types.protocol.replies import Fidelity
@@ -21,6 +22,8 @@ SMS = 16
 the 132 of an H200, so that a fixed grid which fits there fits here."""
 _REPORT = ctypes.CFUNCTYPE(None, c_char_p, c_uint, c_uint, c_uint, c_uint64, c_uint64, c_char_p, c_int)
 _TEXT_BYTES = 1 << 16
+SETTLED_S = 2.0
+_again: threading.Timer | None = None
 _FIDELITY: dict[str, Fidelity] = {"0": "exact", "1": "approximate", "2": "order not modelled"}
 
 PROPERTIES = SimpleNamespace(
@@ -96,6 +99,10 @@ def _tell(
     kernel: bytes | None, block: int, thread: int, waiting: int, address: int, value: int, what: bytes | None, line: int
 ) -> None:
     """Called by the runtime when nothing has moved for a while, and (no kernel) when it moves again."""
+    global _again
+    if _again is not None:
+        _again.cancel()
+        _again = None
     if kernel is None:
         ACTIVITY.done()
         return
@@ -106,11 +113,18 @@ def _tell(
         return
     others = f" ({waiting} threads wait)" if waiting > 1 else ""
     instruction = f"{(what or b'a load').decode(errors='replace')}{f' in line {line}' if line else ''}"
-    ACTIVITY.waiting(f"{where} waits for {_place(address)}, which is {value}: {instruction}{others}")
+
+    def say() -> None:
+        ACTIVITY.waiting(f"{where} waits for {_place(address, block, f'which is {value}: {instruction}{others}')}")
+
+    say()
+    _again = threading.Timer(SETTLED_S, say)  # by then peers have come as far as they come
+    _again.daemon = True
+    _again.start()
 
 
-def _place(address: int) -> str:
-    """An address in words of symmetric memory."""
+def _place(address: int, block: int, state: str) -> str:
+    """An address in words of symmetric memory, with its state, and who should have set it."""
     seen: set[int] = set()
     for region in owned():
         for handle in region.handles.values():
@@ -122,11 +136,22 @@ def _place(address: int) -> str:
                     word = (address - part.pad_address) // 4
                     channel, source = divmod(word, handle.world_size)
                     setter = f"rank {source} sets it on channel {channel} by torch's layout"
-                    return f"word {word} of the signal pad of rank {rank} ({setter})"
+                    blamed = _setter(part, address, block, source)
+                    return f"word {word} of the signal pad of rank {rank} ({setter}), {state}{blamed}"
                 if part.address <= address < part.address + part.data_bytes:
                     offset = address - part.address
-                    return f"byte {offset} of the symmetric buffer of rank {rank} ({part.data_bytes} bytes)"
-    return f"memory of its own rank (0x{address:x})"
+                    blamed = _setter(part, address, block, None)
+                    return f"byte {offset} of the symmetric buffer of rank {rank} ({part.data_bytes} bytes), {state}{blamed}"
+    return f"memory of its own rank (0x{address:x}), {state}"
+
+
+def _setter(part: Region, address: int, block: int, likely: int | None) -> str:
+    from pkb.rank.emulate.cuda.setters import should_have_set
+
+    try:
+        return should_have_set(part, address, block=block, likely=likely)
+    except (OSError, ValueError):  # a board is gone, or is none: what is known is said without it
+        return ""
 
 
 def dimensions(dim: Any) -> Any:

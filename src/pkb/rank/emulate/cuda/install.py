@@ -9,7 +9,7 @@ import torch
 import pkb.kit
 import pkb.kit.cuda
 from pkb.rank.devices import CpuDevice, Device
-from pkb.rank.emulate.cuda import extensions, kernels, says_cuda, switch
+from pkb.rank.emulate.cuda import extensions, kernels, says_cuda, setters, switch
 from pkb.rank.emulate.cuda.device import PROPERTIES, NotEmulatedHere, gpu
 from pkb.rank.emulate.cuda.streams import install_streams
 
@@ -53,6 +53,7 @@ def install(before: Device, source: str) -> EmulatedDevice:
         setattr(cuda, name, _not_emulated(f"torch.cuda.{name}"))
     if says_cuda.wanted(source):
         says_cuda.install()
+    setters.install()
     if os.environ.get("PKB_NVLS") == "1":
         switch.install()
     cuda.synchronize = lambda device=None: gpu().synchronize()

@@ -13,7 +13,7 @@ _MOST = 255
 
 def install() -> None:
     Handle.has_switch = True
-    rendezvous.ON_HANDLE = _give_address
+    rendezvous.ON_HANDLE.append(_give_address)
 
 
 def _give_address(handle: Handle) -> None:
