@@ -86,7 +86,7 @@ def test_a_standard_evaluation_times_both_sides() -> None:
     assert timing is not None
     planned = plan("standard").timing_rounds
     assert timing.rounds == len(timing.candidate_samples_us)
-    assert planned // 2 <= timing.rounds <= 4 * planned
+    assert planned // 2 <= timing.rounds <= 8 * planned
     calls_of_a_round = {len(samples) for samples in (*timing.candidate_samples_us, *timing.reference_samples_us)}
     assert calls_of_a_round == {timing.calls // timing.rounds}
     assert 0 < timing.candidate_p10_us <= timing.candidate_us <= timing.candidate_p90_us
