@@ -9,7 +9,8 @@ timing included, which the naive way does not even do.
     python benchmarks/evaluation_cost.py [--candidate FILE --problem 1 --platform auto --ranks 4 --trials 5 --launches 5]
 
 With `--before CHECKOUT` (a worktree of an earlier commit) nothing naive is run: `pkb eval` of both takes turns, `--repeats`
-times each, on the same machine, candidate and plan, and the ratio of their times is what has changed since.
+times each, on the same machine, candidate and plan, and the ratio of their times is what has changed since. With `--again` each
+of them is one process that judges the candidate four times; counted are the last three, as in a sweep, a service or a test run.
 """
 
 import argparse
@@ -107,12 +108,42 @@ def command_seconds(args: argparse.Namespace, platform: str, checkout: Path) -> 
     return seconds, document["stage_seconds"]
 
 
+AGAIN = """
+import json, sys, time
+from pathlib import Path
+from pkb.judge.session import evaluate
+from pkb.types.case import Case
+from pkb.types.job import Job
+candidate, problem, platform, ranks, size, plan = sys.argv[1:]
+job = Job(Path(candidate), Case(problem, platform, int(ranks), size, "bf16", plan), timing=False)
+for _ in range(4):
+    start = time.monotonic()
+    evaluation = evaluate(job)
+    print(json.dumps([time.monotonic() - start, evaluation.stage_seconds, str(evaluation.verdict)]))
+"""
+
+
+def again_seconds(args: argparse.Namespace, platform: str, checkout: Path) -> tuple[float, dict[str, float]]:
+    """The median of evaluations that follow another in the same process, and its stages."""
+    told = (args.candidate.resolve(), args.problem, platform, args.ranks, args.size, args.plan)
+    environment = os.environ | {"PYTHONPATH": str(checkout.resolve() / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN, *map(str, told)], env=environment, capture_output=True, text=True, check=True
+    )
+    taken = [json.loads(line) for line in done.stdout.splitlines()]
+    if any(verdict != "correct" for _, _, verdict in taken):
+        sys.exit(f"{checkout}: {taken}")
+    seconds, stages, _ = sorted(taken[1:], key=lambda one: one[0])[1]
+    return seconds, stages
+
+
 def compare(args: argparse.Namespace, platform: str) -> None:
     checkouts = {"before": args.before, "now": HERE.parent}
     taken: dict[str, list[tuple[float, dict[str, float]]]] = {name: [] for name in checkouts}
     for number in range(args.repeats):
         for name in sorted(checkouts, reverse=bool(number % 2)):  # drift falls on both alike
-            taken[name].append(command_seconds(args, platform, checkouts[name]))
+            measure = again_seconds if args.again else command_seconds
+            taken[name].append(measure(args, platform, checkouts[name]))
             print(f"{name}: {taken[name][-1][0]:.1f} s", flush=True)
     middle = {name: statistics.median(seconds for seconds, _ in runs) for name, runs in taken.items()}
     print(
@@ -140,6 +171,7 @@ def main() -> None:
     options.add_argument("--before", type=Path, help="a checkout to compare with")
     options.add_argument("--repeats", type=int, default=3, help="of each, with --before")
     options.add_argument("--plan", default="quick", help="with --before")
+    options.add_argument("--again", action="store_true", help="with --before: evaluations that follow others")
     args = options.parse_args()
     name = resolve(args.platform)
     if args.before:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,12 @@ def load(crew: Crew, tmp_path: Path, source: str = "") -> None:
     crew.await_ready(timeout_s=START_S)
     crew.ask(Open.of("world", {}), timeout_s=START_S)
     crew.ask(Load(str(path)), timeout_s=START_S)
+
+
+@pytest.fixture(autouse=True)
+def _count_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What these tests kill is not the machine's fault."""
+    monkeypatch.setattr(warm, "_lost", Counter())
 
 
 def template_of(role: str = "candidate") -> psutil.Process:
@@ -177,6 +184,21 @@ def test_one_that_dies_while_it_is_asked_costs_nothing(tmp_path: Path) -> None:
         load(crew, tmp_path)
         assert killer.wait() == 0
     assert template_of() != template
+
+
+def test_where_templates_do_not_live_wardens_are_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "_templates", {})
+    monkeypatch.setattr(warm, "LAST", {"PKB_ROOM": "", "PYTHONHOME": "/nonexistent"})  # no Python starts there
+    with crew_of(tmp_path) as crew:
+        load(crew, tmp_path)
+        assert psutil.Process(crew.warden_pid).ppid() == os.getpid()
+    assert [*warm._lost.values()] == [2], "tried once more"
+    warm.import_ahead(CpuPlatform(), ["candidate"])
+    (third,) = warm._templates.values()
+    assert until(third.has_ended, within_s=10)
+    warm.import_ahead(CpuPlatform(), ["candidate"])
+    assert [*warm._lost.values()] == [3]
+    assert not warm._templates, "and given up"
 
 
 def test_a_warden_dies_with_a_judge_whose_child_it_is_not(tmp_path: Path) -> None:

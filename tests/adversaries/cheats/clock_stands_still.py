@@ -9,6 +9,7 @@ not borne out.
 # expect: rejected|correct
 # rule: clock
 # gain: none
+# slow: same guard as stamps_replaced and times_rewritten_in_the_report
 # platform: cpu
 
 import time

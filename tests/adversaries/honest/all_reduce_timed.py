@@ -5,6 +5,7 @@
 # plan: timing
 # expect: correct
 # communication: custom
+# slow: all_reduce_timed_with_threads is the same with a thread and a child besides
 # platform: cpu
 
 import torch

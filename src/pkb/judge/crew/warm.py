@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -44,6 +45,8 @@ ANSWER_LIMIT_S = 60.0
 LAST = {"HOME": "/nonexistent", "PKB_ROOM": "-" * (16 << 10)}
 """Of a template's variables: what its children write theirs over."""
 MOST_OF_A_ROLE = 2
+MOST_LOST = 3
+"""Then there is something about this machine, and wardens are executed."""
 
 
 class Kind(NamedTuple):
@@ -146,10 +149,8 @@ class Template:
 
 
 _templates: dict[Kind, Template] = {}
-_proven: set[Kind] = set()
-"""Those that a warden was forked from."""
-_useless: set[Kind] = set()
-"""Those of which one has ended before it forked anybody: there is something about this machine."""
+_lost: Counter[Kind] = Counter()
+"""How many have ended by themselves, or were ended by somebody else."""
 
 
 def import_environment(platform: Platform) -> dict[str, str]:
@@ -217,11 +218,8 @@ def _fork_warden(start: Start) -> ForkedProcess | None:
         if template is None:
             return None
         if process := template.fork(request, start.output):
-            _proven.add(kind)
             return process
-        _templates.pop(kind).close()
-        if kind not in _proven:
-            _useless.add(kind)
+        _lose(kind)
     return None
 
 
@@ -241,16 +239,21 @@ def _inherited() -> str:
 
 
 def _template(kind: Kind) -> Template | None:
-    if kind in _useless:
-        return None
     if kind in _templates and _templates[kind].has_ended():
-        _templates.pop(kind).close()
+        _lose(kind)
+    if _lost[kind] >= MOST_LOST:
+        return None
     if kind not in _templates:
         rivals = [other for other in _templates if other.role == kind.role and not _templates[other].is_in_use()]
         for old in rivals[: len(rivals) + 1 - MOST_OF_A_ROLE]:
             _templates.pop(old).close()
         _templates[kind] = Template(kind)
     return _templates[kind]
+
+
+def _lose(kind: Kind) -> None:
+    _lost[kind] += 1
+    _templates.pop(kind).close()
 
 
 @atexit.register
