@@ -25,7 +25,7 @@ MARK = "<!-- below: made by benchmarks/kernel_report.py -->"
 Row = dict[str, Any]
 Case = tuple[int, str, int]
 OTHER_SHAPES = {(72, "real"): 3}
-"""The version of a problem since which a size has other shapes: older times are of another call, and no bound is known for them."""
+"""The version of a problem since which a size has other shapes: older times are of another call, whose bound is not known."""
 SOLUTIONS = Path(__file__).parents[1] / "solutions"
 
 
