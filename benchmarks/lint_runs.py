@@ -4,7 +4,8 @@
 
 Every round of a case is a world of its own, with a secret of its own. Rows are appended to DIR/lint.jsonl case by case.
 A case that is there already with the problem's present version is not run again, so the same command goes on where it was cut
-short, by its budget or otherwise, and after a problem was mended runs that one anew. `lint_table.py` makes the table of it.
+short, by its budget or otherwise, and after a problem was mended runs that one anew. `lint_table.py` makes the table of
+DIR/present.jsonl, the rows of the problems' present versions.
 """
 
 import argparse
@@ -101,6 +102,7 @@ def main() -> int:
     except BudgetSpent:
         spent = True
     found = present(read(args.out / FILE))
+    (args.out / "present.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
     bad = Counter(
         (row["problem_id"], row["size"], row["ranks"], row["null_candidate"])
         for row in found
