@@ -4,7 +4,8 @@
 
 Every round of a case is a world of its own, with a secret of its own. Rows are appended to DIR/lint.jsonl case by case.
 A case that is there already with the problem's present version is not run again, so the same command goes on where it was cut
-short, by its budget or otherwise, and after a problem was mended runs that one anew. `lint_table.py` makes the table of it.
+short, by its budget or otherwise, and after a problem was mended runs that one anew. `lint_table.py` makes the table of
+DIR/present.jsonl, the rows of the problems' present versions.
 """
 
 import argparse
@@ -22,8 +23,8 @@ from pkb.problems.base import Problem
 from pkb.types.lint import LintRow
 
 FILE = "lint.jsonl"
-Case = tuple[int, int, str, int, str, int]
-"""Problem and its version, size, ranks, dtype, round."""
+Case = tuple[int, str, str, int, str, int]
+"""Problem and its versions, size, ranks, dtype, round."""
 
 
 class BudgetSpent(Exception):
@@ -41,23 +42,27 @@ def read(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def versions_of(problem: Problem) -> str:
+    return f"{problem.version}, baseline {problem.baseline_version if problem.baseline else 0}"
+
+
 def case_of(row: dict[str, Any]) -> Case:
-    return row["problem_id"], row["version"], row["size"], row["ranks"], row["dtype"], row["round"]
+    return row["problem_id"], row["versions"], row["size"], row["ranks"], row["dtype"], row["round"]
 
 
 def present(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those of the versions that problems have now."""
-    versions = {problem.id: problem.version for problem in default_registry().all()}
-    return [row for row in rows if row["version"] == versions.get(row["problem_id"])]
+    versions = {problem.id: versions_of(problem) for problem in default_registry().all()}
+    return [row for row in rows if row["versions"] == versions.get(row["problem_id"])]
 
 
 def run(problems: list[Problem], size: str, ranks: int, dtype: str, number: int, args: argparse.Namespace) -> None:
-    versions = {problem.id: problem.version for problem in problems}
+    versions = {problem.id: versions_of(problem) for problem in problems}
 
     def keep(rows: list[LintRow]) -> None:
         with (args.out / FILE).open("a") as file:
             for row in rows:
-                about = {**row.to_dict(), "version": versions[row.problem_id], "round": number}
+                about = {**row.to_dict(), "versions": versions[row.problem_id], "round": number}
                 file.write(json.dumps(about) + "\n")
         bad = [f"{row.null_candidate} {'fails' if row.must_pass else 'passes'}" for row in rows if row.is_bad]
         print(f"{rows[0].name} {size} {ranks} {dtype} round {number}: {', '.join(bad) or 'clean'}", flush=True)
@@ -90,13 +95,14 @@ def main() -> int:
                     missing = [
                         p for p in chosen
                         if (args.dtypes or p.default_dtype == dtype) and p.why_not(size, ranks, dtype) is None
-                        and (p.id, p.version, size, ranks, dtype, number) not in done
+                        and (p.id, versions_of(p), size, ranks, dtype, number) not in done
                     ]  # fmt: skip
                     if missing:
                         run(missing, size, ranks, dtype, number, args)
     except BudgetSpent:
         spent = True
     found = present(read(args.out / FILE))
+    (args.out / "present.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
     bad = Counter(
         (row["problem_id"], row["size"], row["ranks"], row["null_candidate"])
         for row in found

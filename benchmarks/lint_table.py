@@ -1,6 +1,7 @@
-"""Makes docs/lint.md from what `pkb lint all --json` wrote: one row a problem, the nearest null candidate of all its cases.
+"""Makes docs/lint.md from what `pkb lint all --json` or `lint_runs.py` wrote: one row a problem, the nearest null candidate of
+all its cases and secrets.
 
-pkb lint all --json lint.json; python benchmarks/lint_table.py lint.json --out docs/lint.md
+python benchmarks/lint_runs.py --out out/lint; python benchmarks/lint_table.py out/lint/present.jsonl --out docs/lint.md
 """
 
 import argparse
@@ -87,8 +88,10 @@ def main() -> int:
     passed = [row for row in rows if row["passed"]]
     rows, all_rows = [row for row in rows if not row.get("tolerated")], rows
     nearest = min(rows, key=lambda row: ratio(row["margin"]))
+    secrets = {r.get("round", 0) for r in rows}
     summary = (
-        f"{len(rows)} null candidates in {len({(r['problem_id'], case(r)) for r in rows})} cases; {len(passed)} pass. "
+        f"{len(rows)} null candidates in {len({(r['problem_id'], case(r)) for r in rows})} cases, with up to {len(secrets)} "
+        f"secrets; {len(passed)} pass. "
         f"The nearest ({nearest['null_candidate']} in problem {nearest['problem_id']}, {case(nearest)}) has "
         f"{words(ratio(nearest['margin']))} times the tolerated error.\n\n"
     )

@@ -38,7 +38,8 @@ class BudgetSpent(Exception):
 
 
 def read(path: Path) -> dict[Key, dict[str, Any]]:
-    """The latest row of each case; one that was cut off while it was written does not count."""
+    """The latest row of each case. One that was cut off while it was written does not count, nor one of a call that the problem
+    no longer makes at this size."""
     rows = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
@@ -46,7 +47,16 @@ def read(path: Path) -> dict[Key, dict[str, Any]]:
         except ValueError:
             continue
         rows[row["id"], row["size"], row["ranks"]] = row
-    return rows
+    return {key: row for key, row in rows.items() if has_present_shapes(row)}
+
+
+def has_present_shapes(row: dict[str, Any]) -> bool:
+    problem = default_registry().get(row["id"])
+    if row["size"] not in problem.sizes:
+        return False
+    return not row["argument_bytes"] or row["argument_bytes"] == problem.argument_bytes(
+        row["size"], row["ranks"], row["dtype"]
+    )
 
 
 @dataclass(frozen=True)

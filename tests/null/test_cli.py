@@ -149,7 +149,7 @@ def test_a_case_too_large_for_the_memory_is_refused() -> None:
 
 def test_ranks_that_cannot_share_a_gpu_are_refused_in_words_and_may_have_one_each() -> None:
     gpus = PlatformFacts(
-        name="virtual", available=True, max_ranks=8, memory_bytes=150 * 10**9, capabilities=frozenset({"cuda"})
+        name="virtual", available=True, max_ranks=8, memory_bytes=150 * 10**9, capabilities=("cuda",)
     )
     for problem in default_registry().all():
         case = Case(problem.stem, "virtual", 8, "real", problem.default_dtype)

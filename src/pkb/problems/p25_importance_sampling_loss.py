@@ -38,6 +38,8 @@ IGNORED = 0.2
 CALLS_WITH_IDLE_RANK = 0.25
 CALLS_WITH_CLAMPED_TOKENS = 0.5
 CLAMPED = 0.05
+LARGEST_LOG_RATIO = 2.6
+"""Of the rank with the largest; that of the rank with the smallest largest one is 1 below it."""
 
 
 def peaked_states(draw: Draw, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -74,6 +76,10 @@ def inputs(draw: Draw) -> Arguments:
     noise = draw.normal("noise", (m,), scale=0.4, dtype=torch.float32)
     if plan.random() < CALLS_WITH_CLAMPED_TOKENS:  # downwards only: one ratio of exp(20) would drown all others
         noise += 30.0 * (draw.uniform("clamped", (m,), 0.0, 1.0, dtype=torch.float32) < CLAMPED)
+    # One token with a large ratio on each rank, of another size on each: without the peers' largest, a rank has its own.
+    place = draw.random("largest ratios", key="all").sample(range(draw.world_size), draw.world_size)[draw.rank]
+    largest = draw.random("token with the largest ratio").randrange(m)
+    noise[largest] = -LARGEST_LOG_RATIO + place / max(1, draw.world_size - 1)
     # What the model would give the label, without the product with all of `weight`: its columns are independent normal
     # vectors, so the sum of V exponentials is close to V times their mean, beside the peak's.
     wide = hidden.to(torch.float32)
@@ -81,6 +87,7 @@ def inputs(draw: Draw) -> Arguments:
     logprob = label_logit - torch.logaddexp(peak_logit, math.log(vocab) + wide.square().sum(dim=1) / (2 * n))
 
     ignored = draw.uniform("ignored", (m,), 0.0, 1.0, dtype=torch.float32) < (0.0 if draw.even else IGNORED)
+    ignored[largest] = False
     if draw.world_size > 1 and plan.random() < CALLS_WITH_IDLE_RANK and draw.rank == plan.randrange(draw.world_size):
         ignored = torch.ones_like(ignored)
     # Another mean on each rank: the loss of one rank says little about the loss of all.
@@ -226,8 +233,8 @@ class Metrics:
     """In rounding steps; the smallest ratio, which may be exp(-20), relative to itself."""
 
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
-        smallest = InSteps(relative=12, absolute=0)(truth[1:2], output[1:2], context)
-        return max(smallest, InSteps(relative=12, absolute=3)(truth, output, context))
+        smallest = InSteps(relative=14, absolute=0)(truth[1:2], output[1:2], context)
+        return max(smallest, InSteps(relative=14, absolute=3)(truth, output, context))
 
 
 PROBLEM = Problem(
@@ -251,8 +258,8 @@ PROBLEM = Problem(
     compare=(
         InSteps(relative=0, absolute=6),
         UnbiasedLogprobs(),
-        InSteps(relative=12, absolute=0.1),
+        InSteps(relative=14, absolute=0.1),
         Metrics(),
     ),
-    version=3,  # real has all of its 4096 tokens a rank
+    version=3,  # real has all of its 4096 tokens a rank; largest ratios; tolerance
 )

@@ -13,12 +13,14 @@ stage 1 waits: a good kernel hands finished rows of the output to the next stage
 they arrive in must not be overwritten by the next call of a faster stage.
 """
 
+from dataclasses import dataclass
+
 import torch
 import torch.distributed as dist
 
 from pkb.problems.attention_inputs import draw_scale
 from pkb.problems.base import Alternative, Problem, Size
-from pkb.problems.compare import NormGate
+from pkb.problems.compare import TAU, Context, NormGate, pieces
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.fused_attention import attend, gather_positions
 from pkb.types.cost import Cost
@@ -205,6 +207,26 @@ def requires(size: Size, world_size: int) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class EveryRow:
+    """As the norm gate by rows, and besides every row by itself: its relative Frobenius error is at most 6 tau.
+
+    A causal row of a long sequence is an average over many keys, and small beside the first ones. What the last positions of a
+    stage bring to the next shows in their own rows alone: lost, it moved the output as a whole by little more than rounding.
+    """
+
+    def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
+        ratio = NormGate(by_row=True)(truth, output, context)
+        if ratio > 1 or output.numel() == 0:
+            return ratio
+        row = output.shape[-1]
+        for want, got in pieces(truth, output, whole=row):
+            rows = want.double().view(-1, row)
+            errors = (got.double().view(-1, row) - rows).norm(dim=1) / rows.norm(dim=1).clamp(min=1e-300)
+            ratio = max(ratio, float(errors.max()) / (6 * TAU[output.dtype]))
+        return ratio
+
+
 PROBLEM = Problem(
     id=56,
     name="ring_attention_pp",
@@ -227,9 +249,9 @@ PROBLEM = Problem(
         Alternative("cuDNN's attention instead of flash attention"),
     ),
     cost=cost,
-    compare=NormGate(by_row=True),
+    compare=EveryRow(),
     world_sizes=(1, 2, 4, 8),
     requires=requires,
     layout="cp_pp",
-    version=3,  # scale
+    version=4,  # every row
 )

@@ -45,8 +45,12 @@ def inputs(draw: Draw) -> Arguments:
     # Channels that forget within a few positions and channels that remember thousands; and since every new key
     # overwrites old ones, heads that write little at a time. Else no rank would need more than its neighbour's last
     # few positions.
-    dt_bias = draw.uniform("dt_bias", (heads * key,), -9.0, 0.0, key="all", dtype=torch.bfloat16)
-    write = draw.uniform("write", (heads,), -5.0, 1.0, key="all", dtype=torch.float32)
+    fast = draw.uniform("dt_bias", (heads, key - 1), -9.0, 0.0, key="all", dtype=torch.bfloat16)
+    # The last channel of every head remembers, and the last head writes: the tail of a state matters.
+    slow = draw.uniform("dt_bias of last channels", (heads, 1), -9.0, -6.0, key="all", dtype=torch.bfloat16)
+    dt_bias = torch.cat([fast, slow], dim=1).view(-1)
+    write = draw.uniform("write", (heads - 1,), -5.0, 1.0, key="all", dtype=torch.float32)
+    write = torch.cat([write, draw.uniform("write of the last head", (1,), -1.0, 1.0, key="all", dtype=torch.float32)])
     beta = draw.normal("beta", (batch, tokens, heads), dtype=torch.float32) + write
     return {
         "q": draw.normal("q", (batch, tokens, heads, key)),
@@ -232,4 +236,5 @@ PROBLEM = Problem(
     cost=cost,
     compare=NormGate(tau={torch.float32: 1e-4}),
     layout=LAYOUT,
+    version=2,  # tails of states matter
 )
