@@ -152,13 +152,14 @@ void emu_access_begin(const void* address, unsigned bytes, int way, const EmuAt*
   access_now.open = false;
   if (!on_fiber) return;
   in_fiber = false;
+  log_mutex.lock();
   const Site s = sites.of_instruction(*at);
   if (s.order == WEAK) {
     record_weak((uint64_t)address, bytes, way, s.proxy, nullptr, at);
+    log_mutex.unlock();
     in_fiber = true;
     return;
   }
-  log_mutex.lock();
   settle();
   uint64_t value = 0;
   memcpy(&value, address, bytes < 8 ? bytes : 8);  // faults here, not under the lock
