@@ -19,7 +19,7 @@ SOURCES = HERE / "races"
 EVENTS = HERE / "runtime" / "events.h"
 SHARED_BYTES = 4096
 """Of the file that all ranks share."""
-LOG_BYTES = 512 << 20
+LOG_BYTES = 256 << 20
 """Of the log of one rank: a sparse file, of which only what is written takes memory."""
 LIMIT_S = 120.0
 LIMIT_BYTES = 3 << 30

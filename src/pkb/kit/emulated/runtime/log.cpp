@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 namespace emu {
-constexpr double LOCK_SECONDS = 3;
+constexpr double LOCK_SECONDS = 10;
 
 std::recursive_mutex log_mutex;
 LogHead* head = nullptr;
@@ -20,6 +20,7 @@ thread_local std::vector<unsigned> operations;
 Record* put(RecordKind kind, unsigned mode, unsigned bytes, uint32_t site, uint64_t address, const void* more, unsigned units) {
   if (kind != R_READ && kind != R_WRITE) ++epoch;
   last_weak = nullptr;
+  if (!head) return nullptr;  // another thread has ended the recording meanwhile
   const uint64_t used = head->used, size = (1 + units) * sizeof(Record);
   if (head->truncated || used + size > capacity) {
     head->truncated = 1;
@@ -51,7 +52,7 @@ Who current() {
   return {block->kernel->launch, block->linear(), block->current};
 }
 void take_lock() {
-  if (lock_depth++) return;
+  if (lock_depth++ || !shared_head || head->broken) return;  // whoever waited in vain once does not wait again
   const uint32_t mine = my_rank + 1;
   double since = 0;
   for (unsigned tries = 0;; ++tries) {
@@ -67,11 +68,11 @@ void take_lock() {
   }
 }
 void give_lock() {
-  if (--lock_depth) return;
+  if (--lock_depth || !shared_head) return;
   uint32_t mine = my_rank + 1;
   __atomic_compare_exchange_n(&shared_head->lock, &mine, 0u, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
-uint64_t next_number() { return __atomic_add_fetch(&shared_head->number, 1, __ATOMIC_SEQ_CST); }
+uint64_t next_number() { return !shared_head ? 0 : __atomic_add_fetch(&shared_head->number, 1, __ATOMIC_SEQ_CST); }
 void put_strong(int way, const Site& s, unsigned order, unsigned scope, uint64_t address, unsigned bytes, uint64_t number) {
   uint64_t value = 0;
   memcpy(&value, reinterpret_cast<const void*>(address), bytes < 8 ? bytes : 8);

@@ -25,6 +25,7 @@ bool others_see(uint64_t address) {
 void record_weak(uint64_t address, unsigned bytes, bool write, unsigned proxy, const void* code, const EmuAt* at) {
   if (!on_fiber || !others_see(address)) return;
   Guard guard;
+  if (bytes > 4096) return record_range(address, bytes, write, at ? sites.of_instruction(*at).id : sites.of_code(code).id);
   settle();
   as(current());
   Repeat& r = repeats[(address * 0x9e3779b97f4a7c15ull) >> 52];
@@ -151,13 +152,14 @@ void emu_access_begin(const void* address, unsigned bytes, int way, const EmuAt*
   access_now.open = false;
   if (!on_fiber) return;
   in_fiber = false;
+  log_mutex.lock();
   const Site s = sites.of_instruction(*at);
   if (s.order == WEAK) {
     record_weak((uint64_t)address, bytes, way, s.proxy, nullptr, at);
+    log_mutex.unlock();
     in_fiber = true;
     return;
   }
-  log_mutex.lock();
   settle();
   uint64_t value = 0;
   memcpy(&value, address, bytes < 8 ? bytes : 8);  // faults here, not under the lock
