@@ -124,7 +124,7 @@ class Recorder:
             return replace(proof, why_not=f"the analyser failed: {error}"[:300])
         if found.why_not:
             return replace(proof, why_not=found.why_not)
-        if any(part.rank >= proof.ranks for part in (*_sides(found), *found.timeline)):
+        if max([side.rank for side in _sides(found)] + [moment.rank for moment in found.timeline], default=0) >= proof.ranks:
             return replace(proof, why_not="the analyser names a rank that does not exist")
         return replace(
             proof,
