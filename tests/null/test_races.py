@@ -95,7 +95,8 @@ class FakeCrew:
 
 class FakeExchange:
     def __init__(self, why_not: str = "") -> None:
-        self.candidate, self.late = FakeCrew(why_not), cast(list[Any], [])
+        self.candidate = FakeCrew(why_not)
+        self.late: list[Any] = []
 
     def deliver(self, spec: DrawSpec, count: int) -> tuple[int, ...]:
         return tuple(range(count))
