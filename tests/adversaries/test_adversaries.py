@@ -2,7 +2,7 @@
 
 A file is a candidate. Its docstring says what it tries and what stops it; the comment block below says what must come
 out: problem, ranks, size, dtype, plan, call_limit_s, memory_limit_gib, expect, stage, rule (race kind, or failure kind or name),
-communication, pattern (of the mismatch), says (words of the verdict), timed, gain (`none`: rejected, or at least not called faster), platform, slow, and
+communication, pattern (of the mismatch), says (words of the verdict), checks (words of what was checked), timed, gain (`none`: rejected, or at least not called faster), platform, slow, and
 xfail (why the judge does not yet say so: strict, so that a repaired judge is noticed, unless it begins with `sometimes:`).
 """
 
@@ -32,6 +32,7 @@ FIELD = re.compile(r"^# (\w+): (.+)$", re.MULTILINE)
 QUICK = PLANS["quick"]
 PLANS_HERE: dict[str, Plan] = {
     "quick": QUICK,
+    "races": dataclasses.replace(QUICK, odd_trials=0, race_traces=3),
     "timing": dataclasses.replace(
         QUICK, odd_trials=0, race_calls=0, timing_rounds=5, calls_per_round=12, warmup_calls=4, verify_share=0.25
     ),
@@ -155,7 +156,10 @@ def check_verdict(path: Path, said: dict[str, str], folder: Path) -> None:
         assert said["pattern"] in evaluation.mismatch.patterns, evaluation.mismatch.patterns
     if "says" in said:
         case = evaluation.mismatch.case if evaluation.mismatch else ""
-        assert said["says"] in "\n".join([evaluation.detail, case, *evaluation.hints]), told
+        words = "\n".join([evaluation.detail, case, *evaluation.hints])
+        assert all(part in words for part in said["says"].split(" ... ")), told
+    if "checks" in said:
+        assert said["checks"] in "\n".join(evaluation.checks), evaluation.checks
     if "timed" in said:
         assert evaluation.timing is not None, told
     assert path.is_file(), "the judge's cleaning reached the candidate's folder"

@@ -25,11 +25,13 @@ from pkb.types.protocol.commands import (
     CANDIDATE_COMMANDS,
     COMMAND_BYTES,
     ORACLE_COMMANDS,
+    BeginRecording,
     CheckBaseline,
     CheckExact,
     Command,
     Compare,
     DrawArguments,
+    EndRecording,
     FetchOutput,
     FindTruth,
     GiveArguments,
@@ -61,6 +63,7 @@ from pkb.types.protocol.replies import (
     ProbeRow,
     ProbeRows,
     Ready,
+    RecordingReply,
     Reply,
     TruthSizes,
 )
@@ -125,6 +128,8 @@ def honest(command: Command[Reply], *, good: bool = True) -> Reply:
             return ProbeOpened({"torch": "2.9", "l2_bytes": 1024, "multicast": False}, ("load",), {"fp8": "none here"})
         case ProbeMatrix():
             return ProbeRows((ProbeRow("fp32", 64, 1000, (1.0, 2.0)),))
+        case BeginRecording() | EndRecording():
+            return RecordingReply()
     return Done()
 
 

@@ -23,6 +23,8 @@ from pathlib import Path
 import fake_ranks
 from fake_ranks import RANKS, Spoil
 
+from pkb.candidates.source import read
+from pkb.candidates.source_lines import SourceLines
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewFailure, CrewFailureKind, CrewSpec
 from pkb.judge.crew.limits import Limits
@@ -31,6 +33,7 @@ from pkb.judge.exchange import Exchange
 from pkb.judge.profile.calls import profile_calls
 from pkb.judge.profile.roles import Expected
 from pkb.judge.stages.correctness import check_calls
+from pkb.judge.stages.race_proof import Recorder
 from pkb.judge.timing.rounds import timed_batch
 from pkb.judge.timing.sides import Workload
 from pkb.judge.timing.statistics import Claim, mean
@@ -54,7 +57,7 @@ from pkb.types.verdict import Stage, Verdict
 
 SPEC = DrawSpec("1", "tiny", "bf16")
 LIMIT_S = 20.0
-WEIGHTS = {"BatchReport": 12, "OutputReply": 4, "Comparison": 2}
+WEIGHTS = {"BatchReport": 12, "OutputReply": 4, "RecordingReply": 4, "Comparison": 2}
 """How often replies of these kinds are spoilt beside the others: what is computed with most deserves most."""
 
 
@@ -111,6 +114,18 @@ def oracle_only(exchange: Exchange) -> None:
     exchange.oracle.ask(ProbeMatrix("fp32", (64,), "alone"), timeout_s=LIMIT_S)
 
 
+def recorded(exchange: Exchange) -> None:
+    """The analyser is another process, whose report is spoilt elsewhere (`test_races.py`)."""
+    no_source = read(Path(__file__))
+    nothing = json.dumps(
+        {"events": 1, "threads": 1, "truncated": False, "broken": False, "findings": [], "timeline": []}
+    )
+    proof, _ = Recorder(
+        exchange, SPEC, SourceLines(no_source), lambda trace: nothing.encode(), say_nothing
+    ).prove(1)
+    assert proof.why_not or proof.traces == 1
+
+
 def started(exchange: Exchange) -> None:
     exchange.open(Open.of("world", {"world": [[0, 1]]}, mutates=("x",)))
     exchange.candidate.ask(Load("/candidate.py"), timeout_s=LIMIT_S)
@@ -118,7 +133,7 @@ def started(exchange: Exchange) -> None:
 
 
 STAGES: dict[str, Callable[[Exchange], None]] = {
-    stage.__name__: stage for stage in (started, correctness, queued, timed, profiled, oracle_only)
+    stage.__name__: stage for stage in (started, correctness, queued, recorded, timed, profiled, oracle_only)
 }
 
 
@@ -183,7 +198,7 @@ def main(seed: int, count: int) -> None:
     broken: list[str] = []
     before, peak_before = len(os.listdir("/proc/self/fd")), peak_bytes()  # noqa: PTH208
     for number in range(count):
-        stage = dice.choice([*STAGES, "timed", "timed", "profiled"])
+        stage = dice.choice([*STAGES, "timed", "timed", "profiled", "oracle_only"])
         side = "oracle" if stage == "oracle_only" or dice.random() < 0.3 else "candidate"
         weights = [WEIGHTS.get(kind, 1) for kind in said[stage][side]]
         spoil = Spoil(side, 1, dice.choices(range(len(weights)), weights)[0], dice.getrandbits(32))

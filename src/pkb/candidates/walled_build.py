@@ -96,18 +96,42 @@ def disassembled(command: Sequence[str], path: Path, *, limit: int, timeout_s: f
 
     Raises `CompileError` with what it said if it failed, `BuildStopped`, or `subprocess.TimeoutExpired`.
     """
-    result = os.memfd_create("pkb-disassembly")
+    return _printed("sass", {"command": list(command)}, BuildLimits(artifact_bytes=limit), [path], timeout_s=timeout_s)
+
+
+def analysed(
+    command: Sequence[str], logs: Sequence[int], *, readable: Sequence[Path], limits: BuildLimits, timeout_s: float
+) -> bytes:
+    """What the command prints of logs, whose descriptors are its last arguments: a candidate's processes wrote them.
+
+    Raises as `disassembled` does.
+    """
+    given = {"command": list(command), "logs": list(map(str, logs))}
+    return _printed("races", given, limits, readable, timeout_s=timeout_s, inherited=logs)
+
+
+def _printed(
+    kind: str,
+    given: Given,
+    limits: BuildLimits,
+    readable: Sequence[Path],
+    *,
+    timeout_s: float,
+    inherited: Sequence[int] = (),
+) -> bytes:
+    result = os.memfd_create("pkb-printed")
     try:
         with tempfile.TemporaryDirectory(prefix=f"pkb-build-{os.getpid()}-") as work:
-            limits = BuildLimits(artifact_bytes=limit)
-            given = {"command": list(command)}
-            reply = _run("sass", given, Path(work), result, limits, readable=[path.resolve()], timeout_s=timeout_s)
+            files = [path.resolve() for path in readable]
+            reply = _run(
+                kind, given, Path(work), result, limits, readable=files, timeout_s=timeout_s, inherited=inherited
+            )
         error = reply.error
         if error is not None and error.type == "compile":
-            raise CompileError(error.text, name="sass")
+            raise CompileError(error.text, name=kind)
         if error is not None:
             raise BuildStopped("build", error.text)
-        return os.pread(result, limit, 0)
+        return os.pread(result, limits.artifact_bytes, 0)
     finally:
         os.close(result)
 
@@ -121,6 +145,7 @@ def _run(
     *,
     readable: Sequence[Path],
     timeout_s: float | None,
+    inherited: Sequence[int] = (),
 ) -> WardenReply:
     settings = os.memfd_create("pkb-build-settings")
     order = {"kind": kind, "given": dict(given), "work": str(work), "result": result, **vars(limits)}
@@ -133,7 +158,7 @@ def _run(
         environment[slim.ADAPTOR] = str(readable[0]) if readable else ""
     process = subprocess.Popen(
         [sys.executable, "-m", "pkb.rank.isolation.build_warden", str(settings), str(os.getpid())],
-        env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, pass_fds=(settings, result), cwd=work,
+        env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, pass_fds=(settings, result, *inherited), cwd=work,
     )  # fmt: skip
     os.close(settings)
     try:

@@ -4,7 +4,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
@@ -19,6 +19,7 @@ from pkb.types.plan import PLANS
 if TYPE_CHECKING:
     from pkb.cli.output import Progress
     from pkb.types.job import Job
+    from pkb.types.race import RaceSchedule
     from pkb.types.verdict import Evaluation
 
 
@@ -65,6 +66,12 @@ def evaluate(
     seed: Annotated[
         int | None, typer.Option(help="On cpu: the order in which threads of CUDA candidates run. Default: another each time.")
     ] = None,
+    schedule: Annotated[
+        str, typer.Option(help="On cpu, where races are looked for: ranks begin together, late (one of them), or both in turn.")
+    ] = "both",
+    race_report: Annotated[
+        bool, typer.Option("--race-report", help="On cpu: print all that was found out about races, with the ranks' timelines.")
+    ] = False,
 ) -> None:  # fmt: skip
     """Evaluate a candidate: is it right on every rank, free of races, and faster than stock PyTorch?"""
     from pkb.cli.candidate_file import check_readable, infer_problem
@@ -99,7 +106,7 @@ def evaluate(
         raise UserError(f"--size {size} names a size twice", "name each once")
     job = Job(
         candidate=file, case=settled[0], timing=timing, against=known_against(against), problems_folder=folder,
-        call_limit_s=call_limit, build_limit_s=build_limit,
+        call_limit_s=call_limit, build_limit_s=build_limit, race_schedule=_known_schedule(schedule),
     )  # fmt: skip
     if memory_limit is not None:
         job = replace(job, memory_limit_bytes=int(memory_limit * 2**30))
@@ -108,7 +115,16 @@ def evaluate(
         from pkb.rank.isolation import report
 
         report.require_isolation(report.probe_isolation())
-    raise typer.Exit(_judge(job, sizes, json_out=json_out, as_published=as_published))
+    raise typer.Exit(_judge(job, sizes, json_out=json_out, as_published=as_published, race_report=race_report))
+
+
+def _known_schedule(word: str) -> "RaceSchedule":
+    from pkb.types.race import RaceSchedule
+
+    for known in get_args(RaceSchedule):
+        if word == known:
+            return cast("RaceSchedule", known)
+    raise UserError(f"--schedule {word} is no schedule", f"give one of {', '.join(get_args(RaceSchedule))}")
 
 
 def _warn(evaluation: "Evaluation") -> None:
@@ -123,7 +139,27 @@ def _warn(evaluation: "Evaluation") -> None:
         print("  --require-isolation refuses to run candidates so; see `pkb doctor`", file=sys.stderr)
 
 
-def _judge(job: "Job", sizes: list[str], *, json_out: str | None, as_published: bool) -> int:
+def _print_races(evaluation: "Evaluation") -> None:
+    from pkb.cli.output import stdout_console
+    from pkb.types.race_words import report_lines
+
+    console, proof = stdout_console(), evaluation.race_proof
+    if proof is None:
+        console.print(f"no race report: {why_no_report(evaluation.platform)}", markup=False, highlight=False)
+        return
+    for line in report_lines(proof, width=max(60, console.width - 2)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def why_no_report(platform: str) -> str:
+    from pkb.platforms.registry import traits
+
+    if traits(platform).device != "cpu":
+        return "calls are recorded on platform cpu only: `pkb eval --platform cpu --race-report`"
+    return "no calls were recorded (it failed before, the plan has no stage for races, or no memory of peers is used)"
+
+
+def _judge(job: "Job", sizes: list[str], *, json_out: str | None, as_published: bool, race_report: bool) -> int:
     """Shows each verdict as soon as it is there; the worst exit status of all."""
     from pkb.cli.output import show_progress, stdout_console, write_json
     from pkb.judge.session import evaluate_sizes
@@ -142,6 +178,8 @@ def _judge(job: "Job", sizes: list[str], *, json_out: str | None, as_published: 
                 from pkb.cli.panel import render
 
                 stdout_console().print(render(decided[-1]))
+                if race_report:
+                    _print_races(decided[-1])
     finally:  # after Ctrl-C in a later size too: what has been decided is not lost
         verdicts.close()
         if json_out is not None and decided:

@@ -16,6 +16,8 @@ from rich.text import Text
 
 from pkb.types.failure import READ_FROM_THE_TOP
 from pkb.types.profile import SideProfile
+from pkb.types.race import RaceProof
+from pkb.types.race_words import finding_lines, timeline_lines
 from pkb.types.units import time_words
 from pkb.types.verdict import Evaluation, Failure, Mismatch, Verdict
 from pkb.types.words import TRACE_LINES, clean, number_words, share_words, value_words
@@ -54,6 +56,8 @@ def render(evaluation: Evaluation) -> RenderableType:
         parts += ["", plain(evaluation.detail)]
     if evaluation.race_kind:
         parts += ["", Text.assemble(("race of kind ", "bold"), plain(evaluation.race_kind, style="bold red"))]
+    if evaluation.race_proof is not None and evaluation.race_proof.findings:
+        parts += ["", race_part(evaluation.race_proof)]
     if evaluation.mismatch is not None:
         parts += ["", _mismatch_part(evaluation.mismatch)]
     if evaluation.rank_states:
@@ -103,6 +107,15 @@ def failure_part(failure: Failure, *, rule: bool = False) -> RenderableType:
             lines = [*lines[:TRACE_LINES], gap] if top else [gap, *lines[-TRACE_LINES:]]
         parts.append(Padding(plain("\n".join(lines), style="dim"), (0, 0, 0, 2)))
     return Group(*parts)
+
+
+def race_part(proof: RaceProof) -> RenderableType:
+    """The first finding and the ranks' timelines; `--race-report` prints the others."""
+    finding, *others = proof.findings
+    lines = finding_lines(finding)
+    if others:
+        lines.append(f"{len(others)} more: pkb eval --race-report")
+    return Group(*(Text(line) for line in lines), "", *(Text(line, no_wrap=True) for line in timeline_lines(proof)))
 
 
 def _title(evaluation: Evaluation) -> Text:

@@ -11,6 +11,7 @@ from pkb.platforms.registry import traits
 from pkb.types.difference import Mismatch
 from pkb.types.failure import READ_FROM_THE_TOP, Failure
 from pkb.types.profile import Profile
+from pkb.types.race_words import feedback_lines
 from pkb.types.timing import Timing
 from pkb.types.units import binds_words
 from pkb.types.verdict import Evaluation, RankState, Verdict
@@ -24,6 +25,7 @@ def feedback(evaluation: Evaluation) -> str:
         lines.append(_text(evaluation.detail))
     if evaluation.race_kind:
         lines.append(f"race of kind {_text(evaluation.race_kind)}")
+    lines += feedback_lines(evaluation.race_proof)
     lines += _mismatch(evaluation.mismatch)
     lines += _ranks(evaluation.rank_states)
     lines += _failure(evaluation.failure, rule=evaluation.verdict is Verdict.REJECTED)

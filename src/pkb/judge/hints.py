@@ -6,6 +6,7 @@ from pkb.candidates.rules import Inspection
 from pkb.platforms.registry import traits
 from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.profile import Profile
+from pkb.types.race_words import finding_title
 from pkb.types.torch_versions import is_of_another_torch
 from pkb.types.verdict import Communication, Evidence, FailureKind, RaceKind, Verdict
 
@@ -18,7 +19,23 @@ RACE_HINTS: Mapping[RaceKind, str] = {
     "call, wait for every peer between publishing and reading, and let flags carry an epoch number",
     RaceKind.MISSING_SYNCHRONISATION: "two calls in a row disturb each other: a buffer or signal is reused before all ranks "
     "are done with it",
+    RaceKind.NO_SYNCHRONISATION: "nothing orders the two accesses: publish with a release at system scope (st.release.sys, "
+    "red.release.sys, the handle's barrier) after the first, and acquire (ld.acquire.sys) before the second",
+    RaceKind.SCOPE_TOO_NARROW: "a peer is on another GPU: flags between ranks need scope .sys (__threadfence_system, "
+    "atomic..._system, cuda::thread_scope_system); .gpu and .cta order nothing there",
+    RaceKind.RELAXED: "a relaxed or volatile flag orders nothing but itself: write it by st.release.sys and wait for it by "
+    "ld.acquire.sys, or put __threadfence_system() before the store and after the load that has seen it",
+    RaceKind.ASYNC_PROXY: "cp.async.bulk and TMA go through the async proxy: fence.proxy.async between them and ordinary "
+    "accesses of the same bytes, and wait for the copy's own completion before its result is used",
+    RaceKind.READ_ONLY_CACHE: "__ldg, ld.global.nc and const __restrict__ promise that nobody writes these bytes while the "
+    "kernel runs: load what peers write by ordinary or volatile loads",
+    RaceKind.REUSED_TOO_EARLY: "a peer may still read what is overwritten: add a barrier after the last read (before the "
+    "return), or alternate between two buffers so that one barrier lies between two uses of each",
 }
+PROOF_HINT = (
+    "with no GPU, `pkb eval --platform cpu --race-report` records a few calls and shows the two lines and the missing order, "
+    "if the candidate runs on an emulated GPU"
+)
 REUSED_HINT = (
     "the next call overwrites this result, because both live in the same memory: allocate the output in every call "
     "(torch.empty_like, ...), or return a clone of the buffer; buffers that are not returned may be kept"
@@ -53,6 +70,12 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
     mismatch, failure = evidence.mismatch, evidence.failure
     if verdict is Verdict.RACE and evidence.race_kind is not None:
         hints.append(RACE_HINTS[evidence.race_kind])
+        if where.device != "cpu":
+            hints.append(PROOF_HINT)
+    if evidence.race_proof is not None and evidence.race_proof.findings:
+        first = evidence.race_proof.findings[0]
+        if first.kind is not evidence.race_kind:  # it was found wrong, or racy by provocation
+            hints += [f"its calls hold a race: {finding_title(first)}", RACE_HINTS[first.kind]]
     if verdict is Verdict.REUSED_OUTPUT:
         hints.append(REUSED_HINT)
     if verdict is Verdict.DEADLOCK:

@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from pkb.candidates.backend import needs
 from pkb.candidates.rules import Inspection
 from pkb.candidates.source import Source
+from pkb.candidates.source_lines import SourceLines
 from pkb.judge.budgets import Pace, TimingPace
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.patience import first_call_extra_s
@@ -17,19 +19,23 @@ from pkb.judge.profile.calls import profile_calls
 from pkb.judge.profile.roles import expected_of
 from pkb.judge.stages.baseline import check_baseline
 from pkb.judge.stages.correctness import Checked, check_calls
+from pkb.judge.stages.race_analyser import analyse
+from pkb.judge.stages.race_proof import Recorder, proven_race, touches_peers
 from pkb.judge.stages.races import provoke
 from pkb.judge.timing.measure import measure
 from pkb.judge.timing.other import with_other_reading
 from pkb.judge.worlds import World
 from pkb.platforms.base import PlatformFacts
+from pkb.platforms.cpu import emulator_seed
 from pkb.roofline.bandwidth import bandwidths
 from pkb.roofline.floor import floor_us, may_send_fewer_bits
 from pkb.roofline.hardware import for_device
 from pkb.roofline.utilisation import utilisation
 from pkb.types.job import Job
 from pkb.types.protocol.commands import DrawSpec
+from pkb.types.race import OWN_ACCOUNT, RaceProof
 from pkb.types.stock import Against
-from pkb.types.verdict import Communication, Evidence, Stage, Timing
+from pkb.types.verdict import Communication, Evidence, Stage, Timing, Verdict
 
 Progress = Callable[[str], None]
 
@@ -99,6 +105,45 @@ class OneSize:
 
     def run(self, source: Source, inspection: Inspection) -> None:
         """Raises `Decided` at the first stage that the candidate fails."""
+        try:
+            self._stages(source, inspection)
+        except Decided as decided:
+            raise self._explained(decided, source) from decided
+        # Last: recorded calls are slow, and whatever they come to, all else has been said.
+        proof = self._prove(source, traces=self.job.plan.race_traces)
+        if proof is not None and proof.findings:
+            raise proven_race(proof)
+
+    def _explained(self, decided: Decided, source: Source) -> Decided:
+        """A wrong result, or a race that was provoked, with the race that is proven to be there, if one is."""
+        if decided.verdict not in (Verdict.WRONG, Verdict.RACE) or not self.world.sound:
+            return decided
+        self.world.clear()
+        proof = self._prove(source, traces=1) if self.world.sound else None
+        if proof is None or not proof.findings:
+            return decided
+        return replace(decided, evidence=decided.evidence.plus(Evidence(race_proof=proof)))
+
+    def _prove(self, source: Source, *, traces: int) -> RaceProof | None:
+        """None where this platform, plan or kind of candidate has no such stage."""
+        if self.on_gpu or not self.job.plan.race_calls:
+            return None
+        if not touches_peers(source, self._backend, self.notes.evidence.communication):
+            return None
+        if "cpp" in needs(source):
+            self.notes.checks.append("races neither proven nor excluded: C++ for the host leaves no record")
+            return None
+        with self.notes.within(Stage.RACES):
+            proof, sound = Recorder(
+                self.exchange, replace(self.spec, size="tiny"), SourceLines(source), analyse, self.progress,
+                schedule=self.job.race_schedule, seed=emulator_seed(),
+            ).prove(traces)  # fmt: skip
+        self.world.sound = self.world.sound and sound
+        self.notes.evidence = replace(self.notes.evidence, race_proof=proof)
+        self.notes.checks += [proof.in_words, OWN_ACCOUNT]
+        return proof
+
+    def _stages(self, source: Source, inspection: Inspection) -> None:
         job, plan, notes = self.job, self.job.plan, self.notes
         argument_bytes = job.case.ranks * self.problem.argument_bytes(job.case.size, job.case.ranks, job.case.dtype)
         with notes.within(Stage.CORRECTNESS), self.world.blame(Stage.CORRECTNESS):

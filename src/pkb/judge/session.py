@@ -161,6 +161,7 @@ class _Session:
             failing_ranks=evidence.failing_ranks,
             mismatch=evidence.mismatch,
             race_kind=evidence.race_kind,
+            race_proof=evidence.race_proof,
             rank_states=evidence.rank_states,
             failure=evidence.failure,
             timing=evidence.timing,

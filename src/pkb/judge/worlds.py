@@ -97,6 +97,8 @@ class World:
 
     def clear(self) -> None:
         """Both sides let go of arguments and outputs and give memory back; a side that cannot makes the world unsound."""
+        if not self.sound:
+            return
         try:
             self.exchange.drop()
         except CrewFailure:

@@ -61,18 +61,27 @@ def _extension(given: Given) -> Recipe:
 
 def _sass(given: Given) -> Recipe:
     """Not a build: what a disassembler prints of a file that a build has left, and that may have been made for it."""
+    return _printing(_texts(given, "command"), name="sass")
 
+
+def _races(given: Given) -> Recipe:
+    """Not a build: what the analyser of recorded calls prints of logs that a candidate's processes have written."""
+    logs = _texts(given, "logs")
+    return _printing((*_texts(given, "command"), *logs), name="races", descriptors=[int(log) for log in logs])
+
+
+def _printing(command: Sequence[str], *, name: str, descriptors: Sequence[int] = ()) -> Recipe:
     def write(scratch: Path, output: Path) -> None:
         with output.open("wb") as file:
             done = subprocess.run(
-                _texts(given, "command"), stdout=file, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=scratch,
-                env=compiler_environment(), check=False,
+                command, stdout=file, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=scratch,
+                env=compiler_environment(), pass_fds=descriptors, check=False,
             )  # fmt: skip
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip()
-            raise CompileError(said or f"status {done.returncode}", name="sass")
+            raise CompileError(said or f"status {done.returncode}", name=name)
 
-    return Recipe("", ".txt", "sass", write)
+    return Recipe("", ".txt", name, write)
 
 
 _RECIPES: dict[str, Callable[[Given], Recipe]] = {
@@ -81,6 +90,7 @@ _RECIPES: dict[str, Callable[[Given], Recipe]] = {
     "extension": _extension,
     "adaptor": lambda given: adaptor_recipe(),
     "sass": _sass,
+    "races": _races,
 }
 
 

@@ -12,6 +12,15 @@ from pkb.platforms.base import EMULATED_CUDA, PlatformFacts
 MAX_RANKS = 8
 
 
+SEED = "PKB_EMULATOR_SEED"
+"""Of the emulated GPU's schedule: what a person chooses by `pkb eval --seed`."""
+
+
+def emulator_seed() -> int | None:
+    chosen = os.environ.get(SEED)
+    return int(chosen) if chosen else None
+
+
 class CpuPlatform:
     name = "cpu"
     device = "cpu"
@@ -57,7 +66,7 @@ class CpuPlatform:
 
     def candidate_environment(self, world_size: int) -> dict[str, str]:
         """What a person chooses of the emulated GPU: a switch (PKB_NVLS=1), and the seed of its schedule."""
-        return {name: os.environ[name] for name in ("PKB_NVLS", "PKB_EMULATOR_SEED") if name in os.environ}
+        return {name: os.environ[name] for name in ("PKB_NVLS", SEED) if name in os.environ}
 
     def device_indices(self, world_size: int) -> list[int]:
         return [0] * world_size

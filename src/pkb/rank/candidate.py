@@ -20,6 +20,7 @@ from pkb.rank.isolation import gate, reach
 from pkb.rank.isolation.lockdown import lock_down
 from pkb.rank.observe import Observer
 from pkb.rank.raised import MissingSolution
+from pkb.rank.recording import Recording
 from pkb.rank.server import Rank
 from pkb.rank.symmetric import memory as symmetric
 from pkb.rank.symmetric import watch as symmetric_watch
@@ -27,8 +28,10 @@ from pkb.rank.trees import BadTree, describe, unpack
 from pkb.rank.window.seals import Digest
 from pkb.types.protocol.commands import (
     CANDIDATE_COMMANDS,
+    BeginRecording,
     Command,
     Drop,
+    EndRecording,
     FetchOutput,
     GiveArguments,
     Load,
@@ -38,7 +41,7 @@ from pkb.types.protocol.commands import (
     Wake,
 )
 from pkb.types.protocol.limits import clean
-from pkb.types.protocol.replies import BadOutput, BatchReport, Done, Opened, Reply, facts
+from pkb.types.protocol.replies import BadOutput, BatchReport, Done, Opened, RecordingReply, Reply, facts
 from pkb.types.protocol.settings import CandidateOptions
 
 
@@ -64,6 +67,7 @@ class CandidateRank(Rank):
         self.activity.on_wait = self.status.wait
         builds = os.environ.get("PKB_BUILD_CACHE")
         self.observer = Observer(self.activity, [config.folder, *([Path(builds)] if builds else [])])
+        self.recording = Recording(rank=config.rank, world=config.world_size)
         self.solution: Any = None
 
     def handle(self, command: Command[Reply], fds: list[int]) -> Reply | None:
@@ -85,6 +89,10 @@ class CandidateRank(Rank):
             case Poison():
                 self.poison()
                 self.device.synchronize()
+            case BeginRecording():
+                return RecordingReply(self.recording.begin(fds, seed=command.seed))
+            case EndRecording():
+                return RecordingReply(self.recording.end())
             case Wake():
                 self.wake()
             case Drop():
@@ -136,7 +144,7 @@ class CandidateRank(Rank):
             before[slot] = self.seals.digest(self._unchanged(slot))
 
         with self.observer.watching(profile=command.profile) as seen:
-            report = self.run(self.solution, command, on_open=look if command.inspect else None)
+            report = self.run(self.recording.watched(self.solution), command, on_open=look if command.inspect else None)
         return replace(
             report,
             observed=replace(seen.summary(), instructions=emulated_gpu.executed()),

@@ -11,6 +11,7 @@ from pkb.report import charts
 from pkb.report.against import timed_against
 from pkb.report.charts import Times
 from pkb.report.contenders import Contender
+from pkb.report.race_picture import shown_race
 from pkb.report.source_view import SourceView
 from pkb.report.svg import Chart
 from pkb.report.timeline import RankTimeline, has_one_base, read_timelines, trace_events
@@ -68,6 +69,7 @@ def candidate_context(reader: Reader, each: Try, contender: Contender, source: S
         "ranks": _ranks(whole),
         "regions": _regions(whole),
         "states": document.get("rank_states") or [],
+        "race": shown_race(document),
         "source": source,
         "steps": _steps(reader, each),
         "turns": _turns(reader, each),

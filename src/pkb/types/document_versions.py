@@ -5,12 +5,13 @@ import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.failure import FailureKind
 from pkb.types.verdict import SCHEMA_VERSION, Evaluation
 
+Part = TypeVar("Part")
 OLD_PATTERNS: Mapping[str, Pattern] = {
     "NaN in ": Pattern.NAN,
     "all zeros": Pattern.ZEROS,
@@ -78,6 +79,11 @@ def read_evaluation(document: Mapping[str, Any]) -> Evaluation:
     """The evaluation that `to_dict` wrote; what a document of an older version lacks has its default."""
     evaluation: Evaluation = _decode(Evaluation, current(document))
     return evaluation
+
+
+def read_part(kind: type[Part], value: Any) -> Part | None:
+    """A part of a document, such as its `race_proof`; a `ValueError`, `TypeError` or `KeyError` where it is none."""
+    return None if value is None else cast(Part, _decode(kind, value))
 
 
 def _decode(kind: Any, value: Any) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 from pkb.types.case import Case
 from pkb.types.plan import Plan
 from pkb.types.plan import plan as plan_named
+from pkb.types.race import RaceSchedule
 from pkb.types.stock import Against
 from pkb.types.timing import tells_speed
 
@@ -30,6 +31,8 @@ class Job:
     """Resident memory that all candidate ranks together may use; None lets the platform decide."""
     profile: bool = True
     """Look at what the calls did on the device, where there is one."""
+    race_schedule: RaceSchedule = "both"
+    """Of the calls that are recorded to prove races."""
     custom_plan: Plan | None = None
     """In place of the plan that the case names: for tests and measurements that want other numbers."""
 

@@ -27,12 +27,15 @@ class Plan:
     """By the published benchmark's rules: its kind of inputs (all ranks hold equally much), nothing but what is returned is
     compared, dtypes are not, each result is read before the next call, timed calls are not checked, and no round is added to
     the planned ones. What is right by this plan is called right as published, never right."""
+    race_traces: int = 3
+    """Of recorded calls on an emulated GPU, each with another order of threads, in which a race is looked for; none where
+    `race_calls` is 0."""
 
 
 PLANS = {
     plan.name: plan
     for plan in (
-        Plan("quick", trials=2, odd_trials=1, second_world_trials=0, race_calls=4, race_repeats=1,
+        Plan("quick", trials=2, odd_trials=1, second_world_trials=0, race_calls=4, race_repeats=1, race_traces=1,
              timing_rounds=0, calls_per_round=0, warmup_calls=0, verify_share=0),
         Plan("standard", trials=5, odd_trials=2, second_world_trials=2, race_calls=6, race_repeats=3,
              timing_rounds=8, calls_per_round=25, warmup_calls=20, verify_share=0.1),

@@ -8,11 +8,12 @@ from typing import Any
 from pkb.types.difference import Mismatch
 from pkb.types.failure import Failure, FailureKind
 from pkb.types.profile import Profile
+from pkb.types.race import RaceKind, RaceProof
 from pkb.types.timing import Decision, Roofline, Timing
 
 __all__ = [
     "SCHEMA_VERSION", "CandidateRef", "Communication", "Decision", "Evaluation", "Evidence", "Failure", "FailureKind",
-    "Mismatch", "ProblemRef", "RaceKind", "RankState", "Roofline", "Stage", "SuiteRef", "Timing", "Verdict",
+    "Mismatch", "ProblemRef", "RaceKind", "RaceProof", "RankState", "Roofline", "Stage", "SuiteRef", "Timing", "Verdict",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 2
@@ -66,15 +67,6 @@ class Communication(StrEnum):
     LIBRARY = "library"
     NONE = "none"
     UNKNOWN = "unknown"
-
-
-class RaceKind(StrEnum):
-    """What is missing, by the way in which the race was provoked."""
-
-    MISSING_SYNCHRONISATION = "missing_synchronisation"
-    MISSING_START_BARRIER = "missing_start_barrier"
-    MISSING_END_BARRIER = "missing_end_barrier"
-    STALE_READ = "stale_read"
 
 
 class Standing(StrEnum):
@@ -132,6 +124,7 @@ class Evidence:
     failing_ranks: tuple[int, ...] = ()
     mismatch: Mismatch | None = None
     race_kind: RaceKind | None = None
+    race_proof: RaceProof | None = None
     rank_states: tuple[RankState, ...] = ()
     failure: Failure | None = None
     timing: Timing | None = None
@@ -166,6 +159,8 @@ class Evaluation:
     failing_ranks: tuple[int, ...] = ()
     mismatch: Mismatch | None = None
     race_kind: RaceKind | None = None
+    race_proof: RaceProof | None = None
+    """What recorded calls show of races, on an emulated GPU; None where nothing was recorded."""
     rank_states: tuple[RankState, ...] = ()
     failure: Failure | None = None
     timing: Timing | None = None

@@ -15,7 +15,7 @@ DECISIONS: Mapping[Decision, str] = {
 MEANINGS: Mapping[Verdict, str] = {
     Verdict.CORRECT: "Right on every rank in every call that was checked, and no race was provoked.",
     Verdict.WRONG: "An output differs from the truth.",
-    Verdict.RACE: "Right when calls come one by one, wrong under pressure.",
+    Verdict.RACE: "Right when calls come one by one; wrong under pressure, or proven to hold a race.",
     Verdict.REUSED_OUTPUT: "Right and free of races if each result is used before the next call, which overwrites it.",
     Verdict.DEADLOCK: "The ranks did not finish in time.",
     Verdict.COMPILE_ERROR: "It does not compile.",

@@ -56,7 +56,8 @@ def parts(source: str, kinds: set[str]) -> list[str]:
     """What a candidate needs beside its own sources: kinds of recipes. `kinds` are those of the builds that were foreseen."""
     inline = "load_inline" in source and "__global__" in source
     extends = "extension" in kinds or inline
-    runs = extends or "cubin" in kinds
+    recorded = "_symmetric_memory" in source or "triton" in source  # calls of such are recorded by the same library
+    runs = extends or "cubin" in kinds or recorded
     return [*(["emulated_runtime"] if runs else []), *(["adaptor"] if extends else [])]
 
 

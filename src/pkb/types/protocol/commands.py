@@ -23,6 +23,7 @@ from pkb.types.protocol.replies import (
     OutputReply,
     ProbeOpened,
     ProbeRows,
+    RecordingReply,
     Reply,
     Slot,
     TruthSizes,
@@ -227,6 +228,20 @@ class Poison(Command[Done]):
     """Fill symmetric memory with NaN."""
 
 
+@dataclass(frozen=True)
+class BeginRecording(Command[RecordingReply]):
+    """From now on, write what calls do to memory into a log: two files come with it, the ranks' common counter and the log of
+    this rank."""
+
+    seed: Annotated[int, Between(0, (1 << 31) - 1)]
+    """Of the emulated GPU's schedule."""
+
+
+@dataclass(frozen=True)
+class EndRecording(Command[RecordingReply]):
+    """The log is complete. Its bytes are in the judge's file already."""
+
+
 # -- the oracle's side -------------------------------------------------------------------------------------------------
 
 
@@ -362,7 +377,7 @@ class ProbeLatency(Command[ProbeRows]):
 
 
 CANDIDATE_COMMANDS: tuple[type[Command[Reply]], ...] = (
-    Open, Load, GiveArguments, RunBatch, FetchOutput, Poison, Wake, Drop,
+    Open, Load, GiveArguments, RunBatch, FetchOutput, Poison, BeginRecording, EndRecording, Wake, Drop,
 )  # fmt: skip
 ORACLE_COMMANDS: tuple[type[Command[Reply]], ...] = (
     Open, DrawArguments, DrawOnly, FindTruth, RunBatch, Compare, Release, Forget, Wake, Drop, LookForCompany,

@@ -196,6 +196,13 @@ class BatchReport(Reply):
     activity: Activity | None = None
 
 
+@dataclass(frozen=True)
+class RecordingReply(Reply):
+    """Whether this rank records; if not, why."""
+
+    why_not: Sentence = ""
+
+
 # -- the oracle's ------------------------------------------------------------------------------------------------------
 
 

@@ -51,7 +51,10 @@ class EmulatedGpu:
             getattr(library, name).argtypes = [c_uint64] * count
         library.emu_set_multicast.argtypes = [c_uint, c_uint64, c_uint]
         self._report = _REPORT(_tell)  # kept: C++ calls it
-        library.emu_configure(c_uint(seed % 2**31), self._report)
+        self.reseed(seed)
+
+    def reseed(self, seed: int) -> None:
+        self.library.emu_configure(c_uint(seed % 2**31), self._report)
 
     def synchronize(self) -> None:
         self.library.emu_synchronize()

@@ -24,6 +24,13 @@ def install(device: "Device", source: str) -> "Device":
     return put_in_place(device, source)
 
 
+def reseed(seed: int) -> None:
+    """Another order of threads from now on; nothing where the emulated GPU is not in place."""
+    module = sys.modules.get("pkb.rank.emulate.cuda.device")
+    if module is not None:
+        module.gpu().reseed(seed)
+
+
 def executed() -> dict[str, "Fidelity"]:
     """Instructions that the emulated GPU has executed; none where it is not in place."""
     module = sys.modules.get("pkb.rank.emulate.cuda.device")

@@ -1,0 +1,206 @@
+"""Races proven: recorded calls of a candidate on an emulated GPU, and what their order of events shows (docs/race-reports.md).
+
+Each rank writes what its threads do to memory into a log of the judge's. A program behind walls reads the logs of all ranks and
+looks for two accesses that nothing orders. Ranks of a candidate write the logs, so a log is a claim: a finding is a proof for
+the trace as it was told, and a trace that is broken or cut short proves nothing.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+from pkb.candidates.source import Source
+from pkb.candidates.source_lines import SourceLines
+from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.decision import Decided
+from pkb.judge.exchange import Exchange
+from pkb.kit.emulated.analyse import SHARED_BYTES
+from pkb.types.protocol.codec import Malformed
+from pkb.types.protocol.commands import BeginRecording, DrawSpec, EndRecording, Schedule
+from pkb.types.race import Access, RaceAnalysis, RaceFinding, RaceProof, RaceSchedule, Site, read_analysis
+from pkb.types.race_words import finding_title
+from pkb.types.verdict import Communication, Evidence, Stage, Verdict
+
+CALLS = 3
+"""In a trace: the second and third show what is done to a buffer that a peer may still read."""
+LATE_US = 3000.0
+SLOWER_S = 60.0
+"""What a batch may take longer because it is recorded."""
+LOG_BYTES = 256 << 20
+"""Of one rank's log, of which only what is written takes memory."""
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+MOST_SEEDS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The files of one recorded batch, the judge's own."""
+
+    seed: int
+    shared: int
+    logs: tuple[int, ...]
+
+    def close(self) -> None:
+        for fd in (self.shared, *self.logs):
+            os.close(fd)
+
+
+Part = TypeVar("Part", Access, Site)
+Analyse = Callable[[Trace], bytes]
+"""What the analyser prints of a trace. Raises `AnalyserFailed`."""
+
+
+class AnalyserFailed(Exception):
+    """The message says how, in words for a verdict."""
+
+
+class Proved(NamedTuple):
+    proof: RaceProof
+    sound: bool = True
+    """False once ranks are not to be used any more."""
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Records and judges one candidate's calls in a world that is open."""
+
+    exchange: Exchange
+    spec: DrawSpec
+    lines: SourceLines
+    analyse: Analyse
+    progress: Callable[[str], None]
+    schedule: RaceSchedule = "both"
+    seed: int | None = None
+
+    def prove(self, traces: int) -> Proved:
+        """Never raises for what ranks do: the candidate has passed by now, or failed for another reason."""
+        first = secrets.randbelow(MOST_SEEDS) if self.seed is None else self.seed
+        seeds = tuple(first + number for number in range(traces))
+        proof = RaceProof(
+            0, CALLS, self.exchange.candidate.spec.world_size, self.spec.size, seeds, self.schedule, events=0
+        )
+        for number, seed in enumerate(seeds):
+            self.progress(f"races: recording trace {number + 1} of {traces}")
+            with _files(seed, proof.ranks) as trace:
+                try:
+                    why_not = self._record(trace, late=_late_rank(self.schedule, number, proof.ranks))
+                except CrewFailure as failure:
+                    why_not = f"recorded calls did not end well: {failure}"[:300]
+                    return Proved(replace(proof, why_not=why_not), sound=False)
+                proof = replace(proof, why_not=why_not) if why_not else self._judged(proof, trace)
+            if proof.why_not or proof.findings:
+                break
+        return Proved(proof)
+
+    def _record(self, trace: Trace, *, late: int | None) -> str:
+        """Why there is no record; empty if there is."""
+        candidate = self.exchange.candidate
+        slots = self.exchange.deliver(self.spec, CALLS)
+        begin = BeginRecording(trace.seed)
+        for rank in candidate.ranks:
+            candidate.tell(
+                rank, replace(begin, seed=(64 * trace.seed + rank) % (1 << 31)), [trace.shared, trace.logs[rank]]
+            )
+        answers = candidate.hear(begin, timeout_s=60)
+        if not (why_not := next((reply.why_not for reply in answers.values() if reply.why_not), "")):
+            common = Schedule(slots)
+            delayed = {late: replace(common, late_host_us=(LATE_US,) * CALLS)} if late is not None else None
+            self.exchange.run_candidate(common, late=delayed, extra_s=SLOWER_S)
+        ends = candidate.ask(EndRecording(), timeout_s=60)
+        self.exchange.drop()
+        return why_not or next((reply.why_not for reply in ends.values() if reply.why_not), "")
+
+    def _judged(self, proof: RaceProof, trace: Trace) -> RaceProof:
+        """With what one more trace shows."""
+        try:
+            found = read_analysis(self.analyse(trace))
+        except Malformed as error:
+            return replace(proof, why_not=f"the analyser's report is malformed: {error}"[:300])
+        except AnalyserFailed as error:
+            return replace(proof, why_not=f"the analyser failed: {error}"[:300])
+        if found.why_not:
+            return replace(proof, why_not=found.why_not)
+        if any(part.rank >= proof.ranks for part in (*_sides(found), *found.timeline)):
+            return replace(proof, why_not="the analyser names a rank that does not exist")
+        return replace(
+            proof,
+            traces=proof.traces + 1,
+            events=proof.events + found.events,
+            findings=tuple(map(self._placed, merged(found.findings))),
+            timeline=found.timeline,
+        )
+
+    def _placed(self, finding: RaceFinding) -> RaceFinding:
+        """With the text of each line."""
+        missing = finding.missing
+        first, second = (site and self._with_text(site) for site in (missing.first, missing.second))
+        return replace(
+            finding,
+            first=self._with_text(finding.first),
+            second=self._with_text(finding.second),
+            missing=replace(missing, first=first, second=second),
+        )
+
+    def _with_text(self, part: Part) -> Part:
+        place = self.lines.at(part.file, part.line)
+        return replace(part, text=place.text, candidate_line=place.candidate_line)
+
+
+def merged(findings: Sequence[RaceFinding]) -> list[RaceFinding]:
+    """One for each pair of lines, whichever ranks met there."""
+    found: dict[object, RaceFinding] = {}
+    for finding in findings:
+        sides = [(side.file, side.line, side.write) for side in (finding.first, finding.second)]
+        key = (finding.kind, *sides)
+        known = found.get(key)
+        found[key] = replace(known, count=known.count + finding.count) if known else finding
+    return list(found.values())
+
+
+def touches_peers(source: Source, backend: str, communication: Communication) -> bool:
+    """As far as can be told: whether there is anything to record."""
+    return backend in ("cuda", "triton") or communication is Communication.CUSTOM or "_symmetric_memory" in source.text
+
+
+def proven_race(proof: RaceProof) -> Decided:
+    first = proof.findings[0]
+    more = f", and {len(proof.findings) - 1} more" if len(proof.findings) > 1 else ""
+    evidence = Evidence(
+        race_kind=first.kind, race_proof=proof, failing_ranks=tuple(sorted({first.first.rank, first.second.rank}))
+    )
+    return Decided(Verdict.RACE, Stage.RACES, f"{finding_title(first)}{more}", evidence)
+
+
+def _sides(found: RaceAnalysis) -> list[Access]:
+    return [side for finding in found.findings for side in (finding.first, finding.second)]
+
+
+def _late_rank(schedule: RaceSchedule, number: int, ranks: int) -> int | None:
+    if schedule == "together" or (schedule == "both" and number % 2 == 0):
+        return None
+    return number % ranks
+
+
+@contextlib.contextmanager
+def _files(seed: int, ranks: int) -> Iterator[Trace]:
+    """Of a fixed size: no rank can cut them short under a reader, or make them larger."""
+    trace = Trace(
+        seed,
+        _memory_file("pkb-race-counter", SHARED_BYTES),
+        tuple(_memory_file("pkb-race-log", LOG_BYTES) for _ in range(ranks)),
+    )
+    try:
+        yield trace
+    finally:
+        trace.close()
+
+
+def _memory_file(name: str, size: int) -> int:
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    return fd

@@ -1,0 +1,53 @@
+"""Recorded calls on this rank: from `begin` to `end` the log that the judge has handed over is written."""
+
+import contextlib
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from pkb.kit.errors import CompileError, CompilerMissing
+from pkb.rank.emulate.cuda import wanted as emulated_gpu
+from pkb.types.protocol.limits import clean
+
+CANNOT = (OSError, CompileError, CompilerMissing, ImportError, AttributeError, ValueError)
+"""What it takes to record may be missing: a compiler, memory, a library whose insides are others."""
+
+
+class Recording:
+    def __init__(self, *, rank: int, world: int) -> None:
+        self._rank, self._world = rank, world
+        self._ways: Any = None
+        """How calls are recorded: loaded by those ranks that are asked to."""
+        self._open = contextlib.ExitStack()
+
+    def begin(self, fds: list[int], *, seed: int) -> str:
+        """Why nothing is recorded; empty if it is."""
+        if os.environ.get("PKB_EMULATE_CUDA") != "1":
+            return "calls cannot be recorded without a C++ compiler"
+        self.end()
+        try:
+            shared, log = fds
+            ways = importlib.import_module("pkb.rank.emulate.races.recording")
+            self._open.enter_context(ways.recorded(shared, log, rank=self._rank, world=self._world))
+        except CANNOT as error:
+            return _words(error)
+        emulated_gpu.reseed(seed)
+        self._ways = ways
+        return ""
+
+    def end(self) -> str:
+        self._ways = None
+        try:
+            self._open.close()
+        except CANNOT as error:
+            return _words(error)
+        return ""
+
+    def watched(self, solution: Callable[..., Any]) -> Callable[..., Any]:
+        """The function itself, or one that is recorded."""
+        return solution if self._ways is None else self._ways.recorded_calls(solution)
+
+
+def _words(error: BaseException) -> str:
+    return clean(f"calls cannot be recorded: {type(error).__name__}: {error}", 300)

@@ -1,0 +1,309 @@
+"""Proven races: what an analyser prints is checked before it is believed, and what is believed is shown with its lines."""
+
+import io
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import jsonschema
+import pytest
+from fake_ranks import spoil_value
+from race_examples import ACCESS, CANDIDATE, FINDING, TIMELINE, analysis, printed, proof
+from rich.console import Console
+from verdict_examples import example
+
+from pkb.candidates.source import read
+from pkb.candidates.source_lines import SourceLines
+from pkb.cli.panel import render
+from pkb.generate.feedback import feedback
+from pkb.judge.exchange import Exchange
+from pkb.judge.hints import PROOF_HINT, RACE_HINTS, hints_for
+from pkb.judge.stages.race_proof import AnalyserFailed, Recorder, Trace, proven_race
+from pkb.report.race_picture import shown_race
+from pkb.types.document_versions import read_evaluation
+from pkb.types.protocol.codec import Malformed
+from pkb.types.protocol.commands import DrawSpec, Schedule
+from pkb.types.protocol.replies import RecordingReply
+from pkb.types.race import ANALYSIS_BYTES, OWN_ACCOUNT, PROVEN, RaceKind, RaceProof, read_analysis
+from pkb.types.race_words import report_lines, timeline_lines
+from pkb.types.verdict import Evaluation, Evidence, Verdict
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "verdict.schema.json").read_text())
+
+
+def test_an_analysis_is_read() -> None:
+    found = read_analysis(printed())
+    assert (found.events, found.threads, found.why_not) == (9000, 256, "")
+    assert found.findings[0].kind is RaceKind.RELAXED
+    assert found.findings[0].second.line == 12
+    assert [moment.order for moment in found.timeline] == [40, 41, 57, 58]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"", b"null", b"[]", b"{}", b"\xff", b"{" * 100_000, b"[" * 400_000, b" " * (ANALYSIS_BYTES + 1), printed(more=1),
+        printed(findings=[FINDING] * 21), printed(timeline=TIMELINE * 11), printed(events=-1), printed(events=10**400),
+        printed(broken="no"), printed(findings=[FINDING | {"kind": "stale_read"}]),
+        printed(findings=[FINDING | {"kind": "odd"}]),
+        printed(findings=[FINDING | {"first": ACCESS | {"rank": 64}}]), printed(findings=[FINDING | {"first": None}]),
+        printed(findings=[FINDING | {"memory": "x" * 401}]),
+        printed(findings=[FINDING | {"first": ACCESS | {"file": "\ud800"}}]),
+    ],
+)  # fmt: skip
+def test_what_is_no_analysis_is_refused(document: bytes) -> None:
+    with pytest.raises(Malformed):
+        read_analysis(document)
+
+
+def test_no_spoilt_analysis_raises_anything_else() -> None:
+    dice, refused = random.Random(5), 0
+    for _ in range(1500):
+        document = json.loads(printed())
+        spoil_value(document, dice)
+        try:
+            read_analysis(json.dumps(document).encode())
+        except Malformed:
+            refused += 1
+    assert refused > 1000
+
+
+# -- what becomes of it ------------------------------------------------------------------------------------------------
+
+
+class FakeCrew:
+    """Ranks that record whatever they are told to."""
+
+    def __init__(self, why_not: str = "") -> None:
+        self.spec, self.ranks, self.why_not = SimpleNamespace(world_size=2), range(2), why_not
+        self.told: list[tuple[int, int]] = []
+
+    def tell(self, rank: int, command: Any, fds: Sequence[int]) -> None:
+        self.told.append((rank, command.seed))
+        assert len(fds) == 2
+
+    def hear(self, command: object, *, timeout_s: float) -> dict[int, RecordingReply]:
+        return {0: RecordingReply(), 1: RecordingReply(self.why_not)}
+
+    def ask(self, command: object, *, timeout_s: float) -> dict[int, RecordingReply]:
+        return {0: RecordingReply(), 1: RecordingReply()}
+
+
+class FakeExchange:
+    def __init__(self, why_not: str = "") -> None:
+        self.candidate, self.late = FakeCrew(why_not), cast(list[Any], [])
+
+    def deliver(self, spec: DrawSpec, count: int) -> tuple[int, ...]:
+        return tuple(range(count))
+
+    def run_candidate(self, schedule: Schedule, *, late: Any, extra_s: float) -> None:
+        self.late.append(late and list(late))
+
+    def drop(self) -> None: ...
+
+
+def proven(
+    folder: Path, *documents: bytes | Exception, why_not: str = "", **options: Any
+) -> tuple[RaceProof, FakeExchange]:
+    path = folder / "candidate.py"
+    path.write_text(CANDIDATE)
+    exchange = FakeExchange(why_not)
+
+    said = iter(documents)
+
+    def analyse(trace: Trace) -> bytes:
+        assert len(trace.logs) == 2
+        document = next(said)
+        if isinstance(document, Exception):
+            raise document
+        return document
+
+    recorder = Recorder(
+        cast(Exchange, exchange),
+        DrawSpec("1", "tiny", "fp32"),
+        SourceLines(read(path)),
+        analyse,
+        lambda text: None,
+        **options,
+    )
+    return recorder.prove(3).proof, exchange
+
+
+CLEAN = printed(findings=[], timeline=[])
+
+
+def test_nothing_found_is_said_with_the_number_of_traces(tmp_path: Path) -> None:
+    found, exchange = proven(tmp_path, CLEAN, CLEAN, CLEAN, seed=5)
+    assert found.in_words == "no race in 3 traces of 3 calls at tiny with 2 ranks (27000 events)"
+    assert found.seeds == (5, 6, 7)
+    assert exchange.candidate.told[:3] == [(0, 320), (1, 321), (0, 384)]
+    assert exchange.late == [None, [1], None]
+
+
+def test_a_finding_is_a_race_that_names_both_lines_of_the_candidate(tmp_path: Path) -> None:
+    found, _ = proven(tmp_path, CLEAN, printed(), CLEAN)
+    assert (found.traces, found.why_not, len(found.findings)) == (2, "", 1)
+    first, second, missing = found.findings[0].first, found.findings[0].second, found.findings[0].missing
+    text = CANDIDATE.splitlines()
+    assert first.text == text[first.candidate_line - 1].strip() == "buffers[rank][i] = in[i];"
+    assert (
+        second.text
+        == text[second.candidate_line - 1].strip()
+        == "for (int peer = 0; peer < 2; ++peer) sum += buffers[peer][i];"
+    )
+    assert missing.first is not None
+    assert missing.first.text == "put_relaxed(pads[1 - rank], 1);"
+    decided = proven_race(found)
+    assert (decided.verdict, decided.evidence.race_kind) == (Verdict.RACE, RaceKind.RELAXED)
+    assert f"line {first.candidate_line} (all_reduce.cu:6) by rank 0" in decided.detail
+
+
+@pytest.mark.parametrize(
+    ("documents", "says"),
+    [
+        ((CLEAN, printed(truncated=True), CLEAN), "a log was full"),
+        ((b'{"broken": true}', CLEAN, CLEAN), "a log is broken"),
+        ((printed(broken=True), printed(), printed()), "a log is broken"),
+        ((CLEAN, printed(events=0), CLEAN), "nothing was recorded"),
+        ((CLEAN, b"{"), "malformed"),
+        ((CLEAN, CLEAN, AnalyserFailed("status -9")), "the analyser failed: status -9"),
+        ((printed(findings=[FINDING | {"second": ACCESS | {"rank": 2}}]), CLEAN, CLEAN), "a rank that does not exist"),
+    ],
+)
+def test_what_proves_nothing_accuses_nobody(tmp_path: Path, documents: Any, says: str) -> None:
+    found, _ = proven(tmp_path, *documents)
+    assert says in found.why_not
+    assert not found.findings
+    assert "neither proven nor excluded" in found.in_words
+
+
+def test_ranks_that_cannot_record_say_why(tmp_path: Path) -> None:
+    found, exchange = proven(tmp_path, why_not="no compiler")
+    assert found.why_not == "no compiler"
+    assert exchange.late == []
+
+
+# -- what people see ---------------------------------------------------------------------------------------------------
+
+
+def verdict(found: RaceProof, **changes: Any) -> Evaluation:
+    decided = proven_race(found)
+    return example(
+        Verdict.RACE, detail=decided.detail, race_kind=RaceKind.RELAXED, race_proof=found, mismatch=None, **changes
+    )
+
+
+def panel(evaluation: Evaluation) -> str:
+    out = io.StringIO()
+    Console(file=out, width=80, highlight=False, markup=False).print(render(evaluation))
+    return out.getvalue()
+
+
+def test_the_panel_shows_both_accesses_and_the_timelines(tmp_path: Path) -> None:
+    found, _ = proven(tmp_path, printed(), CLEAN, CLEAN)
+    text = panel(verdict(found))
+    assert max(map(len, text.splitlines())) <= 80
+    for part in (
+        "race of kind relaxed_where_release_acquire_is_needed", "[1] write at line 10 (all_reduce.cu:6): plain store",
+        "buffers[rank][i] = in[i];", "rank 1, kernel all_reduce, block 3, thread 17, call 1", "missing: the store of the flag",
+        "after [1]: st.relaxed.sys at line 12 (all_reduce.cu:8)", "| write :6 [1]", "| read :12 [2]",
+        "nothing orders [1] and [2]",
+    ):  # fmt: skip
+        assert part in text, text
+
+
+def test_the_feedback_says_the_same() -> None:
+    said = feedback(verdict(proof()))
+    assert "[1] write at all_reduce.cu:6: plain store" in said
+    assert "| read :12 [2]" in said
+
+
+def test_the_report_has_every_finding() -> None:
+    second = FINDING | {"kind": "buffer_reused_too_early", "count": 1}
+    lines = report_lines(proof(findings=[FINDING, second]))
+    assert sum(line.startswith(("1. ", "2. ")) for line in lines) == 2
+    assert lines[-1] == OWN_ACCOUNT
+    assert "1 more: pkb eval --race-report" in panel(verdict(proof(findings=[FINDING, second])))
+
+
+def test_names_of_a_log_paint_nothing() -> None:
+    evil = ACCESS | {"kernel": "\x1b[2Jcorrect", "file": "</text><script>", "what": "\u202e"}
+    found = proof(findings=[FINDING | {"first": evil}], timeline=[TIMELINE[0] | {"what": "\x1b[31m", "file": "<b>"}])
+    assert "\x1b" not in panel(verdict(found)) + "\n".join(report_lines(found)) + feedback(verdict(found))
+    shown = shown_race(verdict(found).to_dict())
+    assert shown is not None
+    assert shown.picture is not None
+    assert "<b>" not in "".join(shown.picture.pictures)
+
+
+def test_many_ranks_leave_room_for_the_two_that_race() -> None:
+    others = [
+        {"rank": rank, "order": 10 + rank, "what": "barrier", "file": "a.cu", "line": 1, "detail": ""}
+        for rank in range(8)
+    ]
+    lines = timeline_lines(proof(timeline=[*others, *TIMELINE]))
+    assert max(map(len, lines)) <= 76
+    assert "rank 0" in lines[0]
+    assert "rank 1" in lines[0]
+    assert lines[-2].strip() == "(6 of other ranks left out)"
+
+
+def test_a_first_access_without_a_number_of_its_own_stands_before_what_follows_it() -> None:
+    late = [TIMELINE[1], TIMELINE[2], TIMELINE[0] | {"order": 58}, TIMELINE[3]]
+    lines = timeline_lines(proof(timeline=late))
+    assert [line.strip().split()[0] for line in lines[1:5]] == ["|", "41", "57", "58"]
+    assert "[1]" in lines[1]
+    assert "[2]" in lines[4]
+    unknown = FINDING | {"missing": {"text": "", "first": None, "second": None}}
+    assert "[1]" in timeline_lines(proof(timeline=late, findings=[unknown]))[3]
+
+
+def test_the_site_draws_both_lanes_and_the_missing_order() -> None:
+    shown = shown_race(verdict(proof()).to_dict())
+    assert shown is not None
+    assert shown.picture is not None
+    wide = str(shown.picture.pictures[0])
+    assert wide.count("race-access") == 2
+    assert wide.count("race-sync") == 2
+    assert wide.count('class="line race-missing"') == 1
+    assert shown.rows[1][0] == "[2] read: plain load"
+    assert shown_race(example(Verdict.RACE).to_dict()) is None
+    assert shown_race({"race_proof": {"findings": "many"}}) is None
+
+
+def test_a_verdict_with_a_proof_is_a_document() -> None:
+    evaluation = verdict(proof())
+    document = json.loads(evaluation.to_json())
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    assert read_evaluation(document) == evaluation
+
+
+def test_every_kind_has_words_and_a_hint() -> None:
+    assert set(RACE_HINTS) == set(RaceKind)
+    kinds = SCHEMA["$defs"]["race_finding"]["properties"]["kind"]["enum"]
+    assert set(kinds) == set(PROVEN)
+    for kind in PROVEN:
+        said = hints_for(Verdict.RACE, Evidence(race_kind=kind), platform="cpu", backend="cuda")
+        assert said == [RACE_HINTS[kind]]
+    on_gpu = hints_for(Verdict.RACE, Evidence(race_kind=RaceKind.STALE_READ), platform="virtual", backend="cuda")
+    assert on_gpu[-1] == PROOF_HINT
+
+
+def test_a_wrong_result_with_a_race_is_explained_by_it() -> None:
+    mismatch = example(Verdict.WRONG).mismatch
+    evidence = Evidence(mismatch=mismatch, race_proof=proof())
+    said = hints_for(Verdict.WRONG, evidence, platform="cpu", backend="cuda")
+    assert said[0].startswith("its calls hold a race: the write at all_reduce.cu:6 by rank 0")
+    assert RACE_HINTS[RaceKind.RELAXED] in said
+    without = hints_for(Verdict.WRONG, replace(evidence, race_proof=None), platform="cpu", backend="cuda")
+    assert RACE_HINTS[RaceKind.RELAXED] not in without
+
+
+def test_bounds_are_those_of_the_schema() -> None:
+    assert analysis()["findings"]
+    properties = SCHEMA["$defs"]["race_proof"]["properties"]
+    assert (properties["findings"]["maxItems"], properties["timeline"]["maxItems"]) == (20, 40)
