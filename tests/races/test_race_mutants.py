@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from equivalents import EQUIVALENT, argument_for
+from kernels import BY_NAME, KERNELS, SOLUTIONS
 
 from pkb.kit.emulated.gxx import find_gxx
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE))
-
-from equivalents import EQUIVALENT, argument_for
-from kernels import BY_NAME, KERNELS
-
 QUICK = {"01 two-shot": "pkb.cuh", "81": "finish_grid"}
 """Kernels, and which of their mutants: a dozen and a half of builds and runs that stand for the others."""
 pytestmark = pytest.mark.skipif(isinstance(find_gxx(), str), reason="no C++ compiler that can build the emulator")
@@ -73,8 +70,6 @@ def test_honest_kernels_are_not_reported(world: int, tmp_path: Path) -> None:
 
 
 def test_every_kernel_is_here_and_every_argument_is_for_one() -> None:
-    from kernels import SOLUTIONS
-
     written = {int(path.name[:2]) for path in SOLUTIONS.glob("*_cuda.py") if "__global__" in path.read_text()}
     assert {kernel.problem for kernel in KERNELS} == written
     assert {kernel for kernel, _ in EQUIVALENT} <= {"", *BY_NAME}
