@@ -64,7 +64,15 @@ class Operators(TorchDispatchMode):
             return func(*args, **kwargs)
         site = sites.of_caller(f"torch.{name}")
         before = {tensor.untyped_storage().data_ptr() for tensor in _tensors((args, tuple(kwargs.values())))}
-        result = func(*args, **kwargs)
+        flags = [(tensor, written) for tensor, written in used if operations.may_be_flags(tensor)]
+        if flags:
+            used = [(tensor, written) for tensor, written in used if not operations.may_be_flags(tensor)]
+            with operations.operation(site), operations.strongly():
+                result = func(*args, **kwargs)
+                for tensor, written in flags:
+                    operations.signal(tensor, write=written, site=site)
+        else:
+            result = func(*args, **kwargs)
         makes = func.namespace == "aten" and name not in _TOUCHES_NOTHING
         made = [tensor for tensor in _tensors(result) if _is_new(tensor, before)] if makes else []
         for tensor in made:
