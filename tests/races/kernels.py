@@ -77,7 +77,7 @@ KERNELS = (
     Kernel("16 pushed", 16, product(192, 64, 24), {"FUSED_FLOPS": NEVER, "PUSH_FLOPS": NEVER}),
     Kernel("17", 17, "tiny", {"THREADS": 64, "CHUNK_BYTES": 200, "MAX_BLOCKS": 2}, calls=2),
     Kernel("21", 21, "tiny", dtype="fp32"),
-    Kernel("45", 45, {"tokens": 24, "hidden": 64}, {"THREADS": 64, "PIECE_BYTES": 128, "MAX_BLOCKS": 2}),
+    Kernel("45", 45, {"tokens": 24, "hidden": 64}, {"THREADS": 64, "PIECE_BYTES": 64, "MAX_BLOCKS": 2}),
     Kernel("54 small", 54, {"batch": 1, "tokens": 24, "heads": 3, "head_size": 8},
            edits=(("THREADS, SCORES = 256, 4096", "THREADS, SCORES = 64, 64"),)),
     Kernel("54 large", 54, {"batch": 1, "tokens": 24, "heads": 4, "head_size": 8}, {"SMALL_WORK": 0},

@@ -14,6 +14,7 @@ from pkb.rank.trees import BadTree, tensors_in
 def install(rank: int) -> contextlib.ExitStack:
     """Everything in place that tells the recorder what Python does; close it before the recording ends."""
     sites.forget()
+    operators.make_subclasses_outside()
     operations.set_rank(rank)
     with contextlib.ExitStack() as stack:
         for part in (symmetric.watched(rank), groups.watched(), triton_programs.watched(), operators.looks_of_host()):
