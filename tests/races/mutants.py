@@ -7,7 +7,6 @@ python tests/races/mutants.py --honest --world 8
 import argparse
 import ctypes
 import json
-import time
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -94,65 +93,69 @@ def run_mutant(built: Built, number: int, *, world: int, seed: int = 1, recorded
 
 @dataclass(frozen=True)
 class Row:
+    """What came of one mutant, or of the honest kernel."""
+
     kernel: str
     mutant: str
     text: str
     kinds: tuple[str, ...]
     trouble: str
+    world: int
+    seeds: int
+    """How many orders of threads were tried: no more once one is reported."""
+    events: int
+
+    def line(self) -> str:
+        return f"{self.kernel} | {self.world} ranks | {self.mutant} | {', '.join(self.kinds) or '-'} | {self.trouble}"
 
 
-def rows(kernel: Kernel, *, world: int, seeds: int = 1) -> Iterator[Row]:
+def row(built: Built, mutant: Mutant | None, *, world: int, seeds: int) -> tuple[Row, set[int]]:
+    """Runs one, and says which mutants' places were come to. A trace that is broken or cut short says nothing."""
+    kinds: set[str] = set()
+    trouble, events, tried = "", 0, 0
+    reached: set[int] = set()
+    for seed in range(1, seeds + 1):
+        ran, came = run_mutant(built, mutant.number if mutant else 0, world=world, seed=seed)
+        tried, events, reached = seed, events + ran.report["events"], reached | came
+        if ran.report["broken"] or ran.report["truncated"]:
+            trouble = trouble or f"{ran.report.get('reason') or 'the trace is broken or cut short'}"
+            continue
+        kinds |= ran.kinds
+        trouble = trouble or next(iter(reversed(ran.trouble.strip().splitlines())), "")
+        if kinds:
+            break
+    name, text = (mutant.name, mutant.text) if mutant else ("honest", "")
+    found = Row(built.kernel.name, name, text, tuple(sorted(kinds)), trouble, world, tried, events)
+    return found, reached
+
+
+def rows(kernel: Kernel, *, world: int, seeds: int, honest: bool, only: str = "") -> Iterator[Row]:
     built = build(kernel)
-    honest, reached = run_mutant(built, 0, world=world)
-    yield Row(kernel.name, "honest", "", tuple(sorted(honest.kinds)), honest.trouble)
-    for mutant in built.mutants:
-        if mutant.number in reached:
-            kinds: set[str] = set()
-            trouble = ""
-            for seed in range(1, seeds + 1):
-                ran, _ = run_mutant(built, mutant.number, world=world, seed=seed)
-                kinds |= ran.kinds
-                trouble = trouble or ran.trouble
-                if kinds:
-                    break
-            yield Row(
-                kernel.name,
-                mutant.name,
-                mutant.text,
-                tuple(sorted(kinds)),
-                trouble.strip().splitlines()[-1] if trouble else "",
-            )
+    found, reached = row(built, None, world=world, seeds=1)
+    yield found
+    for mutant in built.mutants if not honest else ():
+        if mutant.number in reached and only in mutant.name:
+            yield row(built, mutant, world=world, seeds=seeds)[0]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--kernel", action="append")
-    parser.add_argument("--world", type=int, default=3)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--honest", action="store_true")
-    parser.add_argument("--bare", action="store_true", help="not recorded: what is reached, and how long it takes")
-    parser.add_argument("--out", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernel", action="append", help="by name, as in kernels.py; all, if none is named")
+    parser.add_argument("--only", default="", help="mutants whose name holds this")
+    parser.add_argument("--world", type=int, action="append", help="ranks; 3, if no number is given")
+    parser.add_argument("--seeds", type=int, default=5, help="orders of threads that are tried until one is reported")
+    parser.add_argument("--honest", action="store_true", help="no mutants")
+    parser.add_argument("--out", type=Path, help="lines of JSON are added to it")
     options = parser.parse_args()
     for name in options.kernel or [kernel.name for kernel in KERNELS]:
-        began = time.monotonic()
-        if options.honest or options.bare:
-            built = build(BY_NAME[name])
-            built_s = time.monotonic() - began
-            ran, reached = run_mutant(built, 0, world=options.world, recorded=not options.bare)
-            for finding in ran.report.get("findings", [])[:3]:
-                print(json.dumps(finding), flush=True)
-            print(
-                f"{name}: {sorted(ran.kinds)} {ran.trouble} {len(reached)} reached, build {built_s:.1f} s, "
-                f"run {time.monotonic() - began - built_s:.1f} s, "
-                f"events {ran.report.get('events')}, broken {ran.report.get('broken')} {ran.report.get('reason')}",
-                flush=True,
-            )
-            continue
-        for row in rows(BY_NAME[name], world=options.world, seeds=options.seeds):
-            print(f"{row.kernel} | {row.mutant} | {', '.join(row.kinds) or '-'} | {row.trouble}", flush=True)
-            if options.out:
-                with options.out.open("a") as file:
-                    file.write(json.dumps(vars(row)) + "\n")
+        for world in options.world or [3]:
+            for found in rows(
+                BY_NAME[name], world=world, seeds=options.seeds, honest=options.honest, only=options.only
+            ):
+                print(found.line(), flush=True)
+                if options.out:
+                    with options.out.open("a") as file:
+                        file.write(json.dumps(vars(found)) + "\n")
 
 
 if __name__ == "__main__":

@@ -106,6 +106,7 @@ def _rank(
     status = 1
     try:
         os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "PKB_EMULATOR_SEED": str(seed), "PKB_NVLS": "1" if nvls else "0"}
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # candidates talk
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
         store = dist.FileStore(str(folder / "store"), world)  # type: ignore[attr-defined]

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import torch
 
 from pkb.rank.emulate import cuda_stand_ins, recorder
-from pkb.rank.emulate.recorder import Host
+from pkb.rank.emulate.recorder import Host, Order, Scope, Way
 
 MOST_RUNS = 4096
 """Of a tensor with gaps. One with more is recorded in part: what is not recorded is not held against anybody."""
+FLAG_BYTES = 1024
 _ORDINARY = 1 << 31
 _names = itertools.count(_ORDINARY)
 _state = {"rank": 0}
@@ -45,6 +46,36 @@ def touch(tensor: torch.Tensor, *, write: bool, site: int) -> None:
     """An access to all elements of a tensor, and to no byte between them."""
     for begin, size in runs(tensor):
         recorder.access(begin, size, write=write, site=site)
+
+
+def may_be_flags(tensor: torch.Tensor) -> bool:
+    """A few integers in symmetric memory: what candidates signal by where they have operators only."""
+    if (
+        tensor.dtype not in (torch.int32, torch.int64, torch.uint32)
+        or tensor.numel() * tensor.element_size() > FLAG_BYTES
+    ):
+        return False
+    return tensor.device.type == "cpu" and any(b <= tensor.data_ptr() < b + n for b, n in symmetric.items())
+
+
+@contextlib.contextmanager
+def strongly() -> Iterator[None]:
+    """What is done and recorded inside has one place in the order of all ranks."""
+    recorder.lock()
+    try:
+        yield
+    finally:
+        recorder.unlock()
+
+
+def signal(tensor: torch.Tensor, *, write: bool, site: int) -> None:
+    """An operator is a kernel: what its stream did before it is over when it writes a word, and it is a new one that reads a
+    word. So words are released and acquired, at system scope. (That holds for a word, not for data.)"""
+    way, order = (Way.WRITE, Order.RELEASE) if write else (Way.READ, Order.ACQUIRE)
+    size = tensor.element_size()
+    for begin, length in runs(tensor):
+        for at in range(begin, begin + length, size):
+            recorder.strong(at, size, way=way, order=order, scope=Scope.SYS, site=site)
 
 
 def runs(tensor: torch.Tensor) -> Iterator[tuple[int, int]]:

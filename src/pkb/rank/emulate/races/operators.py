@@ -1,7 +1,7 @@
 """Operators of torch: what each reads and writes, by its schema, as an operation of the current stream.
 
-A dispatch mode sees every operator, also those that C++ calls. It is entered only while calls are recorded: code that
-builds tensor subclasses can fail inside one, and it costs microseconds an operator.
+A dispatch mode sees every operator, also those that C++ calls. It is entered only while calls are recorded: it costs tens of
+microseconds an operator, and code that builds tensor subclasses needs help inside one.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, cast
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pkb.rank.emulate import recorder
 from pkb.rank.emulate.races import groups, operations, sites
@@ -64,7 +64,15 @@ class Operators(TorchDispatchMode):
             return func(*args, **kwargs)
         site = sites.of_caller(f"torch.{name}")
         before = {tensor.untyped_storage().data_ptr() for tensor in _tensors((args, tuple(kwargs.values())))}
-        result = func(*args, **kwargs)
+        flags = [(tensor, written) for tensor, written in used if operations.may_be_flags(tensor)]
+        if flags:
+            used = [(tensor, written) for tensor, written in used if not operations.may_be_flags(tensor)]
+            with operations.operation(site), operations.strongly():
+                result = func(*args, **kwargs)
+                for tensor, written in flags:
+                    operations.signal(tensor, write=written, site=site)
+        else:
+            result = func(*args, **kwargs)
         makes = func.namespace == "aten" and name not in _TOUCHES_NOTHING
         made = [tensor for tensor in _tensors(result) if _is_new(tensor, before)] if makes else []
         for tensor in made:
@@ -79,6 +87,26 @@ class Operators(TorchDispatchMode):
         if name in _HOST_WAITS:
             operations.host_waits()
         return result
+
+
+_made_outside: list[bool] = []
+
+
+def make_subclasses_outside() -> None:
+    """`torch.Tensor.__new__` of a subclass fails inside a dispatch mode: there, it is called outside. Put in place once, for
+    good: a method that a class has had and has no more is not what it was to Python."""
+    if _made_outside:
+        return
+    _made_outside.append(True)
+    make: Any = torch._C.TensorBase.__new__
+
+    def made(cls: Any, *arguments: Any, **options: Any) -> Any:
+        if cls is torch.Tensor or not torch._C._len_torch_dispatch_stack():
+            return make(cls, *arguments, **options)
+        with _disable_current_modes():
+            return make(cls, *arguments, **options)
+
+    cast(Any, torch.Tensor).__new__ = staticmethod(made)
 
 
 def _is_new(tensor: torch.Tensor, before: set[int]) -> bool:

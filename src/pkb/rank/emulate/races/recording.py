@@ -2,11 +2,12 @@
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pkb.rank.emulate import recorder
-from pkb.rank.emulate.races import groups, operations, operators, sites, symmetric, triton_programs
+from pkb.rank.emulate.races import groups, operations, operators, sites, symmetric
 from pkb.rank.emulate.recorder import Host
 from pkb.rank.trees import BadTree, tensors_in
 
@@ -14,10 +15,15 @@ from pkb.rank.trees import BadTree, tensors_in
 def install(rank: int) -> contextlib.ExitStack:
     """Everything in place that tells the recorder what Python does; close it before the recording ends."""
     sites.forget()
+    operators.make_subclasses_outside()
     operations.set_rank(rank)
     with contextlib.ExitStack() as stack:
-        for part in (symmetric.watched(rank), groups.watched(), triton_programs.watched(), operators.looks_of_host()):
+        for part in (symmetric.watched(rank), groups.watched(), operators.looks_of_host()):
             stack.enter_context(part)
+        if "triton.runtime.interpreter" in sys.modules:  # and numpy with it
+            from pkb.rank.emulate.races import triton_programs
+
+            stack.enter_context(triton_programs.watched())
         return stack.pop_all()
 
 

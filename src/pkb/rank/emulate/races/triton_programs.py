@@ -28,16 +28,9 @@ _ORDERS = {
 _SCOPES = {"CTA": Scope.CTA, "GPU": Scope.GPU, "SYSTEM": Scope.SYS}
 
 
-def loaded() -> bool:
-    return "triton.runtime.interpreter" in sys.modules
-
-
 @contextlib.contextmanager
 def watched() -> Iterator[None]:
-    """Wraps the interpreter's memory operations, where it is loaded."""
-    if not loaded():
-        yield
-        return
+    """Wraps the memory operations of the interpreter, which has been loaded."""
     interpreter: Any = sys.modules["triton.runtime.interpreter"]
     wrappers = {
         (interpreter.InterpreterBuilder, "create_masked_load"): _load,

@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("triton")
 HERE = Path(__file__).parent
-sys.path.append(str(HERE))
 
 Found = dict[str, dict[str, Any]]
 
