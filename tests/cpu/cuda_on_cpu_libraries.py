@@ -78,10 +78,10 @@ def main() -> None:
     module.meetings(lanes, numbers)
     thirds = [sum(1 << i % 32 for i in range(w, w + 32) if i % 3 == 0) for w in (0, 32)]
     positive = [int(numbers[w : w + 32].clamp(min=0).sum()) for w in (0, 32)]
-    check("all lanes are active where none has gone another way", right=lanes[:64].eq(-1).all().item())
+    check("all lanes are active where none has gone another way", right=bool(lanes[:64].eq(-1).all()))
     check(
         "and of those that have, the ones that have",
-        right=all(lanes[64 + i].item() & 0xFFFFFFFF == (thirds[i // 32] if i % 3 == 0 else 0) for i in range(64)),
+        right=all(int(lanes[64 + i]) & 0xFFFFFFFF == (thirds[i // 32] if i % 3 == 0 else 0) for i in range(64)),
     )
     check(
         "a group of those that are active",
