@@ -114,6 +114,8 @@ def main() -> None:
 def check_devices(tensor: torch.Tensor) -> None:
     device = tensor.device
     check("a tensor says that it is on the GPU", right=device.type == "cuda" and device == torch.device("cuda", 0))
+    with torch.cuda.stream(torch.cuda.Stream()):
+        check("on a side stream too", right=tensor.device.type == "cuda")
     made = torch.zeros(3, device=device)
     check("a device that is handed back to torch is the CPU", right=made.sum().item() == 0 and made.device == device)
     there = tensor.to(device), tensor.to(device=device, dtype=torch.float32), tensor.to("cuda")
