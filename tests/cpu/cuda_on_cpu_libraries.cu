@@ -10,7 +10,7 @@
 #include <thrust/sort.h>
 #include <time.h>
 
-__global__ void blocks(const float* in, float* sums, float* before, float* all, float* warps) {
+__global__ void blocks(const float* in, float* sums, float* before, float* all, float* warps, bool meets) {
   using Reduce = cub::BlockReduce<float, 128>;
   using Scan = cub::BlockScan<float, 128>;
   __shared__ typename Reduce::TempStorage reduce;
@@ -18,7 +18,7 @@ __global__ void blocks(const float* in, float* sums, float* before, float* all, 
   __shared__ cub::WarpReduce<float>::TempStorage warp[4];
   const int i = blockIdx.x * 128 + threadIdx.x;
   const float sum = Reduce(reduce).Sum(in[i]);
-  __syncthreads();
+  if (meets) __syncthreads();  // or the storage is written again while thread 0 reads it
   const float largest = Reduce(reduce).Reduce(in[i], [](float a, float b) { return fmaxf(a, b); });
   if (threadIdx.x == 0) sums[2 * blockIdx.x] = sum, sums[2 * blockIdx.x + 1] = largest;
   float total;
@@ -27,9 +27,9 @@ __global__ void blocks(const float* in, float* sums, float* before, float* all, 
   const float part = cub::WarpReduce<float>(warp[threadIdx.x / 32]).Sum(in[i]);
   if (threadIdx.x % 32 == 0) warps[i / 32] = part;
 }
-void block_functions(torch::Tensor in, torch::Tensor sums, torch::Tensor before, torch::Tensor all, torch::Tensor warps) {
+void block_functions(torch::Tensor in, torch::Tensor sums, torch::Tensor before, torch::Tensor all, torch::Tensor warps, bool meets) {
   blocks<<<in.numel() / 128, 128>>>(in.data_ptr<float>(), sums.data_ptr<float>(), before.data_ptr<float>(), all.data_ptr<float>(),
-                                    warps.data_ptr<float>());
+                                    warps.data_ptr<float>(), meets);
 }
 
 // On a stream of its own, so it is late; what it gives is counted by the caller.

@@ -3,13 +3,15 @@
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from pkb.kit.emulated.analyse import analyse, make_files
 from pkb.rank.devices import CpuDevice
-from pkb.rank.emulate import aliases
+from pkb.rank.emulate import aliases, recorder
 from pkb.rank.emulate.cuda import wanted
 from pkb.rank.emulate.cuda.device import NotEmulatedHere
 
@@ -19,6 +21,18 @@ ASKS = 'compile_cuda_extension, device.type == "cuda"'
 def check(name: str, *, right: bool) -> None:
     if not right:
         print(f"wrong: {name}", flush=True)
+
+
+def raced(work: Callable[[], object]) -> set[str]:
+    """Kinds of races in what a function does."""
+    shared, logs = make_files(1)
+    recorder.begin(shared, logs[0], rank=0, world=1)
+    work()
+    torch.cuda.synchronize()
+    recorder.end()
+    result = analyse(shared, logs)
+    check("the log of accesses is whole", right=not result["broken"] and result["events"] > 0)
+    return {finding["kind"] for finding in result["findings"]}
 
 
 def main() -> None:
@@ -32,7 +46,9 @@ def main() -> None:
 
     x = torch.rand(384)
     sums, before, total, warps = torch.empty(6), torch.empty(384), torch.empty(384), torch.empty(12)
-    module.block_functions(x, sums, before, total, warps)
+    racy = raced(lambda: module.block_functions(x, sums, before, total, warps, False))
+    check("storage of cub that is used again without a barrier is a race", right=racy == {"no_synchronisation"})
+    found = raced(lambda: module.block_functions(x, sums, before, total, warps, True))
     rows = x.view(3, 128)
     check("cub: sum of a block", right=torch.allclose(sums[::2], rows.sum(1)))
     check("cub: largest of a block", right=torch.equal(sums[1::2], rows.max(1).values))
@@ -75,13 +91,13 @@ def main() -> None:
     check("shared memory of 48 KB has not", right=module.shared_limit(out, 48 << 10)[:2] == [0, 1])
 
     lanes, numbers = torch.zeros(192, dtype=torch.int32), torch.randint(-5, 5, (64,), dtype=torch.int32)
-    module.meetings(lanes, numbers)
+    found |= raced(lambda: module.meetings(lanes, numbers))
     thirds = [sum(1 << i % 32 for i in range(w, w + 32) if i % 3 == 0) for w in (0, 32)]
     positive = [int(numbers[w : w + 32].clamp(min=0).sum()) for w in (0, 32)]
-    check("all lanes are active where none has gone another way", right=lanes[:64].eq(-1).all().item())
+    check("all lanes are active where none has gone another way", right=bool(lanes[:64].eq(-1).all()))
     check(
         "and of those that have, the ones that have",
-        right=all(lanes[64 + i].item() & 0xFFFFFFFF == (thirds[i // 32] if i % 3 == 0 else 0) for i in range(64)),
+        right=all(int(lanes[64 + i]) & 0xFFFFFFFF == (thirds[i // 32] if i % 3 == 0 else 0) for i in range(64)),
     )
     check(
         "a group of those that are active",
@@ -91,13 +107,15 @@ def main() -> None:
     source = torch.empty(68).uniform_(1, 2)
     aligned, target = source[(-(source.data_ptr() // 4)) % 4 :][:64], torch.zeros(96)
     room = target[(-(target.data_ptr() // 4)) % 4 :]
-    module.bulk_copies(aligned, room, 1)
+    found |= raced(lambda: module.bulk_copies(aligned, room, 1))
     check("a bulk copy that was waited for", right=torch.equal(room[:64], 2 * aligned))
     check("arrives no earlier", right=room[64].item() == -1.0)
     check("a bulk store is late", right=room[65].item() == 0.0 and room[66].item() == 2 * aligned[0].item())
     module.bulk_copies(aligned, room, 0)
     check("a bulk copy that nobody waits for has not arrived", right=torch.equal(room[:64], torch.full((64,), -2.0)))
 
+    found |= raced(lambda: module.graphs(torch.zeros(32), 3))
+    check("none of these races", right=not found)
     runs = [module.graphs(torch.zeros(32), 3) for _ in range(5)]
     check("a graph runs as often as it is launched", right=all(run[2:] == [33, 33] and run[0] == 0 for run in runs))
     check("and late, unless the host is slow", right=any(run[1] == 0 for run in runs))
@@ -114,6 +132,8 @@ def main() -> None:
 def check_devices(tensor: torch.Tensor) -> None:
     device = tensor.device
     check("a tensor says that it is on the GPU", right=device.type == "cuda" and device == torch.device("cuda", 0))
+    with torch.cuda.stream(torch.cuda.Stream()):
+        check("on a side stream too", right=tensor.device.type == "cuda")
     made = torch.zeros(3, device=device)
     check("a device that is handed back to torch is the CPU", right=made.sum().item() == 0 and made.device == device)
     there = tensor.to(device), tensor.to(device=device, dtype=torch.float32), tensor.to("cuda")

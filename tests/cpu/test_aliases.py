@@ -188,6 +188,28 @@ def on_one_gpu(rank: int, size: int) -> tuple[list[str], list[Any]]:
     return recorder.devices, set_to
 
 
+def uneven(rank: int, size: int) -> None:
+    import torch.distributed as dist
+
+    from pkb.rank.emulate import aliases
+
+    aliases.install("cpu", shares_device=True, rank=rank, source=USES_NOTHING)
+    # Rank 0 gives 1 and 2 rows, rank 1 gives 2 and 2: its own sizes are even.
+    rows = [[1, 2], [2, 2]]
+    given = [torch.full((n, 3), 10.0 * rank + to) for to, n in enumerate(rows[rank])]
+    taken = [torch.empty(rows[source][rank], 3) for source in range(2)]
+    dist.all_to_all(taken, given)
+    assert [tensor.unique().tolist() for tensor in taken] == [[10.0 * source + rank] for source in range(2)]
+
+
+def test_lists_of_uneven_tensors_go_all_to_all_without_nccl() -> None:
+    world = World(2)
+    try:
+        world.call(uneven)
+    finally:
+        world.close()
+
+
 def test_every_cuda_device_is_the_cpu(one_rank: World) -> None:
     one_rank.call(on_cpu)
 

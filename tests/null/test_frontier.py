@@ -26,6 +26,7 @@ def module(path: str) -> ModuleType:
 
 
 frontier, pages, runs = map(module, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
+frontier_cpu = module("benchmarks/frontier_cpu.py")
 
 
 def record(
@@ -102,3 +103,21 @@ def test_records_become_a_run_once(folder: Path, tmp_path: Path) -> None:
         assert {task.collection for task in tasks} == {"gpt-5.5 cuda", f"gpt-5.5 cuda{AS_PUBLISHED}"}
         assert all(task.state == "done" for task in tasks)
         assert runs.load(store, tmp_path / "store") is None
+
+
+def test_the_table_of_verdicts_on_cpu_has_the_newest_of_each_file() -> None:
+    def one(collection: str, sha: str, verdict: str) -> dict[str, Any]:
+        return {"collection": collection, "evaluation": {"verdict": verdict, "candidate": {"sha256": sha}}}
+
+    records = frontier_cpu.latest([
+        one("gpt-5.5 cuda", "a", "unsupported"), one("gpt-5.5 cuda", "b", "correct"), one("opus-4.7 cuda", "a", "race"),
+        one("gpt-5.5 cuda", "a", "wrong"),
+    ])  # fmt: skip
+    rows = frontier_cpu.table(records).splitlines()
+    assert rows[0] == "| Verdict | gemini-3-pro | gpt-5.5 | opus-4.7 | all |"
+    assert set(rows[2:-1]) == {
+        "| `correct` | 0 | 1 | 0 | 1 |",
+        "| `wrong` | 0 | 1 | 0 | 1 |",
+        "| `race` | 0 | 0 | 1 | 1 |",
+    }
+    assert rows[-1] == "| judged | 0 of 87 | 2 of 83 | 1 of 87 | 3 |"

@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 from torch.overrides import TorchFunctionMode
 
+from pkb.rank.emulate import uneven_all_to_all
 from pkb.rank.emulate.cuda_stand_ins import install_stand_ins
 
 NAMES_A_DEVICE = re.compile(
@@ -37,6 +38,7 @@ def install(device: str, *, shares_device: bool, rank: int, source: str) -> None
     translate = _to_cpu if on_cpu else _to_first_gpu
     if on_cpu:
         install_stand_ins(rank)
+        uneven_all_to_all.install()
     else:
         _wrap_cuda_functions(translate)
     if NAMES_A_DEVICE.search(source):
