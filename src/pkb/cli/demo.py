@@ -33,10 +33,13 @@ def demo(
     """Judge four bundled CUDA kernels, with a GPU or without: a right, a wrong, a racy and a deadlocked one. Exit status 0
     if all verdicts fit."""
     from pkb.platforms import registry
+    from pkb.platforms.base import EMULATED_CUDA
 
     facts = registry.pick(platform)  # a platform that is not there is the user's matter: said once, not four times
     if facts.without_cuda:
         print(f"The four candidates are written in torch, not in CUDA. {facts.without_cuda}", flush=True)
+    elif EMULATED_CUDA in facts.capabilities:
+        print("Four CUDA kernels, on an emulated GPU: docs/cuda-on-cpu.md says what that shows.", flush=True)
     surprises = []
     for name, verdict in expected(facts).items():
         plan = "standard" if verdict == "correct" else "quick"
