@@ -148,9 +148,7 @@ def test_a_case_too_large_for_the_memory_is_refused() -> None:
 
 
 def test_ranks_that_cannot_share_a_gpu_are_refused_in_words_and_may_have_one_each() -> None:
-    gpus = PlatformFacts(
-        name="virtual", available=True, max_ranks=8, memory_bytes=150 * 10**9, capabilities=("cuda",)
-    )
+    gpus = PlatformFacts(name="virtual", available=True, max_ranks=8, memory_bytes=150 * 10**9, capabilities=("cuda",))
     for problem in default_registry().all():
         case = Case(problem.stem, "virtual", 8, "real", problem.default_dtype)
         refusal = why_not(case, problem, gpus)
@@ -158,7 +156,9 @@ def test_ranks_that_cannot_share_a_gpu_are_refused_in_words_and_may_have_one_eac
             if 8 not in fitting:
                 assert f"8 ranks does not fit one GPU of 140 GB: {fitting[0]} or" in str(refusal)
             assert why_not(replace(case, ranks=fitting[-1]), problem, gpus) is None
-            assert why_not(case, problem, replace(gpus, shares_device=False, memory_bytes=8 * gpus.memory_bytes)) is None
+            assert (
+                why_not(case, problem, replace(gpus, shares_device=False, memory_bytes=8 * gpus.memory_bytes)) is None
+            )
         else:
             assert refusal is None, f"nobody can judge {problem.stem} on one GPU, and its module does not say so"
 

@@ -226,6 +226,9 @@ class EveryRow:
             ratio = max(ratio, float(errors.max()) / (6 * TAU[output.dtype]))
         return ratio
 
+    def describe(self) -> str:
+        return f"{NormGate(by_row=True).describe()}; of every row by itself the Frobenius error is at most 6 tau"
+
 
 PROBLEM = Problem(
     id=56,

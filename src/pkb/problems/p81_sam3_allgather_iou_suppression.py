@@ -17,7 +17,7 @@ import random
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Exact
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -170,6 +170,10 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     baseline=baseline,
+    tried=(
+        Alternative("products of zeros and ones in int8 (torch._int_mm), whose sizes must be multiples of 8"),
+        Alternative("each rank's block widened into its place, which saves a pass and costs W launches"),
+    ),
     cost=cost,
     compare=Exact(),
     truth="native",
