@@ -10,10 +10,10 @@ namespace {
 constexpr size_t MOST_EDGES = 1 << 17, MOMENTS = 16;
 uint64_t next_warp(uint64_t time) { return ((time >> WARP_INTERVAL) + 1) << WARP_INTERVAL; }
 
-void keep(std::vector<Released>& all, const Released& r, const Places& places) {  // those of one scope and place are one
+void keep(std::vector<Released>& all, const Released& r, const Places& places) {  // those of one scope and rank are one
   for (Released& o : all) {
     const bool same = o.scope == r.scope && o.strict == r.strict &&
-                      (r.scope == SYS || (r.scope == GPU && o.by.rank == r.by.rank) || (o.by.launch == r.by.launch && o.by.block == r.by.block));
+                      ((r.scope >= GPU && o.by.rank == r.by.rank) || (o.by.launch == r.by.launch && o.by.block == r.by.block));
     if (!same) continue;
     o.clock = join(o.clock, r.clock, places), o.by = r.by, o.site = r.site;
     return;

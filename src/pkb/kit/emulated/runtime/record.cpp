@@ -12,6 +12,9 @@ constexpr unsigned REPEATS = 1 << 12;  // accesses that are remembered: a thread
 struct Repeat { uint64_t address = 0, epoch = 0; uint32_t what = 0, site = 0; } repeats[REPEATS];
 unsigned last_launch = 0;
 const void* site_mark(const Site& s) { return reinterpret_cast<const void*>((uintptr_t)s.id); }
+void did_more() {  // the current thread does not only spin: what it reads next may be another write of the same value
+  if (on_fiber) block->fibers[block->current]->last = {};
+}
 }  // namespace
 
 unsigned new_launch() { return __atomic_add_fetch(&last_launch, 1, __ATOMIC_SEQ_CST); }
@@ -27,6 +30,7 @@ void record_weak(uint64_t address, unsigned bytes, bool write, unsigned proxy, c
   Guard guard;
   if (bytes > 4096) return record_range(address, bytes, write, at ? sites.of_instruction(*at).id : sites.of_code(code).id);
   settle();
+  did_more();
   as(current());
   Repeat& r = repeats[(address * 0x9e3779b97f4a7c15ull) >> 52];
   const uint32_t what = bytes << 4 | proxy << 1 | write;
@@ -95,6 +99,7 @@ void record_plain(RecordKind kind, uint64_t address) {
   if (!emu_recording_now) return;
   Guard guard;
   settle();
+  did_more();
   as(current());
   put(kind, 0, 0, 0, address);
 }
@@ -121,6 +126,7 @@ void record_arrival(unsigned number, const void* code) {
   if (!emu_recording_now) return;
   Guard guard;
   settle();
+  did_more();
   as(current());
   put(R_ARRIVE, 0, number, sites.of_code(code).id, 0);
 }
@@ -134,6 +140,7 @@ void record_copy(const void* to, const void* from, unsigned bytes, unsigned zero
   if (!emu_recording_now) return;
   Guard guard;
   settle();
+  did_more();
   as(current());
   put2(R_COPY, 0, bytes + zeros, sites.of_code(code).id, (uint64_t)to, (uint64_t)from, bytes);
 }
@@ -191,6 +198,7 @@ void emu_fence(const EmuAt* at) {
   if (!emu_recording_now || !on_fiber) return;
   Guard guard;
   settle();
+  did_more();
   const Site s = sites.of_instruction(*at);
   const bool proxy = strstr(at->what, "proxy.async") != nullptr;
   if (!proxy && s.order == WEAK && strncmp(at->what, "membar", 6) != 0 && strncmp(at->what, "__threadfence", 13) != 0) return;

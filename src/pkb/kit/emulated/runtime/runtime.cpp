@@ -284,6 +284,7 @@ void emu_yield() { Inside inside; settle(); me().polled = true; leave(); in_fibe
 void emu_sync_named(unsigned number, unsigned threads) {
   Inside inside;
   settle();
+  me().last = {};
   me().look = {};
   Gate& g = block->named[number & 15];
   const unsigned generation = g.generation;
@@ -306,6 +307,7 @@ void emu_arrive_named(unsigned number, unsigned threads) {
 static void meet_warp(unsigned mask, bool orders) {
   Inside inside;
   settle();
+  me().last = {};
   Warp& warp = block->warps[block->current / 32];
   const unsigned bit = 1u << block->current % 32;
   if (!(mask & bit)) fail("a lane that is not in the mask of its own warp instruction", nullptr);
@@ -353,6 +355,7 @@ unsigned emu_active_mask(int line) {
 void emu_sync_grid() {
   Inside inside;
   settle();
+  me().last = {};
   Kernel& k = *block->kernel;
   const unsigned generation = k.grid_gate.generation;
   ++k.grid_gate.arrived;
