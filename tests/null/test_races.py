@@ -95,7 +95,8 @@ class FakeCrew:
 
 class FakeExchange:
     def __init__(self, why_not: str = "") -> None:
-        self.candidate, self.late = FakeCrew(why_not), cast(list[Any], [])
+        self.candidate = FakeCrew(why_not)
+        self.late: list[Any] = []
 
     def deliver(self, spec: DrawSpec, count: int) -> tuple[int, ...]:
         return tuple(range(count))
@@ -107,10 +108,10 @@ class FakeExchange:
 
 
 def proven(
-    folder: Path, *documents: bytes | Exception, why_not: str = "", **options: Any
+    folder: Path, *documents: bytes | Exception, why_not: str = "", more: str = "", **options: Any
 ) -> tuple[RaceProof, FakeExchange]:
     path = folder / "candidate.py"
-    path.write_text(CANDIDATE)
+    path.write_text(CANDIDATE + more)
     exchange = FakeExchange(why_not)
 
     said = iter(documents)
@@ -179,6 +180,21 @@ def test_what_proves_nothing_accuses_nobody(tmp_path: Path, documents: Any, says
     assert says in found.why_not
     assert not found.findings
     assert "neither proven nor excluded" in found.in_words
+
+
+def test_flags_of_operators_that_python_waits_for_are_no_race(tmp_path: Path) -> None:
+    operators = FINDING | {
+        "first": ACCESS | {"what": "torch.copy_"},
+        "second": ACCESS | {"what": "torch.add", "rank": 1},
+    }
+    document = printed(findings=[operators])
+    assert proven(tmp_path, document)[0].findings
+    waits = "while int(flags.min()) < epoch:\n    pass\n"
+    found, _ = proven(tmp_path, document, CLEAN, CLEAN, more=waits)
+    assert (found.traces, found.findings, found.timeline) == (3, (), ())
+    assert "left out" in found.in_words
+    mixed = FINDING | {"second": operators["second"]}
+    assert len(proven(tmp_path, printed(findings=[operators, mixed]), more=waits)[0].findings) == 1
 
 
 def test_ranks_that_cannot_record_say_why(tmp_path: Path) -> None:

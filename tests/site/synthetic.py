@@ -6,6 +6,7 @@ show, with COUNT so many verdicts.
 
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pkb.types.case import Case
 from pkb.types.difference import Pattern
 from pkb.types.document import VerdictDocument
 from pkb.types.profile import KernelUse, ObservedPath, Profile, RankProfile, Role, SideProfile
+from pkb.types.race import Access, MissingOrder, Moment, RaceFinding, RaceProof, Site
 from pkb.types.verdict import (
     CandidateRef,
     Communication,
@@ -102,6 +104,21 @@ def evaluation(
     return Evaluation(**(fields | _evidence(dice, task, verdict, skill, timed=task.case.plan != "quick")))
 
 
+def race_proof() -> RaceProof:
+    """A relaxed flag between two ranks, in a kernel with an odd name."""
+    write = Access(0, HOSTILE, 3, 17, 1, True, "plain store", "kernel.cu", 6, "buffers[rank][i] = in[i];", 31)
+    read = replace(
+        write, rank=1, write=False, what="plain load", line=12, text="sum += buffers[peer][i];", candidate_line=37
+    )
+    flags = [Site("kernel.cu", line, what) for line, what in ((8, "st.relaxed.sys"), (9, "ld.relaxed.sys"))]
+    finding = RaceFinding(
+        RaceKind.RELAXED, 512, "symmetric allocation 0 of rank 0", 1024, 2, write, read, MissingOrder(HOSTILE, *flags)
+    )
+    seen = ((0, 40, "write", 6), (0, 41, "st.relaxed.sys", 8), (1, 57, "ld.relaxed.sys", 9), (1, 58, "read", 12))
+    timeline = tuple(Moment(rank, order, what, "kernel.cu", line, HOSTILE) for rank, order, what, line in seen)
+    return RaceProof(1, 3, 2, "tiny", (7, 8, 9), "both", 9000, (finding, finding), timeline)
+
+
 def _evidence(dice: random.Random, task: TaskSpec, verdict: Verdict, skill: float, *, timed: bool) -> dict[str, Any]:
     ranks = range(task.case.ranks)
     failing = tuple(sorted(dice.sample(ranks, dice.randint(1, task.case.ranks))))
@@ -126,6 +143,7 @@ def _evidence(dice: random.Random, task: TaskSpec, verdict: Verdict, skill: floa
                 "stage": Stage.RACES,
                 "mismatch": mismatch,
                 "race_kind": RaceKind.STALE_READ,
+                "race_proof": race_proof(),
                 "failing_ranks": failing,
             }
         case Verdict.DEADLOCK:

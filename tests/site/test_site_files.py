@@ -224,6 +224,14 @@ def test_published_results_are_marked_wherever_they_stand(rich: Site) -> None:
         assert "published, not measured here" in (rich.folder / name).read_text()
 
 
+def test_a_proven_race_is_drawn_with_both_lanes(rich: Site) -> None:
+    pages = [page.read_text() for page in (rich.folder / "c").glob("*.html")]
+    races = [text for text in pages if 'id="race"' in text]
+    assert races
+    assert all(text.count('class="line race-missing"') == 3 for text in races), "wide, narrow, and the key"
+    assert all("sum += buffers[peer][i];" in text for text in races)
+
+
 def test_times_of_a_rejected_candidate_are_called_a_claim(rich: Site) -> None:
     rows = csv.DictReader((rich.folder / "csv/verdicts.csv").open(newline="", encoding="utf-8"))
     page = next(row["page"] for row in rows if row["verdict"] == "rejected" and row["collection"].startswith("mine"))

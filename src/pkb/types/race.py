@@ -169,6 +169,9 @@ class RaceProof:
     findings: tuple[RaceFinding, ...] = ()
     timeline: tuple[Moment, ...] = ()
     """Around the first finding."""
+    own_flags: bool = False
+    """Pairs of torch's operators were found that nothing orders but, it may be, flags of the candidate's own, which its Python
+    looks at: they do not count."""
     why_not: str = ""
     """Why nothing was proven; empty where there are findings, or none in `traces` traces."""
 
@@ -177,7 +180,8 @@ class RaceProof:
         if self.why_not:
             return f"races neither proven nor excluded: {self.why_not}"
         many = f"{self.traces} {'trace' if self.traces == 1 else 'traces'} of {self.calls} calls at {self.size}"
-        return f"{'race in' if self.findings else 'no race in'} {many} with {self.ranks} ranks ({self.events} events)"
+        flags = "; operators of torch that only flags of its own can order were left out" if self.own_flags else ""
+        return f"{'race in' if self.findings else 'no race in'} {many} with {self.ranks} ranks ({self.events} events){flags}"
 
 
 OWN_ACCOUNT = "traces are recorded in the candidate's own processes: its host code could have changed them"

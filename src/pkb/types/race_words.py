@@ -15,7 +15,7 @@ NARROWEST = 24
 
 def place_words(part: Access | Site) -> str:
     """`at line 31 (all_reduce.cu:14)`: where a person finds it, and what the compiler called it."""
-    if not part.file:
+    if part.file in ("", "?"):
         return "outside of the candidate"
     compiled = clean(f"{part.file}:{part.line}")
     if part.candidate_line in (0, part.line):

@@ -34,6 +34,8 @@ LOG_BYTES = 256 << 20
 """Of one rank's log, of which only what is written takes memory."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 MOST_SEEDS = 1 << 24
+_OPERATORS = ("torch.", "dist.", "the caller")
+"""How the recorder names what is no kernel of the candidate's (rank/emulate/races)."""
 
 
 @dataclass(frozen=True)
@@ -124,14 +126,19 @@ class Recorder:
             return replace(proof, why_not=f"the analyser failed: {error}"[:300])
         if found.why_not:
             return replace(proof, why_not=found.why_not)
-        if any(part.rank >= proof.ranks for part in (*_sides(found), *found.timeline)):
+        if (
+            max([side.rank for side in _sides(found)] + [moment.rank for moment in found.timeline], default=0)
+            >= proof.ranks
+        ):
             return replace(proof, why_not="the analyser names a rank that does not exist")
+        counted = [one for one in merged(found.findings) if not (self.lines.looks_at_memory and between_operators(one))]
         return replace(
             proof,
             traces=proof.traces + 1,
             events=proof.events + found.events,
-            findings=tuple(map(self._placed, merged(found.findings))),
-            timeline=found.timeline,
+            findings=tuple(map(self._placed, counted)),
+            timeline=found.timeline if counted[:1] == list(found.findings[:1]) else (),
+            own_flags=proof.own_flags or len(counted) < len(merged(found.findings)),
         )
 
     def _placed(self, finding: RaceFinding) -> RaceFinding:
@@ -154,11 +161,20 @@ def merged(findings: Sequence[RaceFinding]) -> list[RaceFinding]:
     """One for each pair of lines, whichever ranks met there."""
     found: dict[object, RaceFinding] = {}
     for finding in findings:
-        sides = [(side.file, side.line, side.write) for side in (finding.first, finding.second)]
+        sides = [(side.file, side.line, side.what, side.write) for side in (finding.first, finding.second)]
         key = (finding.kind, *sides)
         known = found.get(key)
         found[key] = replace(known, count=known.count + finding.count) if known else finding
     return list(found.values())
+
+
+def between_operators(finding: RaceFinding) -> bool:
+    """Both accesses are whole launches of torch's, or the caller's.
+
+    Where a candidate's Python looks at memory and goes on by what it finds, flags that operators write and read order launches
+    as well as any barrier does, and no recorder sees that they are flags. Nothing is concluded from such pairs there.
+    """
+    return all(side.what.startswith(_OPERATORS) for side in (finding.first, finding.second))
 
 
 def touches_peers(source: Source, backend: str, communication: Communication) -> bool:

@@ -139,14 +139,14 @@ def _name_sites() -> None:
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     _library().emu_record_unnamed(text, len(text))
     by_module: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for line in text.value.decode(errors="replace").splitlines():
-        number, offset, path = line.split(" ", 2)
-        by_module[path].append((int(number), offset))
+    for row in text.value.decode(errors="replace").splitlines():
+        name, offset, path = row.split(" ", 2)
+        by_module[path].append((int(name), offset))
     for path, sites in by_module.items():
         for start in range(0, len(sites), _ADDRESSES_AT_ONCE):
             some = sites[start : start + _ADDRESSES_AT_ONCE]
-            for (number, _), (file, line_number) in zip(some, _lines(path, [at for _, at in some]), strict=False):
-                _library().emu_record_name_site(number, file.encode(), line_number, b"")
+            for (number, _), (file, line) in zip(some, _lines(path, [at for _, at in some]), strict=False):
+                _library().emu_record_name_site(number, file.encode(), line, b"")
 
 
 def _lines(module: str, offsets: list[str]) -> list[tuple[str, int]]:

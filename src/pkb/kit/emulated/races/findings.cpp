@@ -116,7 +116,8 @@ void classify(Trace& trace, Findings& findings) {
   }
   for (auto& [key, f] : findings.all)
     if (f.kind.empty()) {
-      const bool reused = !f.first.write && f.second.write && f.first.who.rank != f.second.who.rank;
+      const bool weak = (f.first.mode & 7) == WEAK && (f.second.mode & 7) == WEAK;  // a flag is no buffer
+      const bool reused = weak && !f.first.write && f.second.write && f.first.who.rank != f.second.who.rank;
       f.kind = reused ? "buffer_reused_too_early" : "no_synchronisation";
       f.missing = reused ? "nothing tells the writer that the reader has read" : "nothing orders these two accesses";
     }

@@ -4,6 +4,10 @@
 
 using namespace emu;
 namespace races {
+namespace {
+constexpr uint64_t MOST_OBJECTS = 1 << 18;  // an address has 47 bits, so a word of it 45
+uint64_t place_of(uint64_t object, uint64_t word) { return object << 45 | word; }
+}  // namespace
 Shadow::Shadow(Machine& machine) : m_(machine), memory_(machine.trace.logs.size()) {}
 
 void Shadow::memory(uint32_t rank, const Memory& m) {
@@ -20,6 +24,7 @@ Shadow::Spot Shadow::resolve(uint32_t rank, uint64_t address) {
   auto found = std::upper_bound(all.begin(), all.end(), address, [](uint64_t a, const Memory& o) { return a < o.begin; });
   if (found != all.begin() && address - (--found)->begin < found->bytes) {
     auto [at, is_new] = symmetric_.try_emplace({found->allocation, found->owner}, 2 * ranks + symmetric_.size());
+    if (at->second >= MOST_OBJECTS) throw std::runtime_error("too many allocations");
     if (is_new) symmetric_names_.push_back({found->allocation, found->owner});
     return {at->second, address - found->begin};
   }
@@ -49,7 +54,7 @@ void Shadow::forget_shared(uint32_t rank, uint64_t slot) {
     auto found = pages_.find(object << 40 | at / PAGE);
     if (found == pages_.end()) continue;
     if (found->second->locations)
-      for (uint64_t word = at; word < at + PAGE; word += 4) locations_.erase(object << 40 | word / 4);
+      for (uint64_t word = at; word < at + PAGE; word += 4) locations_.erase(place_of(object, word / 4));
     pages_.erase(found);
   }
   last_page_ = ~0ull;
@@ -57,8 +62,8 @@ void Shadow::forget_shared(uint32_t rank, uint64_t slot) {
 Location& Shadow::location(const Who& w, uint64_t address) {
   const Spot s = resolve(w.rank, address);
   page(s.object, s.offset).locations = true;
-  auto [found, is_new] = locations_.try_emplace(s.object << 40 | s.offset / 4);
-  if (is_new) found->second.index = locations_.size();
+  auto [found, is_new] = locations_.try_emplace(place_of(s.object, s.offset / 4));
+  if (is_new) found->second.index = ++last_location_;
   return found->second;
 }
 void Shadow::proxy_fence(const Who& w) {
@@ -84,7 +89,7 @@ void Shadow::access(const Who& w, uint64_t address, uint32_t bytes, bool write, 
     Page& p = page(begin.object, at);
     if (p.locations && write && now.strength() == WEAK)
       for (uint64_t word = at / 4; word <= (end - 1) / 4; ++word)
-        if (auto l = locations_.find(begin.object << 40 | word); l != locations_.end()) l->second.released.clear(), l->second.last_scope = 0;
+        if (auto l = locations_.find(place_of(begin.object, word)); l != locations_.end()) l->second.released.clear(), l->second.last_scope = 0;
     auto& accesses = p.cells[cell % CELLS];
     check(w, mine, now, accesses, {begin.object, at});
     insert(accesses, now);

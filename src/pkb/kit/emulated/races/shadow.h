@@ -33,7 +33,7 @@ class Shadow {
   std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
   std::unordered_map<uint64_t, Location> locations_;
   std::map<std::pair<uint32_t, uint32_t>, Clock> proxied_;  // by launch and block: visible to the asynchronous proxy
-  uint64_t last_page_ = ~0ull;
+  uint64_t last_page_ = ~0ull, last_location_ = 0;
   Page* last_ = nullptr;
 };
 }  // namespace races

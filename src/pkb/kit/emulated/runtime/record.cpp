@@ -25,6 +25,7 @@ bool others_see(uint64_t address) {
 void record_weak(uint64_t address, unsigned bytes, bool write, unsigned proxy, const void* code, const EmuAt* at) {
   if (!on_fiber || !others_see(address)) return;
   Guard guard;
+  if (bytes > 4096) return record_range(address, bytes, write, at ? sites.of_instruction(*at).id : sites.of_code(code).id);
   settle();
   as(current());
   Repeat& r = repeats[(address * 0x9e3779b97f4a7c15ull) >> 52];
