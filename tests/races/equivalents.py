@@ -7,8 +7,14 @@ ANNOUNCED = (
     "of `announce` lies between."
 )
 OWN_DATA = "equivalent: thread p writes what goes to rank p, and the same thread releases to rank p."
-IN_FINISH = "equivalent: `finish_grid`, which alone announces here, has block barriers of its own between the writes and the release."
-AT_END = "equivalent: nothing is read behind the wait in this kernel; its end comes before what the next one of the stream reads."
+IN_FINISH = (
+    "equivalent: `finish_grid`, which alone announces here, has block barriers of its own between the writes and the "
+    "release."
+)
+AT_END = (
+    "equivalent: nothing is read behind the wait in this kernel; its end comes before what the next one of the stream "
+    "reads."
+)
 ONE_BLOCK = "equivalent: the kernel that ends with `finish_grid` is one block of one warp, and does nothing else."
 
 BEFORE_RELEASE = (
