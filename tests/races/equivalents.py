@@ -29,8 +29,8 @@ COUNT = tuple(
         "any block may be the last",
     )
 )  # fmt: skip
-FINISHING = ("16 pushed", "54 large")
-"""Kernels whose ranks meet in `finish_grid` and nowhere else, and of which all mutants were run."""
+FINISHING = ("16 pushed", "54 large", "72", "81", "81 shared out", "82 few", "82 many")
+"""Kernels whose ranks meet in `finish_grid` and nowhere else, which is the last thing that their kernels do."""
 
 EQUIVALENT: dict[tuple[str, str], str] = {
     ("03 switch", "pkb_collective.cuh:60 __syncthreads removed"): ANNOUNCED,
