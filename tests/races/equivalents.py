@@ -1,13 +1,45 @@
 """Mutants that change nothing that matters, each with its argument."""
 
+from itertools import product
+
 ANNOUNCED = (
     "equivalent: the table is read in `consume` only (what is produced goes to the multicast address), and the block barrier "
     "of `announce` lies between."
 )
+OWN_DATA = "equivalent: thread p writes what goes to rank p, and the same thread releases to rank p."
+IN_FINISH = (
+    "equivalent: `finish_grid`, which alone announces here, has block barriers of its own between the writes and the "
+    "release."
+)
+AT_END = (
+    "equivalent: nothing is read behind the wait in this kernel; its end comes before what the next one of the stream "
+    "reads."
+)
+ONE_BLOCK = "equivalent: the kernel that ends with `finish_grid` is one block of one warp, and does nothing else."
+
+BEFORE_RELEASE = (
+    "pkb.cuh:185 barrier before the release removed",
+    "pkb.cuh:185 barrier after the release, not before",
+)
+AFTER_WAIT = ("pkb.cuh:192 barrier before the wait, not after", "pkb.cuh:199 barrier after the wait removed")
+COUNT = tuple(
+    f"pkb.cuh:321 finish_grid: {notch}"
+    for notch in (
+        "barrier before the count removed", "acq_rel -> relaxed", "acq_rel -> release", "acq_rel -> acquire", "gpu -> cta",
+        "any block may be the last",
+    )
+)  # fmt: skip
+FINISHING = ("16 pushed", "54 large", "72", "81", "81 shared out", "82 few", "82 many")
+"""Kernels whose ranks meet in `finish_grid` and nowhere else, which is the last thing that their kernels do."""
+
 EQUIVALENT: dict[tuple[str, str], str] = {
     ("03 switch", "pkb_collective.cuh:60 __syncthreads removed"): ANNOUNCED,
+    **{("21", mutant): OWN_DATA for mutant in BEFORE_RELEASE},
+    **{pair: IN_FINISH for pair in product(FINISHING, BEFORE_RELEASE)},
+    **{pair: AT_END for pair in product(FINISHING, AFTER_WAIT)},
+    **{("54 large", mutant): ONE_BLOCK for mutant in COUNT},
 }
 
 
 def argument_for(kernel: str, mutant: str) -> str:
-    return EQUIVALENT.get((kernel, mutant), EQUIVALENT.get(("", mutant), ""))
+    return EQUIVALENT.get((kernel, mutant), "")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from equivalents import argument_for
+from kernels import BY_NAME
 
 ROW = dict[str, Any]
 WORDS = {
@@ -51,9 +52,23 @@ def main() -> None:
         f"kernel before the second access is made, {outcomes['equivalent']} are equivalent (below), "
         f"{outcomes['not reported']} are neither.\n"
     )
+    _by_kernel(mutants)
     _by_notch(mutants)
     _others(mutants)
     _honest(honest)
+
+
+def _by_kernel(mutants: list[ROW]) -> None:
+    """How many were run of each: a kernel that is missing, or has few, was not run, or in part."""
+    print("| Kernel | Mutants run | Reported | Trapped | Equivalent |")
+    print("|---|---|---|---|---|")
+    for kernel in BY_NAME:
+        counts = Counter(outcome(row) for row in mutants if row["kernel"] == kernel)
+        run = sum(counts.values())
+        print(
+            f"| {kernel} | {run or 'not run'} | {counts['reported']} | {counts['trapped']} | {counts['equivalent']} |"
+        )
+    print()
 
 
 def _by_notch(mutants: list[ROW]) -> None:

@@ -85,7 +85,7 @@ def _waited(wait: Callable[..., Any]) -> Callable[..., Any]:
 def functional(func: Any, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """A functional collective: here it is waited for at once."""
     named = [value for value in (*arguments, *options.values()) if isinstance(value, str)]
-    group = distributed_c10d._resolve_process_group(named[-1])  # type: ignore[arg-type]
+    group = distributed_c10d._resolve_process_group(named[-1])  # type: ignore[attr-defined, arg-type]
     site = sites.of_caller(f"dist.{name}")
     sent, awaited = _keys(group, name, (), {})
     with operations.operation(site):
