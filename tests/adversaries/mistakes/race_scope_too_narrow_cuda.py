@@ -7,7 +7,8 @@ if it were right; the proof is in the scopes.
 # expect: race
 # stage: races
 # rule: scope_too_narrow
-# says: the write at line 46 (all_reduce.cu:29) by rank ... races with the read at line 50 (all_reduce.cu:33) by rank
+# says: at line 29 (all_reduce.cu:11) by rank ... at line 24 (all_reduce.cu:6) by rank
+# slow: litmus tests have its kind
 # platform: cpu
 
 import torch
