@@ -1,5 +1,6 @@
-// mbarriers and bulk copies. A copy into shared memory arrives when a thread asks its mbarrier, one out of it when its thread waits
+// mbarriers, bulk copies, and lanes that meet. A copy into shared memory arrives when a thread asks its mbarrier, one out of it when its thread waits
 // for it or ends: what nobody waits for has not happened.
+#include <algorithm>
 #include <map>
 
 #include "log.h"
@@ -74,4 +75,30 @@ void emu_bulk_store(void* to, const void* from, unsigned bytes, const EmuAt* at)
 }
 void emu_bulk_close() { Untimed untimed; block->fibers[block->current]->stores.push_back({}); }
 void emu_bulk_done(unsigned but, int read) { Untimed untimed; finish_stores(*block->fibers[block->current], but, read, false); }
+// Lanes that are active: here, those that come to this line before they end, wait at a barrier, for memory, or further on. Those
+// that have gone another way have met again behind it, as a GPU's do that runs the smallest address first.
+unsigned emu_active_mask(int line) {
+  Untimed untimed;
+  settle();
+  Fiber& f = *block->fibers[block->current];
+  const unsigned first = block->current / 32 * 32, end = std::min<unsigned>(first + 32, block->fibers.size());
+  for (f.meets = line, f.met = 0; !f.met;) {
+    unsigned here = 0;
+    bool all = true;
+    for (unsigned t = first; t < end; ++t) {
+      const Fiber& o = *block->fibers[t];
+      if (o.meets == line) here |= 1u << (t - first);
+      else all &= o.done || o.meets > line || o.blocked() || (o.polled && o.look.address);
+    }
+    if (!all) {
+      f.polled = true;
+      leave();
+      in_fiber = false;
+      continue;
+    }
+    for (unsigned t = first; t < end; ++t)
+      if (here >> (t - first) & 1) block->fibers[t]->met = here, block->fibers[t]->meets = 0;
+  }
+  return f.met;
+}
 }

@@ -47,11 +47,13 @@ std::vector<Block*> spare_blocks;
 unsigned slots_made = 0;
 
 Fiber& me() { return *block->fibers[block->current]; }
+}  // namespace
 void leave() {
   in_fiber = false;
   emu_switch(&me().context, &scheduler);
   in_fiber = true;
 }
+namespace {
 struct Inside {  // the timer keeps away from the runtime's own state
   Inside() { in_fiber = false; }
   ~Inside() { in_fiber = true; }
@@ -326,32 +328,6 @@ static void meet_warp(unsigned mask, bool orders) {
 }
 void emu_sync_warp(unsigned mask) { meet_warp(mask, true); }
 void emu_meet_warp(unsigned mask) { meet_warp(mask, false); }
-// Lanes that are active: here, those that come to this line before they end, wait at a barrier, for memory, or further on. Those
-// that have gone another way have met again behind it, as a GPU's do that runs the smallest address first.
-unsigned emu_active_mask(int line) {
-  Inside inside;
-  settle();
-  Fiber& f = me();
-  const unsigned first = block->current / 32 * 32, end = std::min<unsigned>(first + 32, block->fibers.size());
-  for (f.meets = line, f.met = 0; !f.met;) {
-    unsigned here = 0;
-    bool all = true;
-    for (unsigned t = first; t < end; ++t) {
-      const Fiber& o = *block->fibers[t];
-      if (o.meets == line) here |= 1u << (t - first);
-      else all &= o.done || o.meets > line || o.blocked() || (o.polled && o.look.address);
-    }
-    if (!all) {
-      f.polled = true;
-      leave();
-      in_fiber = false;
-      continue;
-    }
-    for (unsigned t = first; t < end; ++t)
-      if (here >> (t - first) & 1) block->fibers[t]->met = here, block->fibers[t]->meets = 0;
-  }
-  return f.met;
-}
 void emu_sync_grid() {
   Inside inside;
   settle();

@@ -46,6 +46,7 @@ extern const size_t places_bytes;
 void prepare_places();              // shared memory has its addresses
 extern std::minstd_rand random_numbers;
 extern std::string failure;  // what is not emulated and was asked for; running kernels are abandoned then
+void leave();                // the current thread stops here until its turn comes again
 void finish_stores(Fiber& f, unsigned but, bool read, bool end_of_thread);
 [[noreturn]] void fail(const char* what, const void* address);
 extern thread_local bool may_report;  // a thread that may not must not wait for the interpreter either: its owner may wait for us
