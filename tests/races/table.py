@@ -107,7 +107,8 @@ def _honest(rows: list[ROW]) -> None:
 
 
 def _cell(row: ROW) -> str:
-    return f"{row['events']} events, {', '.join(row['kinds']) or row['trouble'] or 'nothing'}"
+    found = ", ".join(row["kinds"]) or row["trouble"] or "nothing"
+    return f"{row['events']} events, {found}" if row["events"] else found
 
 
 HEAD = """# Mutants of our kernels, and the race detector
@@ -120,7 +121,8 @@ weakened by one notch, recorded on platform `cpu` with three ranks and given to 
     python tests/races/table.py results.jsonl > docs/race-mutants.md
 
 One build of a kernel holds all of its mutants (`tests/races/schemata.py`); those whose place a kernel does not come to are not
-counted. A report is made from one run: up to five orders of threads are tried, and the first that is reported counts.
+counted. A report is made from one run: up to five orders of threads are tried, and the first that is reported counts. `not run`
+means that this table was made without it, and few mutants that a kernel was run in part.
 """
 
 if __name__ == "__main__":
