@@ -50,7 +50,7 @@ def run(
     program: Program, *, world: int, seed: int = 1, cuda: str = "", nvls: bool = False, recorded: bool = True
 ) -> Ran:
     """`cuda` is a candidate's text, where it needs the emulated GPU."""
-    with tempfile.TemporaryDirectory(prefix="pkb-races-", dir="/dev/shm") as name, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="pkb-races-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         logs = _logs(stack, world) if recorded else []
         pids = []

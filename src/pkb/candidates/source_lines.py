@@ -21,7 +21,7 @@ _INLINE_HEAD = "\n" * 3
 """Lines that `load_inline` puts before a candidate's own."""
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     text: str
     """Of the line; empty where it is not known."""
     candidate_line: int
@@ -31,30 +31,30 @@ class Place(NamedTuple):
 class SourceLines:
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._known: dict[tuple[str, int], Place] = {}
+        self._known: dict[tuple[str, int], SourcePlace] = {}
 
     @cached_property
     def looks_at_memory(self) -> bool:
         """Whether its Python may wait for a value in memory, rather than for a barrier."""
         return any(map(_looks, ast.walk(self._source.tree))) if self._source.tree else True
 
-    def at(self, file: str, line: int) -> Place:
+    def at(self, file: str, line: int) -> SourcePlace:
         """Whatever the names: a report is a claim of the candidate's processes."""
         if (file, line) not in self._known:
             self._known[file, line] = self._find(file, line)
         return self._known[file, line]
 
-    def _find(self, file: str, line: int) -> Place:
+    def _find(self, file: str, line: int) -> SourcePlace:
         name = file.rpartition("/")[2]
         if name in (self._source.path.name, "candidate.py"):
-            return Place(_line(self._source.text, line), line if line <= self._source.text.count("\n") + 1 else 0)
+            return SourcePlace(_line(self._source.text, line), line if line <= self._source.text.count("\n") + 1 else 0)
         if name in _headers():
-            return Place(_line(_headers()[name], line), 0)
+            return SourcePlace(_line(_headers()[name], line), 0)
         compiled = self._compiled.get(name) or self._only
         if not compiled:
-            return Place("", 0)
+            return SourcePlace("", 0)
         found = candidate_line(line, compiled=compiled, candidate=self._source.text)
-        return Place(_line(compiled, line), found or 0)
+        return SourcePlace(_line(compiled, line), found or 0)
 
     @cached_property
     def _compiled(self) -> dict[str, str]:

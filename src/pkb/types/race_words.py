@@ -71,7 +71,7 @@ def moment_words(moment: Moment, proof: RaceProof) -> str:
     return clean(f"{moment.what.replace('.global', '')} {file}:{moment.line}" if moment.line else moment.what)
 
 
-class Row(NamedTuple):
+class TimelineRow(NamedTuple):
     """Of the picture."""
 
     moment: Moment
@@ -81,16 +81,16 @@ class Row(NamedTuple):
     """False for a first access of which the trace says no more than that it came before the second."""
 
 
-def rows(proof: RaceProof) -> list[Row]:
+def rows(proof: RaceProof) -> list[TimelineRow]:
     """The moments of a timeline in their order, once where several threads do the same.
 
     Plain accesses have no number of their own: the second has that of the moment at which the race was seen, and the first
     may have the same. It is then put before the operation that comes behind it in the source, if that is known.
     """
     finding, missing = proof.findings[0], proof.findings[0].missing.first
-    found: list[Row] = []
+    found: list[TimelineRow] = []
     for moment in sorted(proof.timeline, key=lambda moment: moment.order):
-        row, last = Row(moment, marks(moment, finding)), found[-1].moment if found else None
+        row, last = TimelineRow(moment, marks(moment, finding)), found[-1].moment if found else None
         same = last and (last.rank, last.what, last.file, last.line) == (
             moment.rank,
             moment.what,

@@ -51,7 +51,7 @@ class Scope(IntEnum):
     SYS = 4
 
 
-class Way(IntEnum):
+class AccessWay(IntEnum):
     READ = 0
     WRITE = 1
     UPDATE = 2
@@ -112,7 +112,7 @@ def access(address: int, size: int, *, write: bool, site: int) -> None:
     _library().emu_record_access(address, size, int(write), site)
 
 
-def strong(address: int, size: int, *, way: Way, order: Order, scope: Scope, site: int) -> None:
+def strong(address: int, size: int, *, way: AccessWay, order: Order, scope: Scope, site: int) -> None:
     """An atomic or otherwise strong access of the current virtual thread. Do it between `lock` and `unlock`, with this call."""
     _library().emu_record_strong(address, size, way, order, scope, site)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from pkb.rank.emulate import cuda_stand_ins, recorder
-from pkb.rank.emulate.recorder import Host, Order, Scope, Way
+from pkb.rank.emulate.recorder import AccessWay, Host, Order, Scope
 
 MOST_RUNS = 4096
 """Of a tensor with gaps. One with more is recorded in part: what is not recorded is not held against anybody."""
@@ -71,7 +71,7 @@ def strongly() -> Iterator[None]:
 def signal(tensor: torch.Tensor, *, write: bool, site: int) -> None:
     """An operator is a kernel: what its stream did before it is over when it writes a word, and it is a new one that reads a
     word. So words are released and acquired, at system scope. (That holds for a word, not for data.)"""
-    way, order = (Way.WRITE, Order.RELEASE) if write else (Way.READ, Order.ACQUIRE)
+    way, order = (AccessWay.WRITE, Order.RELEASE) if write else (AccessWay.READ, Order.ACQUIRE)
     size = tensor.element_size()
     for begin, length in runs(tensor):
         for at in range(begin, begin + length, size):

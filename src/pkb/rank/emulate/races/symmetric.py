@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from pkb.rank.emulate import recorder
 from pkb.rank.emulate.races import operations, sites
-from pkb.rank.emulate.recorder import Host, Order, Scope, Way
+from pkb.rank.emulate.recorder import AccessWay, Host, Order, Scope
 from pkb.rank.symmetric import region as regions
 from pkb.rank.symmetric import rendezvous
 from pkb.rank.symmetric.handle import Handle
@@ -83,10 +83,10 @@ def _set_word(self: Handle, owner: int, index: int, value: int) -> None:
     site = sites.of_caller("symm_mem signal" if value else "symm_mem wait")
     with operations.operation(site):
         order = Order.RELEASE if value else Order.ACQUIRE
-        _strongly(self._pads[owner] + WORD * index, value, way=Way.UPDATE, order=order, site=site)
+        _strongly(self._pads[owner] + WORD * index, value, way=AccessWay.UPDATE, order=order, site=site)
 
 
-def _strongly(address: int, value: int, *, way: Way, order: Order, site: int) -> None:
+def _strongly(address: int, value: int, *, way: AccessWay, order: Order, site: int) -> None:
     import ctypes
 
     recorder.lock()
@@ -100,7 +100,7 @@ def _strongly(address: int, value: int, *, way: Way, order: Order, site: int) ->
 def _stream_write_value32(input: torch.Tensor, offset: int, val: int) -> torch.Tensor:
     site = sites.of_caller("stream_write_value32")
     with operations.operation(site):
-        _strongly(input.data_ptr() + WORD * offset, val, way=Way.WRITE, order=Order.RELEASE, site=site)
+        _strongly(input.data_ptr() + WORD * offset, val, way=AccessWay.WRITE, order=Order.RELEASE, site=site)
     return input
 
 

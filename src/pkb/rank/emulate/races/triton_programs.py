@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from pkb.rank.emulate import recorder
 from pkb.rank.emulate.races import operations, sites
-from pkb.rank.emulate.recorder import Order, Scope, Way
+from pkb.rank.emulate.recorder import AccessWay, Order, Scope
 
 _ORDERS = {
     "RELAXED": Order.RELAXED,
@@ -102,7 +102,7 @@ def _load(load: Callable[..., Any]) -> Callable[..., Any]:
         def do() -> Any:
             return load(self, ptrs, mask, other, cache, eviction, is_volatile)
 
-        return _strongly(do, ptrs, mask, way=Way.READ, order=Order.RELAXED, scope=Scope.SYS, site=site)
+        return _strongly(do, ptrs, mask, way=AccessWay.READ, order=Order.RELAXED, scope=Scope.SYS, site=site)
 
     return recorded
 
@@ -140,7 +140,7 @@ def _atomic(name: str, do: Callable[[], Any], pointers: Any, mask: Any, sem: Any
         do,
         pointers,
         mask,
-        way=Way.UPDATE,
+        way=AccessWay.UPDATE,
         order=_ORDERS.get(order, Order.ACQ_REL),
         scope=_SCOPES.get(wide, Scope.GPU),
         site=site,
@@ -148,7 +148,7 @@ def _atomic(name: str, do: Callable[[], Any], pointers: Any, mask: Any, sem: Any
 
 
 def _strongly(
-    do: Callable[[], Any], pointers: Any, mask: Any, *, way: Way, order: Order, scope: Scope, site: int
+    do: Callable[[], Any], pointers: Any, mask: Any, *, way: AccessWay, order: Order, scope: Scope, site: int
 ) -> Any:
     size = _bytes_of(pointers)
     recorder.lock()
