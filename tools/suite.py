@@ -33,7 +33,8 @@ from pkb.problems.suite import FILE, Suite, SuiteProblem, suite
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "pkb"
 JUDGE = (
     "judge/timing/statistics.py", "judge/timing/conclude.py", "judge/timing/rounds.py", "judge/timing/clock.py",
-    "judge/timing/measure.py", "judge/timing/other.py", "judge/stages/correctness.py", "problems/compare.py",
+    "judge/timing/measure.py", "judge/timing/other.py", "judge/stages/correctness.py",
+    "judge/stages/races.py", "judge/stages/race_proof.py", "problems/compare.py",
     "rank/execute.py", "rank/comparison/truth.py",
 )  # fmt: skip
 """What compares outputs, takes times and decides by them."""
