@@ -13,6 +13,7 @@ from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
 
+from pkb.kit.cuda import DEVICE_HEADERS
 from pkb.kit.emulated.recipe import INCLUDE, runtime_recipe
 
 DEFAULT_STREAM = 0
@@ -20,6 +21,7 @@ ALL_STREAMS = 2**64 - 1
 _TEXT_BYTES = 1 << 20
 _ADDRESSES_AT_ONCE = 2000
 _LOOKUP_LIMIT_S = 60
+_KIT = frozenset(path.name for path in DEVICE_HEADERS.iterdir())
 
 
 class Host(IntEnum):
@@ -150,7 +152,7 @@ def _name_sites() -> None:
 
 
 def _lines(module: str, offsets: list[str]) -> list[tuple[str, int]]:
-    """File and line of code addresses: the innermost that is not in the emulator's own headers."""
+    """File and line of code addresses: the innermost that is the candidate's own text, or else the kit's."""
     try:
         done = subprocess.run(
             ["addr2line", "-a", "-i", "-e", module, *offsets],
@@ -160,15 +162,14 @@ def _lines(module: str, offsets: list[str]) -> list[tuple[str, int]]:
     except (OSError, subprocess.TimeoutExpired):  # binutils are there where g++ is, but a report without lines is one
         return []
     found: list[tuple[str, int]] = []
-    chosen = False
+    chosen = 0  # 1: of the emulator's headers, 2: of the kit's, 3: of the candidate
     for line in done.stdout.splitlines():
         if line.startswith("0x"):
             found.append(("?", 0))
-            chosen = False
+            chosen = 0
             continue
         file, _, number = line.partition(" ")[0].rpartition(":")
-        if not found or chosen or not number.isdigit():
-            continue
-        found[-1] = (Path(file).name, int(number))
-        chosen = not file.startswith(str(INCLUDE))
+        whose = 1 if file.startswith(str(INCLUDE)) else 2 if Path(file).name in _KIT else 3
+        if found and number.isdigit() and whose > chosen:
+            found[-1], chosen = (Path(file).name, int(number)), whose
     return found
