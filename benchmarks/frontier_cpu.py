@@ -1,10 +1,11 @@
-"""The table of published CUDA candidates that were judged on platform cpu: totals by verdict and tree.
+"""The tables of published CUDA candidates that were judged on platform cpu: totals by verdict and tree, and beside an H200's.
 
 python benchmarks/frontier.py TREES --out out/cpu --platform cpu --nvls --size tiny --plans quick --workers 1
 python benchmarks/frontier_cpu.py out/cpu/*.jsonl --keep docs/records/cpu-frontier.jsonl --out docs/cuda-on-cpu.md
 """
 
 import argparse
+import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,13 @@ from typing import Any
 FILES = {"gemini-3-pro cuda": 87, "gpt-5.5 cuda": 83, "opus-4.7 cuda": 87}
 """How many there are of each tree."""
 BEGIN, END = "<!-- frontier on cpu -->\n", "<!-- end of frontier on cpu -->"
+H200 = Path(__file__).parents[1] / "docs" / "records" / "cpu-frontier-h200.csv"
+"""Verdicts of an older judge for the files of one tree, plan standard at size paper. Outputs that are overwritten have the name
+that they have now."""
+CLASSES = {
+    "right": ("correct",), "overwritten output": ("reused_output",), "wrong": ("wrong", "race"), "deadlock": ("deadlock",),
+    "run-time error": ("runtime_error", "crash", "load_error"), "does not build": ("compile_error",),
+}  # fmt: skip
 
 
 def latest(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -39,6 +47,27 @@ def table(records: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def class_of(verdict: str) -> str:
+    return next((name for name, verdicts in CLASSES.items() if verdict in verdicts), "other")
+
+
+def beside_h200(records: Iterable[Mapping[str, Any]], h200: Iterable[Mapping[str, str]]) -> str:
+    """How many files of each class there are in which class here."""
+    here = {(record["collection"], record["problem"]): record["evaluation"]["verdict"] for record in records}
+    pairs = Counter(
+        (class_of(row["verdict"]), class_of(here[row["collection"], int(row["problem"])]))
+        for row in h200
+        if (row["collection"], int(row["problem"])) in here
+    )
+    columns = [name for name in (*CLASSES, "other") if any(found == name for _, found in pairs)]
+    lines = ["| H200, older judge, size paper | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+    for row in CLASSES:
+        if any(wanted == row for wanted, _ in pairs):
+            lines.append(f"| {row} | " + " | ".join(str(pairs[row, column] or "") for column in columns) + " |")
+    same = sum(count for (wanted, found), count in pairs.items() if wanted == found)
+    return "\n".join(lines) + f"\n\nThe same class for {same} of {sum(pairs.values())} files.\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("records", type=Path, nargs="+", help="older first")
@@ -48,7 +77,8 @@ def main() -> None:
     records = latest(json.loads(line) for path in options.records for line in path.read_text().splitlines())
     if options.keep:
         options.keep.write_text("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))
-    text = table(records)
+    with H200.open() as older:
+        text = table(records) + "\n" + beside_h200(records, csv.DictReader(older))
     print(text, end="")
     if options.out:
         page = options.out.read_text()

@@ -121,3 +121,17 @@ def test_the_table_of_verdicts_on_cpu_has_the_newest_of_each_file() -> None:
         "| `race` | 0 | 0 | 1 | 1 |",
     }
     assert rows[-1] == "| judged | 0 of 87 | 2 of 83 | 1 of 87 | 3 |"
+
+
+def test_verdicts_on_cpu_stand_beside_those_of_an_h200_by_class() -> None:
+    def record(problem: int, verdict: str) -> dict[str, Any]:
+        return {"collection": "gpt-5.5 cuda", "problem": problem, "evaluation": {"verdict": verdict}}
+
+    older = [
+        {"collection": "gpt-5.5 cuda", "problem": str(problem), "verdict": verdict}
+        for problem, verdict in ((1, "correct"), (2, "crash"), (3, "race"), (4, "deadlock"))
+    ]
+    here = [record(1, "race"), record(2, "runtime_error"), record(3, "wrong"), record(5, "correct")]
+    text = frontier_cpu.beside_h200(here, older)
+    assert "| right | 1 |  |" in text, "called right there and wrong here"
+    assert "The same class for 2 of 3 files." in text, "a file without a verdict here is not counted"
