@@ -172,6 +172,9 @@ class RaceProof:
     own_flags: bool = False
     """Pairs of torch's operators were found that nothing orders but, it may be, flags of the candidate's own, which its Python
     looks at: they do not count."""
+    same_stores: bool = False
+    """Threads of one launch store to the same bytes, which is a race by the model and harmless if it is the same value. Values
+    are not recorded: such pairs do not count."""
     why_not: str = ""
     """Why nothing was proven; empty where there are findings, or none in `traces` traces."""
 
@@ -181,6 +184,7 @@ class RaceProof:
             return f"races neither proven nor excluded: {self.why_not}"
         many = f"{self.traces} {'trace' if self.traces == 1 else 'traces'} of {self.calls} calls at {self.size}"
         flags = "; operators of torch that only flags of its own can order were left out" if self.own_flags else ""
+        flags += "; plain stores of one launch to the same bytes were left out" if self.same_stores else ""
         return f"{'race in' if self.findings else 'no race in'} {many} with {self.ranks} ranks ({self.events} events){flags}"
 
 

@@ -131,14 +131,18 @@ class Recorder:
             >= proof.ranks
         ):
             return replace(proof, why_not="the analyser names a rank that does not exist")
-        counted = [one for one in merged(found.findings) if not (self.lines.looks_at_memory and between_operators(one))]
+        every = merged(found.findings)
+        flagged = [one for one in every if self.lines.looks_at_memory and between_operators(one)]
+        stored = [one for one in every if of_one_launch(one)]
+        counted = [one for one in every if one not in flagged and one not in stored]
         return replace(
             proof,
             traces=proof.traces + 1,
             events=proof.events + found.events,
             findings=tuple(map(self._placed, counted)),
             timeline=found.timeline if counted[:1] == list(found.findings[:1]) else (),
-            own_flags=proof.own_flags or len(counted) < len(merged(found.findings)),
+            own_flags=proof.own_flags or bool(flagged),
+            same_stores=proof.same_stores or bool(stored),
         )
 
     def _placed(self, finding: RaceFinding) -> RaceFinding:
@@ -175,6 +179,14 @@ def between_operators(finding: RaceFinding) -> bool:
     as well as any barrier does, and no recorder sees that they are flags. Nothing is concluded from such pairs there.
     """
     return all(side.what.startswith(_OPERATORS) for side in (finding.first, finding.second))
+
+
+def of_one_launch(finding: RaceFinding) -> bool:
+    """Plain stores to the same bytes by threads of one launch: mostly of the same value, such as a mark that all may set. What
+    is stored is not recorded, so nobody is accused of it."""
+    first, second = finding.first, finding.second
+    one = all(getattr(first, name) == getattr(second, name) for name in ("rank", "kernel", "call"))
+    return one and first.write and second.write and first.what == second.what == "plain store"
 
 
 def touches_peers(source: Source, backend: str, communication: Communication) -> bool:
