@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from pkb.rank.emulate import aliases
 
-_ASKS = re.compile(r"\bdevice\.type\b")
+_ASKS = re.compile(r"dev(ice)?\w*\.type\b")  # also of `compute_device`, `dev`
 _NOT_ITS_OWN = ("torch", "pkb", "triton", "numpy")
 
 
