@@ -162,22 +162,26 @@ def exact_adam_(
 
 
 def exact_zero_step(
-    x: torch.Tensor,
-    y: torch.Tensor,
-    parameters: list[torch.Tensor],
-    m: torch.Tensor,
-    v: torch.Tensor,
-    *,
+    X_local: torch.Tensor,
+    y_local: torch.Tensor,
+    W1: torch.Tensor,
+    b1: torch.Tensor,
+    W2: torch.Tensor,
+    b2: torch.Tensor,
+    exp_avg_part: torch.Tensor,
+    exp_avg_sq_part: torch.Tensor,
     lr: float,
     beta1: float,
     beta2: float,
     eps: float,
     step: int,
 ) -> tuple[torch.Tensor, ...]:
+    """Of 41 and 42, which differ in how the gradient travels: a few samples' activations at a time, and all else in place."""
+    parameters, m, v = [W1, b1, W2, b2], exp_avg_part, exp_avg_sq_part
     rank, part = dist.get_rank(), m.numel()
     for parameter in parameters:
         dist.broadcast(parameter, src=0)
-    gradient = torch.cat([g.view(-1) for g in exact_gradients(x, y, parameters)])
+    gradient = torch.cat([g.view(-1) for g in exact_gradients(X_local, y_local, parameters)])
     dist.all_reduce(gradient)
     g = gradient[rank * part : (rank + 1) * part].div_(dist.get_world_size())
     flat = torch.cat([parameter.view(-1) for parameter in parameters], out=torch.empty_like(gradient))

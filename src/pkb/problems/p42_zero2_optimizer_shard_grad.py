@@ -125,36 +125,6 @@ def baseline(
     )
 
 
-def exact(
-    X_local: torch.Tensor,
-    y_local: torch.Tensor,
-    W1: torch.Tensor,
-    b1: torch.Tensor,
-    W2: torch.Tensor,
-    b2: torch.Tensor,
-    exp_avg_part: torch.Tensor,
-    exp_avg_sq_part: torch.Tensor,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    step: int,
-) -> tuple[torch.Tensor, ...]:
-    """The activations of a few samples at a time, and all else in place."""
-    return exact_zero_step(
-        X_local,
-        y_local,
-        [W1, b1, W2, b2],
-        exp_avg_part,
-        exp_avg_sq_part,
-        lr=lr,
-        beta1=beta1,
-        beta2=beta2,
-        eps=eps,
-        step=step,
-    )
-
-
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     d_in, hidden, d_out, parameters = layer_sizes(size, w)
@@ -193,7 +163,7 @@ PROBLEM = Problem(
     sizes=SIZES,
     inputs=draw_zero_step,
     reference=solution,
-    exact=exact,
+    exact=exact_zero_step,
     baseline=baseline,
     cost=cost,
     compare=(NormGate(), BIAS, NormGate(), BIAS, NormGate(), SQUARE),
