@@ -130,7 +130,7 @@ class NormGate:
         rms = "its row's or the output's rms, whichever is larger" if self.by_row else "the output's rms"
         return (
             f"relative Frobenius error at most tau, and no element off by more than {self.element_factor:g} tau of its "
-            f"size plus {rms}; tau is {_limits(dict(TAU) | dict(self.tau))}"
+            f"size plus {rms}; tau is {limits(dict(TAU) | dict(self.tau))}"
         )
 
 
@@ -182,9 +182,9 @@ class Close:
         return worst if math.isfinite(worst) else math.inf
 
     def describe(self) -> str:
-        absolute = f"; atol is {_limits(self.atol)}" if self.atol else ""
+        absolute = f"; atol is {limits(self.atol)}" if self.atol else ""
         within = "atol plus rtol of the truth" if self.atol else "rtol of the truth"
-        return f"every element within {within}; rtol is {_limits(self.rtol)}{absolute}"
+        return f"every element within {within}; rtol is {limits(self.rtol)}{absolute}"
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def rule_words(rule: Rule) -> str:
 _SHORT = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}
 
 
-def _limits(limits: Mapping[torch.dtype, float]) -> str:
+def limits(by_dtype: Mapping[torch.dtype, float]) -> str:
     return ", ".join(
-        f"{limit:g} ({_SHORT.get(dtype, str(dtype).removeprefix('torch.'))})" for dtype, limit in limits.items()
+        f"{limit:g} ({_SHORT.get(dtype, str(dtype).removeprefix('torch.'))})" for dtype, limit in by_dtype.items()
     )

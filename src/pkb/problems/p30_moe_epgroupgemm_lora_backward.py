@@ -104,6 +104,6 @@ PROBLEM = Problem(
     compare=SUMS,
     mutates={"grad_fc1_1_lora_A": SUMS, "grad_fc1_2_lora_A": SUMS, "grad_fc2_lora_B": SUMS},
     returns_input=True,
-    version=3,  # tolerance of columns of like size
+    version=4,  # an element may err by a share of its column
     same_bits=True,
 )
