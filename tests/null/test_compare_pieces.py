@@ -45,7 +45,8 @@ def whole_norm_gate(truth: torch.Tensor, output: torch.Tensor) -> float:
     error, rms = (got - want).abs(), want.square().mean().sqrt()
     if rms == 0:
         return INF if error.any() else 0.0
-    return max(float(error.square().mean().sqrt() / rms) / tau, float((error / (want.abs() + rms)).max()) / (4 * tau))
+    most = max(4.0, 1.5 * math.sqrt(2 * math.log(want.numel()))) * tau if want.numel() > 1 else 4 * tau
+    return max(float(error.square().mean().sqrt() / rms) / tau, float((error / (want.abs() + rms)).max()) / most)
 
 
 def whole_close(truth: torch.Tensor, output: torch.Tensor) -> float:

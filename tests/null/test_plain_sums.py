@@ -38,8 +38,7 @@ def ratio(truth: torch.Tensor, output: torch.Tensor) -> float:
 def test_a_ring_in_bf16_keeps_half_of_the_tolerance(summands: list[torch.Tensor], truth: torch.Tensor) -> None:
     total = ring_sum(summands)
     assert ratio(truth, total) < 0.5
-    # By the output's rms alone the elements of large columns would take all of it: one in 10^8 is beyond.
-    assert NormGate()(truth, total, CONTEXT) > 2 * ratio(truth, total)
+    assert NormGate()(truth, total, CONTEXT) > 1.2 * ratio(truth, total), "by the rms of the output alone"
 
 
 @pytest.mark.parametrize("row", [0, ROWS - 1])

@@ -233,8 +233,8 @@ class Metrics:
     """In rounding steps; the smallest ratio, which may be exp(-20), relative to itself."""
 
     def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
-        smallest = InSteps(relative=14, absolute=0)(truth[1:2], output[1:2], context)
-        return max(smallest, InSteps(relative=14, absolute=3)(truth, output, context))
+        smallest = InSteps(relative=20, absolute=0)(truth[1:2], output[1:2], context)
+        return max(smallest, InSteps(relative=20, absolute=3)(truth, output, context))
 
 
 PROBLEM = Problem(
@@ -259,8 +259,8 @@ PROBLEM = Problem(
     compare=(
         InSteps(relative=0, absolute=6),
         UnbiasedLogprobs(),
-        InSteps(relative=14, absolute=0.1),
+        InSteps(relative=20, absolute=0.1),
         Metrics(),
     ),
-    version=3,  # real has all of its 4096 tokens a rank; largest ratios; tolerance
+    version=4,  # tolerance of ratios
 )

@@ -113,14 +113,13 @@ def baseline(
     logit_bias: float = 0.0,
     group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
-    """All texts are gathered, one GEMM gives all logits with their bias, and the loss of a pair is softplus(x); of a pair that
-    belongs together, x less."""
+    """All texts are gathered, one GEMM gives all logits, and the loss of a pair is softplus(x); of a pair that belongs
+    together, x less. The bias is added by itself: in the GEMM it would be rounded to the dtype, which is 1.6 % of the loss."""
     rank, world_size, batch = dist.get_rank(group), dist.get_world_size(group), image_features.shape[0]
     wide = torch.promote_types(image_features.dtype, torch.float32)
     texts = text_features.new_empty((world_size * batch, text_features.shape[1]))
     dist.all_gather_into_tensor(texts, text_features.contiguous(), group=group)
-    bias = texts.new_full((len(texts),), logit_bias)
-    logits = torch.nn.functional.linear(logit_scale * image_features, texts, bias)
+    logits = torch.nn.functional.linear(logit_scale * image_features, texts).add_(logit_bias)
     together = logits[:, rank * batch : (rank + 1) * batch].diagonal().sum(dtype=wide)
     loss = torch.nn.functional.softplus(logits).sum(dtype=wide) - together
     return (loss / batch).to(image_features.dtype)
@@ -154,6 +153,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     baseline=baseline,
+    baseline_version=2,  # the bias is not rounded to the dtype
     tried=(Alternative("a ring of texts, both ways, each block while the next is on its way"),),
     cost=cost,
     # One number, rounded up to three times for each of W blocks: in bf16 the reference errs by up to 0.6 % with 8 ranks.

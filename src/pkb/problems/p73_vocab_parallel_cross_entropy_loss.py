@@ -133,14 +133,14 @@ def requires(size: Size, world_size: int) -> str | None:
 
 # Losses lie between 0 and 20. The shifted logit of the target, the logarithm and their difference are each rounded.
 ELEMENT = Close(
-    rtol={torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 0.0, torch.float64: 1e-12},
+    rtol={torch.bfloat16: 2**-6, torch.float16: 2**-9, torch.float32: 0.0, torch.float64: 1e-12},
     atol={torch.bfloat16: 2**-4, torch.float16: 2**-7, torch.float32: 2e-5},
 )
 
 
 @dataclass(frozen=True)
 class LossAndBias:
-    """Every loss within rounding (rtol 2^-7, atol 2^-4 in bf16), and their mean error near zero: at most 0.01 + 0.1 / sqrt(n)
+    """Every loss within rounding (rtol 2^-6, atol 2^-4 in bf16), and their mean error near zero: at most 0.01 + 0.1 / sqrt(n)
     for n losses in bf16.
 
     Rounding errs to both sides. A kernel that leaves out columns errs to one: 3 % of them lower a loss by 0.03, half a unit
@@ -177,5 +177,5 @@ PROBLEM = Problem(
     compare=LossAndBias(),
     mutates={"vocab_parallel_logits": Exact()},  # one exact subtraction, rounded once
     requires=requires,
-    version=2,  # peaked logits, bias
+    version=3,  # tolerance: among 8192 losses three roundings fall on one side
 )
