@@ -71,7 +71,7 @@ def adaptor_recipe() -> Recipe:
     """The adaptor as an object file. About 20 s of CPU, once per torch, Python and compiler."""
     cxx = find_cxx()
     if cxx is None:
-        raise CompilerMissing("the adaptor to torch needs a C++ compiler: install g++ or set CXX")
+        raise CompilerMissing("the adaptor to torch needs a C++ compiler: install g++")
     folders = [*torch_facts.include_folders(), sysconfig.get_paths()["include"]]
     flags = [
         "-O2", torch_facts.standard(), "-fPIC", "-fvisibility=hidden", "-w",
