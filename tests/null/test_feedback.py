@@ -63,7 +63,7 @@ def test_what_helps_is_told(verdict: Verdict, parts: list[str]) -> None:
 def test_times_that_are_not_believed_are_not_told() -> None:
     rejected = replace(example(Verdict.REJECTED), timing=example(Verdict.CORRECT).timing)
     text = feedback(rejected)
-    assert "not to be believed" in text
+    assert "not validated" in text
     assert "speedup" not in text
 
 

@@ -31,7 +31,7 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
     decision = (
         (decision_words(timing.decision, platform, timing.against), style)
         if believed
-        else ("not to be believed", "red")
+        else ("not validated", "red")
     )
     table.add_row("speedup", Text.assemble(f"{interval}: ", decision))
     if timing.other is not None and believed:
@@ -73,9 +73,9 @@ def other_words(other: OtherReading) -> str:
 
 
 def limit_words(roofline: Roofline | None, *, platform: str, believed: bool = True, against: str = "reference") -> str:
-    """`12.3 us (link binds; latency 1.7 us; h200x8 datasheet): reference 8 %, candidate 31 %`."""
+    """`12.3 us (link-bound; latency 1.7 us; h200x8 datasheet): reference 8 %, candidate 31 %`."""
     if not believed:
-        return "not held against times that are not to be believed"
+        return "not compared with times that were not validated"
     if roofline is None:
         return (
             f"not known: no file for this hardware (`pkb probe` measures it, {platform}), or a problem without a cost"

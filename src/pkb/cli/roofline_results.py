@@ -1,4 +1,4 @@
-"""Stored verdicts held against the roofline: how near to the limit reference and candidate came."""
+"""Stored verdicts held against the roofline: how close to the roofline reference and candidate came."""
 
 import json
 import sys
@@ -93,7 +93,7 @@ def _row(verdict: Any, *, where: str, registry: "Registry", hardware: "Hardware 
     if times is None:
         return f"{label}, not timed"
     if label != "correct":
-        return f"{label}: its times are not to be believed"
+        return f"{label}: its times were not validated"
     stored = timing.get("roofline")
     if hardware is None and stored is not None:
         try:

@@ -1,7 +1,7 @@
 """What an agent is told about its kernel: as much as `pkb eval` shows a person, and nothing else of the verdict.
 
 Every line is made from a field that the panel shows too. Seeds are in no verdict; of the expected values the one element
-that a person is shown is named, never more, and what the judge compared with, where it ran and behind which walls stays out.
+that a person is shown is named, never more, and what the judge compared with, where it ran and in which sandbox stays out.
 What a candidate printed or raised is cut short, so that it cannot flood the conversation.
 """
 
@@ -101,7 +101,7 @@ def _timing(timing: Timing | None, *, platform: str, believed: bool) -> list[str
     if timing is None:
         return []
     if not believed:
-        return ["its times are not to be believed"]
+        return ["its times were not validated"]
     lines = [
         f"{timing.against} {timing.reference_us:.4g} us, candidate {timing.candidate_us:.4g} us a call (medians)",
         f"speedup {timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}: "

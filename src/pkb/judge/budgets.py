@@ -4,7 +4,7 @@ A plan's numbers are for sizes whose arguments take moments to draw and hand ove
 is gigabytes, so each stage gets a budget of bytes and makes as many calls of the plan's as that buys. The verdict's checks
 say how many were made.
 
-The least an evaluation holds (reckoned, not measured), both sides with eight ranks on one GPU of 150 GB: the candidate's ranks
+The least an evaluation holds (computed, not measured), both sides with eight ranks on one GPU of 150 GB: the candidate's ranks
 may take 45 % of it (67 GB) and CUDA contexts and NCCL about 10, so the oracle must do with about 72. In GB, all ranks together,
 for `reduce` at `real` (arguments 8 a call, result 8; 32 each in float64), `broadcast` (8.4 and 8.4, its truth native) and
 `clip_grad_norm` (arguments 16, changed in place, truth native):
