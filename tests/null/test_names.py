@@ -1,6 +1,7 @@
 """A class is known by its name: no two of the package share one."""
 
 import ast
+import importlib.util
 from collections import defaultdict
 from pathlib import Path
 
@@ -20,3 +21,18 @@ def test_no_two_classes_share_a_name() -> None:
                     places[node.name].append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
     assert len(places) > 100
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_the_size_accounting_names_files_that_exist() -> None:
+    """An entry of a file that was moved would count what it holds as the old scope."""
+    tools = Path(__file__).parents[2] / "tools"
+    spec = importlib.util.spec_from_file_location("size_since", tools / "size_since.py")
+    assert spec is not None
+    assert spec.loader is not None
+    size_since = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(size_since)
+    entries = [entry for named in size_since.NEW.values() for entry in named]
+    assert [entry for entry in entries if not (PACKAGE / entry).exists()] == []
+    assert len(entries) == len(set(entries))
+    assert size_since.function_of("kit/emulated/analyse.py") == "races are proven from recorded calls"
+    assert size_since.function_of("judge/pipeline.py") is None

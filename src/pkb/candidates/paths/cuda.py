@@ -1,8 +1,7 @@
 """What the CUDA, C++ and PTX in a candidate's strings move, read with tree-sitter (`pip install 'pkb[analysis]'`).
 
-All of it happens in a child process: the grammar takes minutes on some short hostile texts, its parser cannot be
-interrupted, and a crash in C must not end the judge. Without the package, and where the child takes too long or fails, there
-is no answer, and what is not read is `unknown`.
+In a child process: the grammar takes minutes on some short hostile texts, its parser cannot be interrupted, and a crash in C
+must not end the judge. What is not read, for want of the package or of time, is `unknown`.
 """
 
 import importlib.util
@@ -18,9 +17,8 @@ from typing import Any, NamedTuple
 
 from pkb.candidates.constants import UNKNOWN
 from pkb.candidates.names import strip_comments
-from pkb.candidates.paths import ptx
 from pkb.candidates.paths.flow import CudaUnit, Flow
-from pkb.candidates.paths.known import PEER_SOURCES
+from pkb.candidates.paths.known import PEER_SOURCES, instructions, meanings
 from pkb.candidates.paths.syntax import CudaFunction, arguments_of, callee, functions, pieces, text_of
 from pkb.candidates.paths.use import CallContext, CudaUse, Kind
 
@@ -41,19 +39,15 @@ class CudaQuestion:
     """The texts, and what Python does with their functions."""
 
     texts: tuple[str, ...]
-    names: tuple[str, ...]
-    """Attributes and short strings of live Python; `{}` stands for what is put in at run time."""
-    handed: tuple[tuple[str, tuple[Kind | None, ...]], ...]
-    """A function's name, and what the arguments of a call or launch of it are."""
-    has_peers: bool
-    """The Python gets at other ranks' memory, or is only an extract."""
+    names: tuple[str, ...]  # attributes and short strings of live Python; `{}` stands for what is put in at run time
+    handed: tuple[tuple[str, tuple[Kind | None, ...]], ...]  # functions, and what arguments of a call or launch are
+    has_peers: bool  # the Python gets at other ranks' memory, or is only an extract
 
 
 class CudaAnswer(NamedTuple):
     uses: list[CudaUse]
     kernels: dict[str, list[CudaUse]]
-    unread: list[int]
-    """Texts with kernels of which the grammar understood none."""
+    unread: list[int]  # texts with kernels of which the grammar understood none
 
 
 def available() -> bool:
@@ -180,8 +174,8 @@ class _Analysis:
         return answer
 
     def _of_assembler(self, owner: int, start: int, end: int) -> Iterator[CudaUse]:
-        for each in ptx.instructions(strip_comments(self._question.texts[owner])[start:end]):
-            for path, weak in ptx.meanings(each, lambda _: None, resolved=False):
+        for each in instructions(strip_comments(self._question.texts[owner])[start:end]):
+            for path, weak in meanings(each, lambda _: None, resolved=False):
                 yield CudaUse(path, weak, owner, start + each.at)
 
 

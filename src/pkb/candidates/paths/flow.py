@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pkb.candidates.paths import syntax
-from pkb.candidates.paths.known import MENTIONS, PASS_THROUGH, POINTER_GETTERS, call_meanings
-from pkb.candidates.paths.ptx import instructions, meanings
+from pkb.candidates.paths.known import MENTIONS, PASS_THROUGH, POINTER_GETTERS, call_meanings, instructions, meanings
 from pkb.candidates.paths.syntax import CudaFunction, Node, arguments_of, callee, text_of, walk
 from pkb.candidates.paths.use import CallContext, CudaUse, Kind, Meaning
 
@@ -33,12 +32,9 @@ class CudaUnit:
     """All CUDA text of a candidate."""
 
     functions: dict[str, list[CudaFunction]] = field(default_factory=dict)
-    fields: dict[str, Kind] = field(default_factory=dict)
-    """Members that hold tables of peers, whatever the object."""
-    open_tables: bool = True
-    """Does anything in the file give addresses of other ranks? If not, `float**` is a table of its own pointers."""
-    headers: frozenset[str] = frozenset()
-    """Libraries of device functions that it includes."""
+    fields: dict[str, Kind] = field(default_factory=dict)  # members that hold tables of peers, whatever the object
+    open_tables: bool = True  # anything gives addresses of other ranks; else `float**` is a table of its own pointers
+    headers: frozenset[str] = frozenset()  # libraries of device functions that it includes
 
 
 class Flow:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pkb.candidates.constants import fold
 from pkb.candidates.names import under
-from pkb.candidates.paths.ptx import instructions, meanings
+from pkb.candidates.paths.known import instructions, meanings
 from pkb.candidates.paths.use import Meaning, PathName, PathUse
 from pkb.candidates.paths.values import GETTERS, KERNEL, TABLES, VIEWS, Values
 from pkb.candidates.scopes import PythonScope
@@ -116,12 +116,9 @@ class _ScopeReader:
         if self._in_triton:
             yield from self._of_triton_call(node, name)
         elif under(name, *_DESCRIPTORS):
-            if any(map(self._is_peer, node.args[:1])):
-                yield "tma"
+            yield from ("tma" for each in node.args[:1] if self._is_peer(each))
         else:
-            path = self._on_peers(node, name, arguments)
-            if path is not None:
-                yield path
+            yield from filter(None, [self._on_peers(node, name, arguments)])
 
     def _on_peers(self, node: ast.Call, name: str, arguments: list[ast.expr]) -> PathName | None:
         """torch copies with the copy engine; its other operations, its signals and barriers, and a kernel that is handed

@@ -1,7 +1,6 @@
 """CUDA text as nodes of tree-sitter's tree: parsed without its comments, macros written out, and the functions in it.
 
-Runs in the child process that `cuda` starts, so hostile text costs at most that child's time limit. The grammar recovers
-from what it does not know, so what it understood of a broken function still counts.
+The grammar recovers from what it does not know, so what it understood of a broken function still counts.
 """
 
 import re
@@ -24,10 +23,8 @@ class Piece(NamedTuple):
 
     root: Node
     shift: int = 0
-    pin: int | None = None
-    """Every offset is this one: for text that a macro wrote."""
-    macro: bool = False
-    """It is the body of a macro, as a function."""
+    pin: int | None = None  # every offset is this one: for text that a macro wrote
+    macro: bool = False  # it is the body of a macro, as a function
 
     def at(self, offset: int) -> int:
         return offset + self.shift if self.pin is None else self.pin
@@ -51,10 +48,8 @@ def pieces(parser: Any, text: str) -> Iterator[Piece]:
         if "{" in written and re.search("__global__|__device__", written):
             uses = re.compile(rf"(?<!define )\b{name}[ \t]*\(([^()]*)\);?")
             for use in uses.findall(code):
-                expanded = _expand(
-                    written, dict(zip(parameters, (each.strip() for each in use.split(",")), strict=False))
-                )
-                made.append(Piece(_parse(parser, expanded), pin=body.start_byte))
+                given = dict(zip(parameters, map(str.strip, use.split(",")), strict=False))
+                made.append(Piece(_parse(parser, _expand(written, given)), pin=body.start_byte))
             code = uses.sub(_blank, code)
         else:
             head = f"void {name}({', '.join(f'auto {each}' for each in parameters)}) {{ "
@@ -103,15 +98,11 @@ def _live(node: Node) -> list[Node]:
 class CudaFunction:
     name: str
     kind: Literal["kernel", "device", "host", "macro"]
-    parameters: list[tuple[str, str]]
-    """Name and declaration of each."""
+    parameters: list[tuple[str, str]]  # name and declaration
     returns_pointer: bool
-    owner: int
-    """Which of the candidate's strings holds it."""
-    nodes: list[tuple[Node, int]]
-    """Of its body, each with its offset in the string."""
-    mentions: dict[str, int]
-    """Every name in the body, and where it comes first."""
+    owner: int  # which of the candidate's strings holds it
+    nodes: list[tuple[Node, int]]  # of its body, each with its offset in the string
+    mentions: dict[str, int]  # every name in the body, and where it comes first
 
 
 class Assignment(NamedTuple):
@@ -211,10 +202,10 @@ def arguments_of(call: Node) -> list[Node]:
 
 def accessed(node: Node) -> Node | None:
     """The pointer through which `base[i]`, `*base` or `base->x` reads or writes memory."""
-    kind, marks = node.type, [child.type for child in node.children]
-    through = (
-        kind == "subscript_expression"
-        or (kind == "pointer_expression" and marks[0] == "*")
-        or (kind == "field_expression" and "->" in marks)
-    )
-    return node.child_by_field_name("argument") if through else None
+    marks = [child.type for child in node.children]
+    indirect = {
+        "subscript_expression": True,
+        "pointer_expression": marks[:1] == ["*"],
+        "field_expression": "->" in marks,
+    }
+    return node.child_by_field_name("argument") if indirect.get(node.type) else None

@@ -20,39 +20,24 @@ class Meaning(NamedTuple):
 
 
 class CudaUse(NamedTuple):
-    """A meaning with its place."""
+    """A meaning at an offset of one of the candidate's strings, its owner."""
 
     path: PathName
     weak: bool
     owner: int
-    """Which of the candidate's strings."""
     at: int
-    """The offset in it."""
 
 
 class CallContext(NamedTuple):
     """How a CUDA function is called."""
 
-    kinds: tuple[Kind | None, ...] = ()
-    """What its parameters point to."""
-    resolved: bool = False
-    """All of that is known: a pointer of which nothing is said is this rank's own."""
+    kinds: tuple[Kind | None, ...] = ()  # what its parameters point to
+    resolved: bool = False  # all of that is known: a pointer of which nothing is said is this rank's own
     on_device: bool = False
 
 
 class PathUse(NamedTuple):
     path: PathName
-    line: int
-    """1-based; 0 for `none`."""
+    line: int  # 1-based; 0 for `none`
     text: str
     weak: bool = False
-
-
-def settle(found: list[PathUse]) -> list[PathUse]:
-    """Each path once per line, in the order of the file; weak evidence only where no direct path is sure."""
-    sure = any(use.path in DIRECT and not use.weak for use in found)
-    kept: dict[tuple[PathName, int], PathUse] = {}
-    for use in found:
-        if not (use.weak and sure):
-            kept.setdefault((use.path, use.line), use)
-    return sorted(kept.values(), key=lambda use: (use.line, use.path))
