@@ -1,11 +1,11 @@
 """A class is known by its name: no two of the package share one."""
 
 import ast
-import importlib.util
 from collections import defaultdict
 from pathlib import Path
 
 import pkb
+from programs import program
 
 PACKAGE = Path(pkb.__file__).parent
 CANDIDATES = {PACKAGE / "generate" / "examples", PACKAGE / "cli" / "demo_candidates"}
@@ -25,12 +25,7 @@ def test_no_two_classes_share_a_name() -> None:
 
 def test_the_size_accounting_names_files_that_exist() -> None:
     """An entry of a file that was moved would count what it holds as the old scope."""
-    tools = Path(__file__).parents[2] / "tools"
-    spec = importlib.util.spec_from_file_location("size_since", tools / "size_since.py")
-    assert spec is not None
-    assert spec.loader is not None
-    size_since = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(size_since)
+    size_since = program("tools/size_since.py")
     entries = [entry for named in size_since.NEW.values() for entry in named]
     assert [entry for entry in entries if not (PACKAGE / entry).exists()] == []
     assert len(entries) == len(set(entries))
