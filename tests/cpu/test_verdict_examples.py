@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pkb.types.verdict import Verdict
-from programs import program
+from program_files import program
 
 ROOT = Path(__file__).parents[2]
 FIXED = (

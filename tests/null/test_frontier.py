@@ -8,7 +8,7 @@ import pytest
 
 from pkb.analysis.lost import AS_PUBLISHED
 from pkb.store import Store
-from programs import program
+from program_files import program
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pkb.roofline.hardware import load
-from programs import program
+from program_files import program
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pkb
-from programs import program
+from program_files import program
 
 PACKAGE = Path(pkb.__file__).parent
 CANDIDATES = {PACKAGE / "generate" / "examples", PACKAGE / "cli" / "demo_candidates"}

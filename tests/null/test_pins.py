@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from programs import program
+from program_files import program
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from programs import program
+from program_files import program
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools"

@@ -11,7 +11,7 @@ from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.registry import get
 from pkb.problems.suite import Suite, suite
-from programs import program
+from program_files import program
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -29,9 +29,7 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
     interval = f"{timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}"
     style = {Decision.FASTER: "green", Decision.SLOWER: "red"}.get(timing.decision, "") if tells_speed(platform) else ""
     decision = (
-        (decision_words(timing.decision, platform, timing.against), style)
-        if believed
-        else ("not validated", "red")
+        (decision_words(timing.decision, platform, timing.against), style) if believed else ("not validated", "red")
     )
     table.add_row("speedup", Text.assemble(f"{interval}: ", decision))
     if timing.other is not None and believed:

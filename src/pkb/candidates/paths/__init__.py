@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pkb.candidates.constants import UNKNOWN, fold
 from pkb.candidates.names import Literal, is_code, under
 from pkb.candidates.paths import cuda
+from pkb.candidates.paths.known import DIRECT, CudaUse, Kind, PathName, PathUse
 from pkb.candidates.paths.python import python_uses
-from pkb.candidates.paths.use import DIRECT, CudaUse, Kind, PathName, PathUse
 from pkb.candidates.paths.values import GETTERS, KERNEL, TABLES, Held, Values
 from pkb.candidates.scopes import PythonScope
 from pkb.candidates.source import Source

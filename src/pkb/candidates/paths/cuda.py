@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,12 +17,10 @@ from typing import Any, NamedTuple
 from pkb.candidates.constants import UNKNOWN
 from pkb.candidates.names import strip_comments
 from pkb.candidates.paths.flow import CudaUnit, Flow
-from pkb.candidates.paths.known import PEER_SOURCES, instructions, meanings
+from pkb.candidates.paths.known import PEER_SOURCES, CallContext, CudaUse, Kind, instructions, meanings
 from pkb.candidates.paths.syntax import CudaFunction, arguments_of, callee, functions, pieces, text_of
-from pkb.candidates.paths.use import CallContext, CudaUse, Kind
 
-MAX_BYTES = 256 << 10
-"""All texts of a candidate together; beyond, the child would only run into its time limit."""
+MAX_BYTES = 256 << 10  # of all texts of a candidate; beyond, the child would only run into its time limit
 TIMEOUT_S = 5.0
 
 _POINTER_ARRAY = re.compile(r"\*\s*(?:const\s+|__restrict__\s+)*(\w+)\s*\[")
@@ -34,10 +31,7 @@ _PTX_MODULE = re.compile(r"^\s*\.version\s+\d", re.MULTILINE)
 _LISTS = ("PYBIND11_MODULE", "TORCH_LIBRARY")
 
 
-@dataclass(frozen=True)
-class CudaQuestion:
-    """The texts, and what Python does with their functions."""
-
+class CudaQuestion(NamedTuple):
     texts: tuple[str, ...]
     names: tuple[str, ...]  # attributes and short strings of live Python; `{}` stands for what is put in at run time
     handed: tuple[tuple[str, tuple[Kind | None, ...]], ...]  # functions, and what arguments of a call or launch are
@@ -63,7 +57,7 @@ def ask(question: CudaQuestion) -> CudaAnswer | str:
         return f"more than {MAX_BYTES >> 10} KiB of code"
     # -P: a tree_sitter.py that lies beside a candidate must not be imported.
     command = [sys.executable, "-P", "-m", "pkb.candidates.paths.cuda"]
-    sent = json.dumps(asdict(question)).encode()
+    sent = json.dumps(question).encode()
     try:
         done = subprocess.run(command, input=sent, capture_output=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
@@ -86,7 +80,7 @@ def main() -> int:
 
     resource.setrlimit(resource.RLIMIT_CPU, (int(TIMEOUT_S) + 1, int(TIMEOUT_S) + 2))  # outlives no judge
     resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-    question = CudaQuestion(**json.load(sys.stdin))
+    question = CudaQuestion(*json.load(sys.stdin))
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
     json.dump(_Analysis(question, parser).answer(), sys.stdout)
     return 0

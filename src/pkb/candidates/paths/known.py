@@ -1,12 +1,46 @@
-"""What one instruction moves, and one call into a known library: CUDA's runtime and driver, NCCL and its device side,
-NVSHMEM, MPI, c10d, ParallelKittens, libcu++, and the kit's pkb.cuh."""
+"""The words of this folder, and what one instruction or one call into a known library moves: CUDA's runtime and driver,
+NCCL and its device side, NVSHMEM, MPI, c10d, ParallelKittens, libcu++, and the kit's pkb.cuh."""
 
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from pkb.candidates.paths.use import CallContext, Kind, Meaning, PathName
+PathName = Literal["copy_engine", "sm_load_store", "tma", "nvls", "library", "none", "unknown"]
+Kind = Literal["peer", "table", "multicast", "local"]
+"""What a pointer in CUDA code points to: a peer's memory; a table of pointers to peers; an NVLS address; a table that is
+known to hold pointers of this rank only."""
+DIRECT: frozenset[PathName] = frozenset({"copy_engine", "sm_load_store", "tma", "nvls"})
+
+
+class Meaning(NamedTuple):
+    """What an instruction or a call moves."""
+
+    path: PathName
+    weak: bool  # it may serve this rank's own memory, or only prepare a transfer: told where nothing surer is found
+
+
+class CudaUse(NamedTuple):
+    """A meaning at an offset of one of the candidate's strings, its owner."""
+
+    path: PathName
+    weak: bool
+    owner: int
+    at: int
+
+
+class CallContext(NamedTuple):
+    kinds: tuple[Kind | None, ...] = ()  # what its parameters point to
+    resolved: bool = False  # all of that is known: a pointer of which nothing is said is this rank's own
+    on_device: bool = False
+
+
+class PathUse(NamedTuple):
+    path: PathName
+    line: int  # 1-based; 0 for `none`
+    text: str
+    weak: bool = False
+
 
 POINTER_GETTERS: dict[str, Kind] = {
     **dict.fromkeys(("ncclGetLsaPointer", "ncclGetPeerPointer", "ncclGetLsaDeviceAddress", "nvshmem_ptr"), "peer"),
@@ -14,24 +48,18 @@ POINTER_GETTERS: dict[str, Kind] = {
     **dict.fromkeys(("mc_ptr_at", "get_multicast_ptr"), "multicast"),
     **dict.fromkeys(("get_buffer_ptrs", "get_buffer_ptrs_dev", "get_signal_pad_ptrs"), "table"),
     "get_signal_pad_ptrs_dev": "table",
-}
-"""Functions whose result points to other ranks' memory."""
+}  # functions whose result points to other ranks' memory
 PASS_THROUGH = frozenset(
     {"__cvta_generic_to_global", "__builtin_assume_aligned", "launder", "addressof", "data_ptr", "data", "get", "at"}
     | {"slot_of", "advance", "mutable_data_ptr", "const_data_ptr", "load_ptr"}
-)
-"""Functions whose result points where an argument, or their object, points."""
+)  # functions whose result points where an argument, or their object, points
 PEER_SOURCES = re.compile(
     r"\b(?:cudaIpcOpenMemHandle|cuIpcOpenMemHandle|cuMemImportFromShareableHandle|cudaDeviceEnablePeerAccess"
     r"|nvshmem_ptr|ncclGetLsaPointer|ncclGetPeerPointer|get_buffer_ptrs\w*|get_signal_pad_ptrs\w*|pgl)\b"
-)
-"""In C++: where addresses of other ranks come from."""
-MENTIONS = {"ncclGin": Meaning("library", False)}
-MENTIONS |= dict.fromkeys(
-    ("thread_scope_system", "ncclLsaBarrierSession", "ncclBarrierSession"), Meaning("sm_load_store", False)
-)
-"""Types and constants that say it without a call."""
-
+)  # in C++: where addresses of other ranks come from
+MENTIONS = {"ncclGin": Meaning("library", False)}  # types and constants that say it without a call
+_ON_SMS = ("thread_scope_system", "ncclLsaBarrierSession", "ncclBarrierSession")
+MENTIONS |= dict.fromkeys(_ON_SMS, Meaning("sm_load_store", False))
 KIT_SYSTEM = (
     "st_release_sys|st_relaxed_sys|ld_acquire_sys|ld_relaxed_sys|cas_release_sys|cas_acquire_sys|add_release_sys|put_signal"
     "|wait_signal|wait_reaches|barrier_block|barrier_epoch|barrier_world|announce|await_all|pipeline|finish_grid|ld_fresh|st_fresh"
@@ -94,7 +122,7 @@ _CALLS = [
 def call_meanings(
     name: str, qualifier: str, arguments: list[str], called: CallContext, headers: frozenset[str]
 ) -> list[Meaning]:
-    """What a call of a function that the candidate does not define itself moves, given what its arguments point to."""
+    """Of a function that the candidate does not define itself."""
     rows = [
         row for row in _CALLS
         if re.fullmatch(row.name, name) and re.fullmatch(row.qualifier, qualifier) and len(arguments) >= row.arguments

@@ -33,8 +33,7 @@ _SAME = frozenset(
     {"ctypes.c_void_p", "ctypes.c_uint64", "ctypes.c_int64", "pkb.kit.ptr", "pkb.kit.u64", "pkb.kit.i64"}
     | {f"builtins.{name}" for name in ("int", "list", "tuple", "reversed", "sorted", "iter", "next")}
     | {f"triton.language.{name}" for name in ("multiple_of", "max_contiguous", "advance")}
-)
-"""Functions whose result points where their first argument does."""
+)  # functions whose result points where their first argument does
 _TENSORS = frozenset({"torch.tensor", "torch.as_tensor", "pkb.kit.pointer_table", "numpy.array", "torch.stack"})
 _FIXED: dict[str, Held] = {"pkb.kit.buffers": "table", "pkb.kit.pads": "table", "torch.distributed.get_rank": "own"}
 _FIXED |= {"pkb.kit.barrier_pads": ("table", "own", None), "pkb.kit.multicast": "multicast"}
@@ -109,7 +108,6 @@ class Values:
         self._cache.clear()
 
     def _is_jit(self, scope: PythonScope) -> bool:
-        """Is it a Triton kernel, or a function of one?"""
         decorators = getattr(scope.function, "decorator_list", [])
         targets = [each.func if isinstance(each, ast.Call) else each for each in decorators]
         return any(self.source.names.dotted(target) in _JITS for target in targets)
