@@ -37,7 +37,7 @@ def test_missing_walls_are_refused_with_a_way_to_get_each(monkeypatch: pytest.Mo
     result = RUNNER.invoke(app, ["eval", str(candidate), "--platform", "cpu", "--require-isolation"])
     assert result.exit_code == 2
     assert result.stderr.startswith(
-        "error: walls are missing on this machine: user, network, mount, pid, files, build: ipc ("
+        "error: isolation layers are missing on this machine: user, network, mount, pid, files, build: ipc ("
     )
     for way in ("unprivileged_userns_clone", "run as root", "SYS_ADMIN", "lsm=landlock"):
         assert way in result.stderr

@@ -80,10 +80,7 @@ def limit_words(roofline: Roofline | None, *, platform: str, believed: bool = Tr
         )
     shares = [
         f"{name} {share * 100:.3g} %"
-        for name, share in (
-            (against, roofline.reference_utilisation),
-            ("candidate", roofline.candidate_utilisation),
-        )
+        for name, share in ((against, roofline.reference_utilisation), ("candidate", roofline.candidate_utilisation))
         if share is not None
     ]
     return (

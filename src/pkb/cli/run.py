@@ -49,8 +49,7 @@ def run(
     dtype: options.Dtype = None,
     plan: options.PlanName = "standard",
     timing: Annotated[
-        bool | None,
-        typer.Option("--timing/--no-timing", help="Time it. Default: yes, on cpu no."),
+        bool | None, typer.Option("--timing/--no-timing", help="Time it. Default: yes, on cpu no.")
     ] = None,
     against: AgainstOption = "baseline",
     profile: Annotated[

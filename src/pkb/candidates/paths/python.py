@@ -114,7 +114,8 @@ class _ScopeReader:
         if self._in_triton:
             yield from self._of_triton_call(node, name)
         elif under(name, *_DESCRIPTORS):
-            yield from ("tma" for each in node.args[:1] if self._is_peer(each))
+            if any(map(self._is_peer, node.args[:1])):
+                yield "tma"
         else:
             yield from filter(None, [self._on_peers(node, name, arguments)])
 
