@@ -7,7 +7,7 @@ from rich.text import Text
 from pkb.cli.panel import plain
 from pkb.platforms.registry import traits
 from pkb.types.timing import OtherReading, tells_speed
-from pkb.types.units import binds_words, time_words
+from pkb.types.units import bandwidth_words, binds_words, time_words
 from pkb.types.verdict import Decision, Roofline, Timing
 from pkb.types.words import decision_words
 
@@ -23,9 +23,8 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
         ("candidate", timing.candidate_us, timing.candidate_p10_us, timing.candidate_p90_us,
          timing.candidate_alg_gbps, timing.candidate_bus_gbps),
     ):  # fmt: skip
-        rates = "" if alg is None or bus is None else f", algBW {alg:.3g} GB/s, busBW {bus:.3g} GB/s"
-        spread = f"(p10 {time_words(low, like=median)}, p90 {time_words(high, like=median)})"
-        table.add_row(name, f"{time_words(median)} {spread}{rates}")
+        taken = f"{time_words(median)} (p10 {time_words(low, like=median)}, p90 {time_words(high, like=median)})"
+        table.add_row(name, ", ".join(filter(None, (taken, bandwidth_words(alg, bus)))))
     interval = f"{timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}"
     style = {Decision.FASTER: "green", Decision.SLOWER: "red"}.get(timing.decision, "") if tells_speed(platform) else ""
     decision = (

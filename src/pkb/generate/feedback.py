@@ -13,7 +13,7 @@ from pkb.types.failure import READ_FROM_THE_TOP, Failure
 from pkb.types.profile import Profile
 from pkb.types.race_words import feedback_lines
 from pkb.types.timing import Timing
-from pkb.types.units import binds_words
+from pkb.types.units import bandwidth_words, binds_words
 from pkb.types.verdict import Evaluation, RankState, Verdict
 from pkb.types.words import TRACE_LINES, clean, decision_words, share_words, value_words
 
@@ -107,6 +107,12 @@ def _timing(timing: Timing | None, *, platform: str, believed: bool) -> list[str
         f"speedup {timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}: "
         + decision_words(timing.decision, platform, timing.against),
     ]
+    rates = {
+        timing.against: bandwidth_words(timing.reference_alg_gbps, timing.reference_bus_gbps),
+        "candidate": bandwidth_words(timing.candidate_alg_gbps, timing.candidate_bus_gbps),
+    }
+    if all(rates.values()):
+        lines.append("; ".join(f"{name} {words}" for name, words in rates.items()))
     if (other := timing.other) is not None:
         lines.append(f"against the {other.against} ({other.us:.4g} us): speedup {other.speedup:.2f}x")
     if (roofline := timing.roofline) is not None:

@@ -17,6 +17,11 @@ def binds_words(binds: str, latency_us: float) -> str:
     return f"latency-bound: below its {latency}" if binds == "latency" else f"{binds}-bound; {latency}"
 
 
+def bandwidth_words(alg_gbps: float | None, bus_gbps: float | None) -> str:
+    """`algBW 12 GB/s, busBW 21 GB/s`, as nccl-tests defines them; empty where no data moves between ranks."""
+    return "" if alg_gbps is None or bus_gbps is None else f"algBW {alg_gbps:.3g} GB/s, busBW {bus_gbps:.3g} GB/s"
+
+
 def bytes_words(count: float) -> str:
     """Binary units, three digits: `1.50 MiB`."""
     if abs(count) < 1024:
