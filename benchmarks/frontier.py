@@ -30,7 +30,7 @@ from pkb.analysis.bare_verdicts import bare
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import read as read_source
 from pkb.cli.run_sweep import seat_devices
-from pkb.cluster.local import LocalHands
+from pkb.cluster.local import LocalExecutor
 from pkb.cluster.planning import plan_candidates
 from pkb.cluster.settings import SweepSettings
 from pkb.cluster.sweep import Sweep
@@ -195,10 +195,10 @@ def judge(
     with tempfile.TemporaryDirectory(prefix="pkb-frontier-") as place, Store(Path(place)) as store:
         run = store.create_run("sweep", name="frontier", tasks=work.tasks.values(), candidates=work.files)
         watcher = Recorder(store, run, folder, len(work.tasks))
-        hands = LocalHands(
+        executor = LocalExecutor(
             seats=seats, builders=builders, askers=1, devices=[device for device in devices or () if device]
         )
-        Sweep(store, run, hands=hands, settings=settings, watcher=watcher, budget_s=budget_s).work()
+        Sweep(store, run, executor=executor, settings=settings, watcher=watcher, budget_s=budget_s).work()
     return watcher.counts
 
 

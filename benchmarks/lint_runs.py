@@ -4,7 +4,7 @@
 
 Every round of a case is a world of its own, with a secret of its own. Rows are appended to DIR/lint.jsonl case by case.
 A case that is there already with the problem's present version is not run again, so the same command goes on where it was cut
-short, by its budget or otherwise, and after a problem was mended runs that one anew. `lint_table.py` makes the table of
+short, by its budget or otherwise, and after a problem was fixed runs that one anew. `lint_table.py` makes the table of
 DIR/present.jsonl, the rows of the problems' present versions.
 """
 

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pkb.cli.run_sweep import seat_devices
-from pkb.cluster.local import LocalHands
+from pkb.cluster.local import LocalExecutor
 from pkb.cluster.planning import plan_candidates
 from pkb.cluster.settings import SweepSettings
 from pkb.cluster.sweep import Sweep
@@ -99,7 +99,7 @@ def whole_folder(options: argparse.Namespace) -> dict[str, object]:
             tasks=[task for task, _ in tasks.values()],
             candidates={key: file for key, (_, file) in tasks.items()},
         )
-        hands = LocalHands(
+        executor = LocalExecutor(
             seats=len(devices) if devices else 1,
             builders=max(1, len(os.sched_getaffinity(0)) - 1),
             askers=1,
@@ -107,7 +107,7 @@ def whole_folder(options: argparse.Namespace) -> dict[str, object]:
         )
         began = time.monotonic()
         with Busy() as busy:
-            Sweep(store, run, hands=hands, settings=SweepSettings(), watcher=Lines()).work()
+            Sweep(store, run, executor=executor, settings=SweepSettings(), watcher=Lines()).work()
         seconds = time.monotonic() - began
         found = tally(store, run)
     done = sum(found.verdicts.values())
@@ -129,8 +129,8 @@ def rate(folder: Path, root: Path, *, workers: int, ranks: int) -> float:
         run = store.create_run("sweep", tasks=plan.tasks, candidates=plan.candidates)
         print(f"{workers} workers, {len(plan.tasks)} evaluations", file=sys.stderr)
         began = time.monotonic()
-        hands = LocalHands(seats=workers, builders=0, askers=1)
-        Sweep(store, run, hands=hands, settings=SweepSettings(), watcher=Lines()).work()
+        executor = LocalExecutor(seats=workers, builders=0, askers=1)
+        Sweep(store, run, executor=executor, settings=SweepSettings(), watcher=Lines()).work()
         seconds = time.monotonic() - began
         result = tally(store, run)
     if result.verdicts != {"correct": len(plan.tasks)}:

@@ -6,7 +6,7 @@ direction of a GPU, in two dependent steps; of the pushed half only the last own
 Small products (bf16, fp16, N and K multiples of 8): one launch. A tile of 128 x 128 holds 128 / W rows of EVERY owner.
 A block multiplies it on the tensor cores, pushes to each owner its rows, and tells the blocks of the same number; adds
 the W slots of its own rows and tells them again; and pulls the other owners' rows of that tile. All blocks have the
-same work in every part, and wait only for their namesakes, which made the same tile.
+same work in every part, and wait only for the same-index blocks of their peers, which made the same tile.
 
 Others: the library multiplies into stages, and one warp waits until all products are there (`all_multiplied`). Then one launch:
 blocks add a chunk of their rank's share, announce it, and pull the same chunk of the others, one chunk behind: what is
@@ -14,7 +14,7 @@ pulled was just written and lies in L2. Medium products are multiplied at once, 
 be added. Large ones (where a share is a multiple of 16 bytes) are pushed: one owner's rows at a time, neighbours first,
 with a slot at the owner as the library's output, so on links the transfer hides under the product.
 
-Why one warp: the library launches clusters of up to eight blocks, which need as many free multiprocessors side by side.
+Why one warp: the library launches clusters of up to eight blocks, which need as many free SMs side by side.
 Where ranks share a GPU, grids that wait for a peer's product can leave none, and all stand still. After the meeting
 only such grids wait for each other, and these fit anywhere.
 

@@ -6,8 +6,8 @@ last owner's rows are hidden by the product.
 Small products (bf16, fp16, N and K multiples of 8): one launch. A tile of 128 x 128 holds 128 / W rows of EVERY owner.
 A block multiplies it on the tensor cores and pushes to each owner its rows, into a slot for the source; the blocks of
 the same number meet, and each adds the W slots of its own rows, 16 bytes a thread. So all blocks have the same work in
-both parts and wait only for their namesakes, which made the same tile: a pipeline of kit.pipeline, whose slots are free
-again without a signal.
+both parts and wait only for the same-index blocks of their peers, which made the same tile: a pipeline of kit.pipeline,
+whose slots are free again without a signal.
 
 Others: the library multiplies into stages, one warp waits until all products are there (`all_multiplied`), and a grid
 adds them, 16 bytes of each rank at a time. Its last block waits until all ranks have added: so the next call may write
@@ -16,7 +16,7 @@ and fetched to be added. Large ones, and those with a share that is no multiple 
 rows at a time, neighbours first, with a slot at the owner as the library's output, so on links the transfer hides under
 the product.
 
-Why one warp: the library launches clusters of up to eight blocks, which need as many free multiprocessors side by side.
+Why one warp: the library launches clusters of up to eight blocks, which need as many free SMs side by side.
 Where ranks share a GPU, grids that wait for a peer's product can leave none, and all stand still.
 
 No NVLS: the switch could add, but only after the product is done; pushed products are there by then.

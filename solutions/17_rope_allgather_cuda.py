@@ -84,7 +84,7 @@ __device__ __forceinline__ void rotate(const Tensor& t, char* slot, const char* 
   }
 }
 
-// UNITS units from each of PEERS peers fly at once. What needs a division is reckoned once for all peers.
+// UNITS units from each of PEERS peers fly at once. What needs a division is computed once for all peers.
 template <class T, int V>
 __device__ __forceinline__ void pull(const Tensor& t, char* const* slots, u64 slot, u32 first, u32 count, u32 world,
                                      u32 rank) {

@@ -15,7 +15,7 @@ ones see above, at most (W-1)/2 KV + (Q + O) / 2 in each direction of a GPU, in 
 
 Large calls wait in launches of one warp that do nothing else (`all_met`): after publishing, after pulling (so the stage
 may be written again) and after giving back. Peers may be late by a whole attention, and ranks that share a GPU may be
-given the same multiprocessors: a grid that waits must not stand in the way of what it waits for.
+given the same SMs: a grid that waits must not stand in the way of what it waits for.
 """
 
 import torch

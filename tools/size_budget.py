@@ -14,7 +14,8 @@ PROBLEM_LIMIT = 400
 """Lines of one problem, reference and baseline: what a person reads in one sitting."""
 CEILINGS = {
     "src/pkb/analysis": 2950,
-    "src/pkb/candidates": 4080,
+    "src/pkb/candidates": 3965,
+    "src/pkb/candidates/paths": 1394,  # half of what it was at 0976422
     "src/pkb/cli": 5990,
     "src/pkb/cluster": 1430,
     "src/pkb/generate": 3350,
@@ -29,7 +30,7 @@ CEILINGS = {
     "benchmarks": 4700,
     "solutions": 3000,
     "tests": 46_700,
-    "tools": 2340,
+    "tools": 2445,
 }
 EXCUSE = "long because"
 

@@ -120,7 +120,7 @@ def _processes_of(folder: Path) -> list[str]:
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("path", list(parameters()))
 def test_verdict(path: Path, tmp_path: Path) -> None:
-    """A verdict that hangs on times is asked for once more if it is not the expected one: other tests share the cores."""
+    """A verdict that depends on times is asked for once more if it is not the expected one: other tests share the cores."""
     said = fields(path)
     if "timing" in said["plan"]:
         try:

@@ -13,7 +13,6 @@ an exponential is worth is a matter of taste.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 from statistics import median
 from typing import Any
 
@@ -25,8 +24,8 @@ from counting import Count, Event, counted, steps_of
 from pkb.problems import default_registry, get
 from pkb.problems.base import DTYPES, Problem
 from pkb.problems.draw import Draw, GroupRef
-from pkb.problems.layouts import groups
 from pkb.types.cost import Cost
+from rank_groups import own_groups
 from world import World
 
 Worlds = Callable[[int], World]
@@ -53,18 +52,6 @@ def cases() -> Iterator[Any]:
             possible = problem.why_not(size, world_size, dtype) is None
             if possible and (world_size < 8 or problem.id in EIGHT):
                 yield pytest.param(problem, world_size, size, dtype, id=f"{problem.stem}-{world_size}-{size}-{dtype}")
-
-
-@cache
-def own_groups(layout: str, rank: int, world_size: int) -> dict[str, dist.ProcessGroup]:
-    """On a rank: its process group of every axis. All ranks make all groups, in the same order."""
-    mine = {}
-    for axis, lists in groups(layout, world_size).items():
-        for members in lists:
-            group = dist.new_group(members)
-            if rank in members:
-                mine[axis] = group
-    return mine
 
 
 def with_groups(values: Any, mine: dict[str, dist.ProcessGroup]) -> Any:

@@ -1,7 +1,7 @@
 """Three users, each from beginning to end, with the commands that they would type.
 
 A researcher compares models (a server of chat completions on this machine, killed and resumed). A kernel engineer makes
-mistakes on a laptop; the race found and mended is docs/tutorial.md, which test_tutorial.py follows. A platform team has a
+mistakes on a laptop; the race found and fixed is docs/tutorial.md, which test_tutorial.py follows. A platform team has a
 folder in upstream's form and a problem of its own; its Ray cluster is in test_cluster_ray.py. Candidates are such as are
 judged by their text, so that no ranks are started: about 60 s of CPU together.
 """

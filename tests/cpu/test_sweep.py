@@ -15,7 +15,7 @@ import pytest
 from leftovers import until
 from sweeping import CHEAP, LIKE, PROBLEMS, REAL, Silent, pkb, running_below_us, store_run, verdicts, write_candidates
 
-from pkb.cluster.local import LocalHands, shares_of_cores
+from pkb.cluster.local import LocalExecutor, shares_of_cores
 from pkb.cluster.orders import AskEvent, AskOrder, Order, WrittenAnswer
 from pkb.cluster.planning import plan_candidates, plan_models
 from pkb.cluster.settings import SweepSettings
@@ -33,15 +33,15 @@ def store(tmp_path: Path) -> Any:
         yield opened
 
 
-def sweep(store: Store, run: Run, hands: Any, **options: Any) -> Silent:
+def sweep(store: Store, run: Run, executor: Any, **options: Any) -> Silent:
     watcher = Silent()
     settings = SweepSettings.of(store.run(run.id).config)
-    Sweep(store, run, hands=hands, settings=settings, watcher=watcher, **options).work()
+    Sweep(store, run, executor=executor, settings=settings, watcher=watcher, **options).work()
     return watcher
 
 
-def local(**options: Any) -> LocalHands:
-    return LocalHands(**({"seats": 1, "builders": 0, "askers": 4} | options))
+def local(**options: Any) -> LocalExecutor:
+    return LocalExecutor(**({"seats": 1, "builders": 0, "askers": 4} | options))
 
 
 @pytest.fixture
@@ -215,10 +215,10 @@ def test_tries_are_bounded(tmp_path: Path, store: Store, how: str) -> None:
     watcher = sweep(store, one_short, Scripted([bad] * (TRIES[how] - 1) + [("done", said("wrong"))]))
     assert watcher.done == ["wrong"]
     too_often = store_run(store, tmp_path / "c")
-    hands = Scripted([bad] * TRIES[how])
-    watcher = sweep(store, too_often, hands)
+    executor = Scripted([bad] * TRIES[how])
+    watcher = sweep(store, too_often, executor)
     assert watcher.done == []
-    assert hands.closed
+    assert executor.closed
     result = tally(store, too_often)
     assert (result.verdicts, len(result.failed), result.state) == ({}, 1, "complete")
     assert result.failed[0][1].startswith(how)
@@ -236,11 +236,11 @@ def test_builds_come_before_evaluations_and_only_where_there_is_something_to_bui
     (tmp_path / "c" / "1_allreduce_torch.py").write_text(CHEAP["load_error"])
     run = store_run(store, tmp_path / "c")
     script: list[tuple[str, Any]] = [("lost", "no matter"), ("done", said("wrong")), ("done", said("wrong"))]
-    hands = Scripted(script)
-    sweep(store, run, hands)
-    kinds = [order.kind for order in hands.orders if order.case.problem == "01_allreduce"]
+    executor = Scripted(script)
+    sweep(store, run, executor)
+    kinds = [order.kind for order in executor.orders if order.case.problem == "01_allreduce"]
     assert sorted(kinds) == ["build", "evaluate", "evaluate"]
-    of_cpp = [order.kind for order in hands.orders if isinstance(order, JudgeOrder) and b"build_cpp" in order.source]
+    of_cpp = [order.kind for order in executor.orders if isinstance(order, JudgeOrder) and b"build_cpp" in order.source]
     assert of_cpp == ["build", "evaluate"]
 
 

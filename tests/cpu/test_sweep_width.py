@@ -39,8 +39,8 @@ def test_builders_work_at_full_width_while_a_seat_is_taken(tmp_path: Path, store
         (folder / f"{n:02d}").mkdir(parents=True)
         text = f"from pkb.kit import build_cpp\nx = build_cpp('int x{n};')\ndef solution(t):\n    return t\n"
         (folder / f"{n:02d}" / "1_allreduce_cpp.py").write_text(text)
-    hands = SlowSeat([], builders=5)
-    watcher = sweep(store, store_run(store, folder), hands)
+    executor = SlowSeat([], builders=5)
+    watcher = sweep(store, store_run(store, folder), executor)
     assert watcher.done == ["wrong"] * 30
-    assert max(hands.widths) == 5
-    assert hands.widths[:26] == [5] * 26  # 30 builds, five at a time, whoever has the seat
+    assert max(executor.widths) == 5
+    assert executor.widths[:26] == [5] * 26  # 30 builds, five at a time, whoever has the seat

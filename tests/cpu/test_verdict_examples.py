@@ -1,13 +1,12 @@
 """The verdicts that tests and docs show are what the judge says today: two are made again and have the same shape."""
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from pkb.types.verdict import Verdict
+from program_files import program
 
 ROOT = Path(__file__).parents[2]
 FIXED = (
@@ -15,15 +14,6 @@ FIXED = (
     "hints", "failing_ranks",
 )  # fmt: skip
 """Members that do not differ from one evaluation to the next."""
-
-
-def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("verdict_examples_tool", ROOT / "tools" / "verdict_examples.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def shape(value: object) -> object:
@@ -35,7 +25,7 @@ def shape(value: object) -> object:
 
 @pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.RUNTIME_ERROR])
 def test_an_example_is_what_the_judge_says(verdict: Verdict) -> None:
-    making = tool()
+    making = program("tools/verdict_examples.py")
     kept = json.loads((making.FOLDER / f"{verdict}.json").read_text())
     made = making.trimmed(making.made(verdict))
     assert {name: made[name] for name in FIXED} == {name: kept[name] for name in FIXED}
@@ -49,7 +39,7 @@ def test_an_example_is_what_the_judge_says(verdict: Verdict) -> None:
 
 
 def test_every_verdict_has_its_example() -> None:
-    making = tool()
+    making = program("tools/verdict_examples.py")
     assert {path.stem for path in making.FOLDER.glob("*.json")} == set(Verdict)
     assert set(making.EXAMPLES) == set(Verdict) - {Verdict.CORRECT}
     assert making.trimmed(making.made(Verdict.CORRECT)) == json.loads((making.FOLDER / "correct.json").read_text())

@@ -3,6 +3,7 @@
 import io
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -60,10 +61,25 @@ def test_what_helps_is_told(verdict: Verdict, parts: list[str]) -> None:
         assert part in text
 
 
+def test_bandwidths_stand_beside_the_times_of_what_moves_data() -> None:
+    timing = example(Verdict.CORRECT).timing
+    assert timing is not None
+    rates: dict[str, Any] = {
+        "reference_alg_gbps": 100.0,
+        "reference_bus_gbps": 175.0,
+        "candidate_alg_gbps": 171.4,
+        "candidate_bus_gbps": 300.0,
+    }
+    text = feedback(replace(example(Verdict.CORRECT), timing=replace(timing, **rates)))
+    assert "algBW 100 GB/s, busBW 175 GB/s; candidate algBW 171 GB/s, busBW 300 GB/s" in text
+    nothing: dict[str, Any] = dict.fromkeys(rates)
+    assert "algBW" not in feedback(replace(example(Verdict.CORRECT), timing=replace(timing, **nothing)))
+
+
 def test_times_that_are_not_believed_are_not_told() -> None:
     rejected = replace(example(Verdict.REJECTED), timing=example(Verdict.CORRECT).timing)
     text = feedback(rejected)
-    assert "not to be believed" in text
+    assert "not validated" in text
     assert "speedup" not in text
 
 

@@ -1,32 +1,20 @@
 """The page and the run that are made of records of others' candidates, from hand-made records."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from pkb.analysis.lost import AS_PUBLISHED
 from pkb.store import Store
+from program_files import program
 
 ROOT = Path(__file__).parents[2]
 
 
-def module(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = found
-    spec.loader.exec_module(found)
-    return found
-
-
-frontier, pages, runs = map(module, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
-frontier_cpu = module("benchmarks/frontier_cpu.py")
+frontier, pages, runs = map(program, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
+frontier_cpu = program("benchmarks/frontier_cpu.py")
 
 
 def record(

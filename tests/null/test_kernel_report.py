@@ -1,7 +1,6 @@
 """The tables of docs/kernels.md: which verdict of a case counts, and what is said of times that an earlier version took."""
 
 import hashlib
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -10,19 +9,14 @@ from typing import Any
 import pytest
 
 from pkb.roofline.hardware import load
+from program_files import program
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
-def report() -> ModuleType:
-    path = DOCS.parent / "benchmarks" / "kernel_report.py"
-    spec = importlib.util.spec_from_file_location("kernel_report", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def report() -> Any:
+    return program("benchmarks/kernel_report.py")
 
 
 def verdict(version: str, *, us: float | None = None, verdict: str = "correct") -> dict[str, Any]:

@@ -36,9 +36,10 @@ def test_missing_walls_are_refused_with_a_way_to_get_each(monkeypatch: pytest.Mo
     candidate.write_text("def solution(tensor):\n    return tensor\n")
     result = RUNNER.invoke(app, ["eval", str(candidate), "--platform", "cpu", "--require-isolation"])
     assert result.exit_code == 2
-    assert result.stderr.startswith(
-        "error: walls are missing on this machine: user, network, mount, pid, files, build: ipc ("
-    )
+    said = "error: isolation layers are missing on this machine: user, network, mount, pid, files, build: ipc ("
+    assert any(
+        line.startswith(said) for line in result.stderr.splitlines()
+    )  # a slow machine says first that torch loads
     for way in ("unprivileged_userns_clone", "run as root", "SYS_ADMIN", "lsm=landlock"):
         assert way in result.stderr
     report.require_isolation({"network": "on", "shm": "off: not asked for", "signals": "off: needs Linux 6.12"})

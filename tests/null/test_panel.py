@@ -57,7 +57,7 @@ FACTS: dict[Verdict, list[str]] = {
     ],
     Verdict.CRASH: ["CRASH", "process ended on rank", "was ended by SIGSEGV", "failing ranks 0-1"],
     Verdict.REJECTED: [
-        "REJECTED in stage timing", "broke the rule clock", "do not account for the time that passed", "not to be believed",
+        "REJECTED in stage timing", "broke the rule clock", "do not account for the time that passed", "not validated",
     ],
     Verdict.UNSUPPORTED: ["UNSUPPORTED", "the cpu platform has no CUDA device", "NoCudaDevice on rank", "`pkb doctor`"],
     Verdict.HARNESS_ERROR: ["HARNESS ERROR", "the oracle failed", "no space left on the device", "p901_no_reference.py"],

@@ -1,22 +1,18 @@
 """Pins that only one machine can install must not pass. Without a network these tests skip and say so."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from program_files import program
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def pins() -> Any:
-    spec = importlib.util.spec_from_file_location("pins", ROOT / "tools" / "pins.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("tools/pins.py")
 
 
 @pytest.fixture

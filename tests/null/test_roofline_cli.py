@@ -135,7 +135,7 @@ def test_results_of_stored_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_show_prints_bounds() -> None:
     text = " ".join(pkb("show", "1").stdout.split())
-    assert re.search(r"5\.825 us on h100x8, [0-9.]+ us without overlap \(link binds; latency [0-9.]+ us\)", text)
+    assert re.search(r"5\.825 us on h100x8, [0-9.]+ us without overlap \(link-bound; latency [0-9.]+ us\)", text)
     document = json.loads(pkb("show", "1", "--json", "--hardware", "b200x8").stdout)
     bounds = document["cases"]["paper"]["bounds"]
     assert bounds["ideal"]["bound_us"] == pytest.approx(1.25 * 2**21 / 900e9 * 1e6)
@@ -146,7 +146,7 @@ def test_show_prints_bounds() -> None:
 def test_the_panel_says_how_near() -> None:
     said = limit_words(TIMING.roofline, platform="virtual")
     assert said.startswith(
-        "8.693 us (compute binds; latency 2.3 us; h200-shared datasheet): reference 5.5 %, candidate 9.42 %"
+        "8.693 us (compute-bound; latency 2.3 us; h200-shared datasheet): reference 5.5 %, candidate 9.42 %"
     )
     assert "pkb probe" in limit_words(None, platform="cpu")
     assert "%" not in limit_words(TIMING.roofline, platform="virtual", believed=False)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from fake_nvml import box, install
 
-from pkb.cli.run_sweep import SweepWorkers, _hands, seat_devices
+from pkb.cli.run_sweep import SweepWorkers, _executor, seat_devices
 from pkb.cluster import fingerprint, local, ray_machines, ray_tasks
-from pkb.cluster.local import LocalHands
+from pkb.cluster.local import LocalExecutor
 from pkb.cluster.ray_machines import Machine, Machines
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder, decode_request
 from pkb.platforms import virtual
@@ -51,11 +51,11 @@ def test_a_seat_for_each_gpu(platform: str, workers: int | None, seats: int) -> 
     work = SweepWorkers(workers=workers)
     if not seats:
         with pytest.raises(UserError, match="GPU"):
-            _hands([task(platform)], work=work, machines=None)
+            _executor([task(platform)], work=work, machines=None)
         return
-    hands = _hands([task(platform)], work=work, machines=None)
-    assert hands.seats == seats
-    hands.close()
+    executor = _executor([task(platform)], work=work, machines=None)
+    assert executor.seats == seats
+    executor.close()
 
 
 def order(name: str) -> JudgeOrder:
@@ -74,12 +74,12 @@ def test_no_two_orders_have_the_same_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
             sent.append(order)
 
     monkeypatch.setattr(local, "JudgeClient", FakeClient)
-    hands = LocalHands(seats=3, builders=0, askers=0, devices=["GPU-a", "GPU-b", "GPU-c"])
+    executor = LocalExecutor(seats=3, builders=0, askers=0, devices=["GPU-a", "GPU-b", "GPU-c"])
     for name in ("1", "2", "3"):
-        hands.start(order(name))
+        executor.start(order(name))
     heard[0](JudgeEvent("2", "done"))
-    assert [event.id for event in hands.events(0.01)] == ["2"]
-    hands.start(order("4"))
+    assert [event.id for event in executor.events(0.01)] == ["2"]
+    executor.start(order("4"))
     assert [given.devices for given in sent] == ["GPU-a", "GPU-b", "GPU-c", "GPU-b"]
     assert decode_request(sent[0].encode()) == sent[0]
 

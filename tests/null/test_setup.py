@@ -1,34 +1,25 @@
 """The set-up: it says in one line what is missing, knows what it downloads, and goes on where it was."""
 
 import ast
-import importlib.util
 import io
 import shutil
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from program_files import program
+
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
 def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The script, with a virtual environment of its own that has no packages."""
     monkeypatch.delenv("TORCH_INDEX", raising=False)
-    module: Any = load("setup")
+    module: Any = program("tools/setup.py")
     venv = tmp_path / "environment"
     (venv / "lib" / "python3.12" / "site-packages").mkdir(parents=True)
     (venv / "bin").mkdir()
@@ -220,7 +211,7 @@ NOTHING_FOUND = "ERROR: Could not find a version that satisfies the requirement 
     ],
 )
 def test_a_failure_of_pip_is_one_line(lines: list[str], words: str, final: bool) -> None:
-    error = load("setup_pip").failure(lines, "the log")
+    error = program("tools/setup_pip.py").failure(lines, "the log")
     assert words in str(error)
     assert "\n" not in str(error)
     assert error.final is final
@@ -228,7 +219,7 @@ def test_a_failure_of_pip_is_one_line(lines: list[str], words: str, final: bool)
 
 def test_pip_without_a_network_is_one_line(tmp_path: Path) -> None:
     """The real pip, pointed at a port where nobody listens."""
-    pip: Any = load("setup_pip")
+    pip: Any = program("tools/setup_pip.py")
     options = [
         "--index-url",
         "http://127.0.0.1:9/simple",
@@ -246,7 +237,7 @@ def test_pip_without_a_network_is_one_line(tmp_path: Path) -> None:
 
 
 def test_progress_says_what_and_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    pip: Any = load("setup_pip")
+    pip: Any = program("tools/setup_pip.py")
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(pip, "EVERY_S", 0.0)

@@ -260,7 +260,7 @@ def test_keys_are_taken_out_of_transcripts(store: Store, monkeypatch: pytest.Mon
     assert remove_secrets(["hf_model_name_or_path_of_something"]) == ["hf_model_name_or_path_of_something"]
 
 
-def test_equal_content_is_kept_once_and_damage_is_found_and_mended(store: Store) -> None:
+def test_equal_content_is_kept_once_and_damage_is_found_and_repaired(store: Store) -> None:
     other = replace(SPEC, sample=1)
     files = {SPEC.key: FILE, other.key: replace(FILE, origin="another")}
     store.create_run("sweep", tasks=[SPEC, other], candidates=files)

@@ -1,9 +1,7 @@
 """The suite's version rises when a question, a baseline or the judge changes, and not when only their writing does."""
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,20 +11,12 @@ from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.registry import get
 from pkb.problems.suite import Suite, suite
+from program_files import program
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def load() -> Any:
-    spec = importlib.util.spec_from_file_location("suite_tool", ROOT / "tools" / "suite.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = load()
+TOOL = program("tools/suite.py")
 
 
 def test_what_is_there_is_what_the_suite_says() -> None:

@@ -47,7 +47,7 @@ def verdict(word: str, speedup: float | None = None, decision: str = "faster") -
 
 
 @dataclass
-class Hands:
+class Executor:
     """Judges by a table of answers for each file, one after another."""
 
     answers: dict[bytes, list[VerdictDocument | str]]
@@ -82,40 +82,40 @@ def new_run(store: Store, *sources: bytes, collection: str = "model") -> Run:
     return store.create_run("sweep", tasks=tasks, candidates=files)
 
 
-def work(store: Store, run: Run, hands: Hands, **more: Any) -> None:
-    Sweep(store, run, hands=hands, settings=SweepSettings(), watcher=Nobody(), **more).work()
+def work(store: Store, run: Run, executor: Executor, **more: Any) -> None:
+    Sweep(store, run, executor=executor, settings=SweepSettings(), watcher=Nobody(), **more).work()
 
 
 def test_the_fastest_correct_sample_is_measured_once_more(tmp_path: Path, store: Store) -> None:
     run = new_run(store, b"a", b"b", b"c")
-    hands = Hands(
+    executor = Executor(
         {
             b"a": [verdict("correct", 1.2)],
             b"b": [verdict("correct", 1.9), verdict("correct", 1.3)],
             b"c": [verdict("wrong")],
         }
     )
-    work(store, run, hands)
-    assert [order.source for order in hands.orders] == [b"a", b"b", b"c", b"b"]
+    work(store, run, executor)
+    assert [order.source for order in executor.orders] == [b"a", b"b", b"c", b"b"]
     assert tally(store, run).verdicts == {"correct": 2, "wrong": 1}, "a verdict a task, however often it was measured"
     write_jsonl(store, [run], out=str(tmp_path / "run.jsonl"))
     found = read_results([tmp_path / "run.jsonl"])
     assert {sample.index: sample.speed.value for sample in found.samples if sample.speed} == {0: 1.2, 1: 1.3}
-    work(store, run, hands)
-    assert len(hands.orders) == 4, "once"
+    work(store, run, executor)
+    assert len(executor.orders) == 4, "once"
 
 
 @pytest.mark.parametrize("second", ["it died", verdict("harness_error")])
 def test_one_that_cannot_be_measured_again_keeps_its_verdict(store: Store, second: VerdictDocument | str) -> None:
     run = new_run(store, b"a", b"b")
-    work(store, run, Hands({b"a": [verdict("correct", 1.2), second], b"b": [verdict("wrong")]}))
+    work(store, run, Executor({b"a": [verdict("correct", 1.2), second], b"b": [verdict("wrong")]}))
     result = tally(store, run)
     assert (result.verdicts, result.failed, result.state) == ({"correct": 1, "wrong": 1}, (), "complete")
 
 
 def test_the_later_verdict_counts_even_if_it_is_worse(store: Store) -> None:
     run = new_run(store, b"a", b"b")
-    work(store, run, Hands({b"a": [verdict("correct", 1.2), verdict("race")], b"b": [verdict("wrong")]}))
+    work(store, run, Executor({b"a": [verdict("correct", 1.2), verdict("race")], b"b": [verdict("wrong")]}))
     assert tally(store, run).verdicts == {"race": 1, "wrong": 1}
 
 
@@ -130,22 +130,22 @@ def test_the_later_verdict_counts_even_if_it_is_worse(store: Store) -> None:
 )
 def test_nobody_to_measure_again(store: Store, answers: dict[bytes, list[VerdictDocument | str]]) -> None:
     run = new_run(store, *answers)
-    hands = Hands(answers)
-    work(store, run, hands)
-    assert len(hands.orders) == 2
+    executor = Executor(answers)
+    work(store, run, executor)
+    assert len(executor.orders) == 2
 
 
 def test_a_single_sample_is_no_winner(store: Store) -> None:
     run = new_run(store, b"a")
-    work(store, run, Hands({b"a": [verdict("correct", 1.2)]}))
+    work(store, run, Executor({b"a": [verdict("correct", 1.2)]}))
     assert winners(store, run) == []
 
 
 def test_not_before_all_are_judged(store: Store) -> None:
     run = new_run(store, b"a", b"b")
-    hands = Hands({b"a": [verdict("correct", 1.2), verdict("correct", 1.1)], b"b": [verdict("wrong")]})
-    work(store, run, hands, limit=1)
-    assert len(hands.orders) == 1
+    executor = Executor({b"a": [verdict("correct", 1.2), verdict("correct", 1.1)], b"b": [verdict("wrong")]})
+    work(store, run, executor, limit=1)
+    assert len(executor.orders) == 1
     assert winners(store, run) == []
-    work(store, run, hands)
-    assert [order.source for order in hands.orders] == [b"a", b"b", b"a"]
+    work(store, run, executor)
+    assert [order.source for order in executor.orders] == [b"a", b"b", b"a"]

@@ -2,18 +2,17 @@
 
 import copy
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
 
 from pkb.problems import get
 from pkb.problems.base import DTYPES, Problem, tensors_in
 from pkb.problems.draw import Draw, GroupRef
-from pkb.problems.layouts import groups
 from pkb.rank.comparison.null_candidates import communication_removed
+from rank_groups import own_groups
 from world import World
 
 Array = NDArray[Any]
@@ -54,18 +53,6 @@ def arrays(ranks: list[Arguments], name: str) -> list[Array]:
 
 
 # On the ranks.
-
-
-@cache
-def own_groups(layout: str, rank: int, world_size: int) -> dict[str, dist.ProcessGroup]:
-    """This rank's process group of every axis. All ranks make all groups, in the same order."""
-    mine = {}
-    for axis, lists in groups(layout, world_size).items():
-        for members in lists:
-            group = dist.new_group(members)
-            if rank in members:
-                mine[axis] = group
-    return mine
 
 
 def ready_arguments(number: int, rank: int, world_size: int, size: str, dtype: str, call: int) -> Arguments:

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from harness import ratio_of
-from on_ranks import SECRET, Arguments, Outputs, own_groups, widened
+from on_ranks import SECRET, Arguments, Outputs, widened
 
 from pkb.problems import get
 from pkb.problems.base import DTYPES, Problem, tensors_in
 from pkb.problems.draw import Draw, GroupRef
+from rank_groups import own_groups
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 from harness import ModelTests, Spec
-from on_ranks import Arguments, Outputs, Worlds, all_arguments, own_groups
+from on_ranks import Arguments, Outputs, Worlds, all_arguments
 
 from pkb.problems import get
+from rank_groups import own_groups
 
 
 def clip_grad_norm_ep(ranks: list[Arguments]) -> list[Outputs]:

@@ -115,6 +115,11 @@ def test_both_speedups_are_shown_and_only_one_decides(rich: Site) -> None:
     assert "faster than the reference" not in text
 
 
+def test_bandwidths_stand_beside_both_times(rich: Site) -> None:
+    text = (rich.folder / profiled(rich)).read_text(encoding="utf-8")
+    assert text.count("algBW ") == text.count("busBW ") == 2
+
+
 def test_published_kernels_by_both_protocols(rich: Site) -> None:
     rows = list(csv.DictReader((rich.folder / "csv/frontier.csv").open(newline="", encoding="utf-8")))
     assert [row["name"] for row in rows] == sorted(COLLECTIONS)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pkb.candidates.paths.use import PathName
+from pkb.candidates.paths.known import PathName
 from pkb.candidates.walled_build import BuildStopped, disassembled
 from pkb.kit.errors import CompileError
 from pkb.kit.toolkit import usual_homes

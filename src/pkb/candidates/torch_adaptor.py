@@ -1,4 +1,4 @@
-"""Sees to the adaptor of `pkb.kit.slim`: compiled behind walls once per torch, for all evaluations that share a cache."""
+"""Sees to the adaptor of `pkb.kit.slim`: compiled in the sandbox once per torch, for all evaluations that share a cache."""
 
 import contextlib
 import os

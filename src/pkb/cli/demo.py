@@ -27,9 +27,7 @@ EXPECTED_CUDA = {
 LIMIT_S = 600
 
 
-def demo(
-    platform: Annotated[str, typer.Option(help="As for `pkb eval`.")] = "auto",
-) -> None:
+def demo(platform: Annotated[str, typer.Option(help="As for `pkb eval`.")] = "auto") -> None:
     """Judge four bundled CUDA kernels, with a GPU or without: a right, a wrong, a racy and a deadlocked one. Exit status 0
     if all verdicts fit."""
     from pkb.platforms import registry

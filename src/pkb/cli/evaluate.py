@@ -58,7 +58,7 @@ def evaluate(
     require_isolation: Annotated[
         bool,
         typer.Option(
-            "--require-isolation", help="Refuse to run a candidate where a wall between it and this machine is missing."
+            "--require-isolation", help="Refuse to run a candidate where an isolation layer is missing on this machine."
         ),
     ] = False,
     nvls: Annotated[
@@ -140,7 +140,7 @@ def _import_ahead(platform: str) -> None:
 
 
 def _warn(evaluation: "Evaluation") -> None:
-    """Names the walls that did not stand between this candidate and the machine."""
+    """Names the isolation layers that did not stand between this candidate and the machine."""
     from pkb.rank.isolation.report import missing_walls
 
     missing = missing_walls(evaluation.isolation)

@@ -136,7 +136,7 @@ def machine() -> list[Fact]:
 
 
 def isolation() -> list[Fact]:
-    """Which walls between a candidate and the judge this machine offers: layer -> `on` or why not."""
+    """Which isolation layers between a candidate and the judge this machine offers: layer -> `on` or why not."""
     from pkb.rank.isolation.report import probe_isolation
 
     return isolation_facts(probe_isolation())

@@ -35,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help starts faster and pipes well
     help="ParallelKernelBench: is a multi-GPU kernel right, fast, and how near to the hardware's limit?",
-    epilog="Exit status: 0 said yes (correct, clean, built), 1 said no, 2 wrong usage or harness error.",
+    epilog="Exit status: 0 pass (correct, clean, built), 1 fail, 2 wrong usage or harness error.",
 )
 
 

@@ -7,7 +7,7 @@ from rich.text import Text
 from pkb.cli.panel import plain
 from pkb.platforms.registry import traits
 from pkb.types.timing import OtherReading, tells_speed
-from pkb.types.units import binds_words, time_words
+from pkb.types.units import bandwidth_words, binds_words, time_words
 from pkb.types.verdict import Decision, Roofline, Timing
 from pkb.types.words import decision_words
 
@@ -23,15 +23,12 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
         ("candidate", timing.candidate_us, timing.candidate_p10_us, timing.candidate_p90_us,
          timing.candidate_alg_gbps, timing.candidate_bus_gbps),
     ):  # fmt: skip
-        rates = "" if alg is None or bus is None else f", algBW {alg:.3g} GB/s, busBW {bus:.3g} GB/s"
-        spread = f"(p10 {time_words(low, like=median)}, p90 {time_words(high, like=median)})"
-        table.add_row(name, f"{time_words(median)} {spread}{rates}")
+        taken = f"{time_words(median)} (p10 {time_words(low, like=median)}, p90 {time_words(high, like=median)})"
+        table.add_row(name, ", ".join(filter(None, (taken, bandwidth_words(alg, bus)))))
     interval = f"{timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}"
     style = {Decision.FASTER: "green", Decision.SLOWER: "red"}.get(timing.decision, "") if tells_speed(platform) else ""
     decision = (
-        (decision_words(timing.decision, platform, timing.against), style)
-        if believed
-        else ("not to be believed", "red")
+        (decision_words(timing.decision, platform, timing.against), style) if believed else ("not validated", "red")
     )
     table.add_row("speedup", Text.assemble(f"{interval}: ", decision))
     if timing.other is not None and believed:
@@ -73,19 +70,16 @@ def other_words(other: OtherReading) -> str:
 
 
 def limit_words(roofline: Roofline | None, *, platform: str, believed: bool = True, against: str = "reference") -> str:
-    """`12.3 us (link binds; latency 1.7 us; h200x8 datasheet): reference 8 %, candidate 31 %`."""
+    """`12.3 us (link-bound; latency 1.7 us; h200x8 datasheet): reference 8 %, candidate 31 %`."""
     if not believed:
-        return "not held against times that are not to be believed"
+        return "not compared with times that were not validated"
     if roofline is None:
         return (
             f"not known: no file for this hardware (`pkb probe` measures it, {platform}), or a problem without a cost"
         )
     shares = [
         f"{name} {share * 100:.3g} %"
-        for name, share in (
-            (against, roofline.reference_utilisation),
-            ("candidate", roofline.candidate_utilisation),
-        )
+        for name, share in ((against, roofline.reference_utilisation), ("candidate", roofline.candidate_utilisation))
         if share is not None
     ]
     return (

@@ -45,7 +45,7 @@ def roofline(
     ] = 1.0,
     results: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE...", help="Verdicts written by --json: how near to the limit their times are."),
+        typer.Option(metavar="FILE...", help="Verdicts written by --json: how close to the roofline their times are."),
     ] = None,
     json_out: JsonTarget = None,
     plot: Annotated[

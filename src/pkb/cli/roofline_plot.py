@@ -90,7 +90,7 @@ def _draw_roof(axes: Any, rows: list[BoundsRow], *, hardware: Hardware, ceilings
     _label(axes, points)
     for name, colour in COLOURS.items():
         count = sum(row.binds == name for row in rows)
-        axes.scatter([], [], s=26, color=colour, label=f"{name} binds ({count})")
+        axes.scatter([], [], s=26, color=colour, label=f"{name}-bound ({count})")
     axes.legend(frameon=False, loc="lower right", title="line below a point: with latency", title_fontsize=8)
 
 

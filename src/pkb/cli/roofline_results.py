@@ -1,4 +1,4 @@
-"""Stored verdicts held against the roofline: how near to the limit reference and candidate came."""
+"""Stored verdicts held against the roofline: how close to the roofline reference and candidate came."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from pkb.platforms.registry import traits
 from pkb.types.errors import UserError
 from pkb.types.json_value import Json
 from pkb.types.timing import Roofline
-from pkb.types.units import time_words
+from pkb.types.units import bandwidth_words, time_words
 
 if TYPE_CHECKING:
     from pkb.problems.registry import Registry
@@ -37,6 +37,9 @@ class ResultRow:
     reference_us: float
     candidate_us: float
     limit: Roofline
+    alg_gbps: float | None
+    bus_gbps: float | None
+    """The candidate's; None where no data moves, and in verdicts of older versions."""
 
     def to_dict(self) -> dict[str, Json]:
         """The limit's fields beside the others."""
@@ -93,7 +96,7 @@ def _row(verdict: Any, *, where: str, registry: "Registry", hardware: "Hardware 
     if times is None:
         return f"{label}, not timed"
     if label != "correct":
-        return f"{label}: its times are not to be believed"
+        return f"{label}: its times were not validated"
     stored = timing.get("roofline")
     if hardware is None and stored is not None:
         try:
@@ -114,7 +117,8 @@ def _row(verdict: Any, *, where: str, registry: "Registry", hardware: "Hardware 
         limit = found
     return ResultRow(
         id=verdict["problem"]["id"], name=name, size=size, ranks=ranks, dtype=dtype, platform=platform, file=where,
-        reference_us=times[0], candidate_us=times[1], limit=limit,
+        reference_us=times[0], candidate_us=times[1], limit=limit, alg_gbps=timing.get("candidate_alg_gbps"),
+        bus_gbps=timing.get("candidate_bus_gbps"),
     )  # fmt: skip
 
 
@@ -136,7 +140,7 @@ def _cells(row: ResultRow, *, full: bool) -> dict[str, str]:
         "case": f"{row.size}, {row.ranks} ranks, {row.dtype}",
         "hardware": f"{row.limit.hardware} {row.limit.origin}",
     }
-    more = {"reachable": time_words(row.limit.reachable_us), "latency": time_words(row.limit.latency_us)}
+    more = {"achievable": time_words(row.limit.reachable_us), "latency": time_words(row.limit.latency_us)}
     return {
         "id": str(row.id),
         "problem": row.name,
@@ -146,6 +150,7 @@ def _cells(row: ResultRow, *, full: bool) -> dict[str, str]:
         **(more if full else {}),
         "reference": f"{time_words(row.reference_us)} = {_percent(row.limit.reference_utilisation)}",
         "candidate": f"{time_words(row.candidate_us)} = {_percent(row.limit.candidate_utilisation)}",
+        **({"its algBW, busBW": bandwidth_words(row.alg_gbps, row.bus_gbps) or "-"} if full else {}),
     }
 
 

@@ -49,8 +49,7 @@ def run(
     dtype: options.Dtype = None,
     plan: options.PlanName = "standard",
     timing: Annotated[
-        bool | None,
-        typer.Option("--timing/--no-timing", help="Time it. Default: yes, on cpu no."),
+        bool | None, typer.Option("--timing/--no-timing", help="Time it. Default: yes, on cpu no.")
     ] = None,
     against: AgainstOption = "baseline",
     profile: Annotated[
@@ -167,7 +166,7 @@ def summary_lines(tally: "Tally", *, store: Path | None) -> list[str]:
     if tally.waiting:
         lines.append(f"{tally.waiting} tasks wait: pkb run --resume {tally.run}{where}")
     if tally.elsewhere:
-        lines.append(f"{tally.elsewhere} tasks are in the hands of another sweep")
+        lines.append(f"{tally.elsewhere} tasks are claimed by another sweep")
     lines.append(f"results: pkb runs show {tally.run}{where}")
     lines.append(f"scores:  pkb score {tally.run}{where}")
     if tally.tokens_in is not None or tally.cost_usd is not None:

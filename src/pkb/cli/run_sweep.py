@@ -17,7 +17,7 @@ from pkb.types.errors import UserError
 from pkb.types.stock import Against
 
 if TYPE_CHECKING:
-    from pkb.cluster.orders import Hands
+    from pkb.cluster.orders import Executor
     from pkb.cluster.planning import SweepPlan
     from pkb.cluster.ray_machines import Machines
     from pkb.cluster.tally import Tally
@@ -267,12 +267,12 @@ def _work_off(
     done = sum(before.verdicts.values()) + before.no_answer + len(before.failed)
     tasks = writer.tasks(run.id)
     print(first_line(run.id, tasks, done=done, work=work), file=sys.stderr, flush=True)
-    hands = _hands(tasks, work=work, machines=machines)
+    executor = _executor(tasks, work=work, machines=machines)
     settings = SweepSettings.of(run.config)
     resume = f"pkb run --resume {run.id}" + (f" --store {store}" if store else "")
     try:
         with _signals(), watch(total=before.tasks, done=done, counts=Counter(before.verdicts)) as watcher:
-            Sweep(writer, run, hands=hands, settings=settings, watcher=watcher, limit=work.limit).work()
+            Sweep(writer, run, executor=executor, settings=settings, watcher=watcher, limit=work.limit).work()
     except KeyboardInterrupt:
         print(f"interrupted; go on with: {resume}", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -295,26 +295,26 @@ def first_line(run_id: str, tasks: "Sequence[Task]", *, done: int, work: SweepWo
     )
 
 
-def _hands(tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | None") -> "Hands":
+def _executor(tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | None") -> "Executor":
     platforms = {task.case.platform for task in tasks if task.state != "done"} or {AUTO}
     ranks = max((task.case.ranks for task in tasks), default=1)
     if machines is None:
-        from pkb.cluster.local import LocalHands
+        from pkb.cluster.local import LocalExecutor
 
         devices = seat_devices(platforms)
         seats = work.workers or (len(devices) if devices else 1)
         if devices is not None and seats > len(devices):
             why = f"{seats} evaluations at a time need {seats} GPUs of one kind, and there is room for {len(devices)}"
             raise UserError(f"{why}: on one GPU they would spoil each other's times", f"--workers {len(devices)}")
-        return LocalHands(
+        return LocalExecutor(
             seats=seats, builders=work.builders_here, askers=work.askers,
             devices=[device for device in devices or () if device],
         )  # fmt: skip
-    from pkb.cluster.ray_hands import RayHands
+    from pkb.cluster.ray_executor import RayExecutor
 
     if len(platforms) > 1:
         raise UserError(f"the run is for platforms {', '.join(sorted(platforms))}", "a cluster works for one at a time")
-    return RayHands(
+    return RayExecutor(
         machines, platform=machines.platform(platforms.pop(), ranks=ranks), ranks=ranks, seats_each=work.workers or 1,
         builders_each=1 if work.builders is None else work.builders, askers=work.askers,
     )  # fmt: skip

@@ -22,11 +22,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def list_runs(
-    ctx: typer.Context,
-    store: StoreFolder = None,
-    json_out: JsonTarget = None,
-) -> None:
+def list_runs(ctx: typer.Context, store: StoreFolder = None, json_out: JsonTarget = None) -> None:
     """Stored runs, newest first."""
     ctx.obj = store  # `pkb runs --store DIR show RUN` means the same as `pkb runs show RUN --store DIR`
     if ctx.invoked_subcommand is not None:

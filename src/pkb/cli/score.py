@@ -35,8 +35,7 @@ def score(
         ),
     ],
     label: Annotated[
-        list[str] | None,
-        typer.Option(help="Name of the collection; once for all results, or once for each of them."),
+        list[str] | None, typer.Option(help="Name of the collection; once for all results, or once for each of them.")
     ] = None,
     by: Annotated[str, typer.Option(help=f"Group by one of {', '.join(AXES)}.")] = "parallelism",
     k: Annotated[str | None, typer.Option("--k", help="Tries for pass@k and fast_1@k, such as 1,3.")] = None,

@@ -14,7 +14,7 @@ from pkb.judge.service.messages import JudgeEvent
 from pkb.types.errors import UserError
 
 
-class LocalHands:
+class LocalExecutor:
     def __init__(
         self, *, seats: int, builders: int, askers: int, devices: Sequence[str] = (), ask: Ask | None = None
     ) -> None:

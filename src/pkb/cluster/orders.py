@@ -54,8 +54,8 @@ class AskEvent(JudgeEvent):
 Order = JudgeOrder | AskOrder
 
 
-class Hands(Protocol):
-    """Those who do the work: this machine (local.py) or a cluster (ray_hands.py). All is called from one thread."""
+class Executor(Protocol):
+    """What does the work: this machine (local.py) or a cluster (ray_executor.py). All is called from one thread."""
 
     @property
     def seats(self) -> int:

@@ -26,7 +26,7 @@ GREET_S = 120.0
 """What a machine may take to say what it can do; importing torch on a cold disk takes a while."""
 CONNECT_S = 60.0
 ASK_AGAIN_S = 60.0
-"""After which a machine that was refused is asked once more: it may have been mended, or those that it did not fit are gone."""
+"""After which a machine that was refused is asked once more: it may be repaired, or those that it did not fit are gone."""
 
 
 def import_ray() -> Any:

@@ -1,4 +1,4 @@
-"""Works off the tasks of a run. This process alone writes the store; hands, here or on other machines, do the work.
+"""Works through the tasks of a run. This process alone writes the store; an executor, here or on other machines, does the work.
 
 A task is claimed, its candidate written by a model if it has none yet, built ahead, evaluated, recorded. Every answer of a
 model and every verdict is stored the moment it is there, so that a sweep that is killed loses only what was under way. When
@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 from pkb.candidates.backend import needs
 from pkb.candidates.prebuild import find_calls
 from pkb.candidates.source import parse
-from pkb.cluster.orders import AskEvent, AskOrder, Hands, Order, WrittenAnswer
+from pkb.cluster.orders import AskEvent, AskOrder, Executor, Order, WrittenAnswer
 from pkb.cluster.settings import SweepSettings
 from pkb.cluster.winners import AGAIN, winners
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
@@ -75,14 +75,14 @@ class Sweep:
         store: Store,
         run: Run,
         *,
-        hands: Hands,
+        executor: Executor,
         settings: SweepSettings,
         watcher: Watcher,
         limit: int | None = None,
         budget_s: float | None = None,
     ) -> None:
         """`limit`: tasks that are begun; `budget_s`: seconds after which what is under way is given back and it ends."""
-        self.store, self.run, self.hands, self.settings, self.watcher = store, run, hands, settings, watcher
+        self.store, self.run, self.executor, self.settings, self.watcher = store, run, executor, settings, watcher
         self.end_at = None if budget_s is None else time.monotonic() + budget_s
         self.me = Worker.here()
         self.left = limit
@@ -116,15 +116,15 @@ class Sweep:
                 self._claim()
                 if not self.held and not self.orders and not (self.queue or self._take_up_winners()):
                     break
-                if self.hands.seats or not seated:
+                if self.executor.seats or not seated:
                     seated = now
                 elif now - seated > NO_SEAT_S:
                     raise UserError(f"no machine has been there for {NO_SEAT_S:.0f} s", "resume when there is one")
                 self._hand_out()
-                for event in self.hands.events(1.0):
+                for event in self.executor.events(1.0):
                     self._on(event)
         finally:
-            self.hands.close()
+            self.executor.close()
             for held in self.held.values():
                 self.store.release(held.task, self.me)
             self.held.clear()
@@ -140,10 +140,13 @@ class Sweep:
         while self.left != 0:
             asking = sum(held.phase == "ask" for held in self.held.values())
             ahead = len(self.held) - asking
-            room = max(1, self.hands.seats) + self.hands.builders + (AHEAD if asking else 0)
-            if self.last_was_built and sum(held.phase == "build" for held in self.held.values()) < self.hands.builders:
+            room = max(1, self.executor.seats) + self.executor.builders + (AHEAD if asking else 0)
+            if (
+                self.last_was_built
+                and sum(held.phase == "build" for held in self.held.values()) < self.executor.builders
+            ):
                 room += BUILT_AHEAD
-            if asking >= self.hands.askers or ahead >= room:
+            if asking >= self.executor.askers or ahead >= room:
                 return
             task = self.store.claim(self.run.id, self.me)
             if task is None:
@@ -181,7 +184,7 @@ class Sweep:
 
     def _candidate_is(self, held: _Held, source: bytes, filename: str) -> None:
         held.source, held.filename = source, filename
-        self.last_was_built = bool(self.hands.builders) and needs_build(source, platform=held.task.case.platform)
+        self.last_was_built = bool(self.executor.builders) and needs_build(source, platform=held.task.case.platform)
         held.phase = "build" if self.last_was_built else "evaluate"
         self.queue.append(held)
 
@@ -190,9 +193,9 @@ class Sweep:
             return
         busy = Counter(held.phase for held in self.orders.values())
         room = {
-            "ask": self.hands.askers - busy["ask"],
-            "build": self.hands.builders - busy["build"],
-            "evaluate": self.hands.seats - busy["evaluate"],
+            "ask": self.executor.askers - busy["ask"],
+            "build": self.executor.builders - busy["build"],
+            "evaluate": self.executor.seats - busy["evaluate"],
         }
         for held in list(self.queue):
             if room[held.phase] > 0:
@@ -202,7 +205,7 @@ class Sweep:
                 held.order_id = f"{self.numbers}:{held.task.key}"
                 self.orders[held.order_id] = held
                 self.watcher.stage(held.task, PHASE_WORDS[held.phase])
-                self.hands.start(self._order(held, held.order_id))
+                self.executor.start(self._order(held, held.order_id))
 
     def _order(self, held: _Held, order_id: str) -> Order:
         task, settings = held.task, self.settings

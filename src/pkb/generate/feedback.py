@@ -1,7 +1,7 @@
 """What an agent is told about its kernel: as much as `pkb eval` shows a person, and nothing else of the verdict.
 
 Every line is made from a field that the panel shows too. Seeds are in no verdict; of the expected values the one element
-that a person is shown is named, never more, and what the judge compared with, where it ran and behind which walls stays out.
+that a person is shown is named, never more, and what the judge compared with, where it ran and in which sandbox stays out.
 What a candidate printed or raised is cut short, so that it cannot flood the conversation.
 """
 
@@ -13,7 +13,7 @@ from pkb.types.failure import READ_FROM_THE_TOP, Failure
 from pkb.types.profile import Profile
 from pkb.types.race_words import feedback_lines
 from pkb.types.timing import Timing
-from pkb.types.units import binds_words
+from pkb.types.units import bandwidth_words, binds_words
 from pkb.types.verdict import Evaluation, RankState, Verdict
 from pkb.types.words import TRACE_LINES, clean, decision_words, share_words, value_words
 
@@ -101,12 +101,18 @@ def _timing(timing: Timing | None, *, platform: str, believed: bool) -> list[str
     if timing is None:
         return []
     if not believed:
-        return ["its times are not to be believed"]
+        return ["its times were not validated"]
     lines = [
         f"{timing.against} {timing.reference_us:.4g} us, candidate {timing.candidate_us:.4g} us a call (medians)",
         f"speedup {timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}: "
         + decision_words(timing.decision, platform, timing.against),
     ]
+    rates = {
+        timing.against: bandwidth_words(timing.reference_alg_gbps, timing.reference_bus_gbps),
+        "candidate": bandwidth_words(timing.candidate_alg_gbps, timing.candidate_bus_gbps),
+    }
+    if all(rates.values()):
+        lines.append("; ".join(f"{name} {words}" for name, words in rates.items()))
     if (other := timing.other) is not None:
         lines.append(f"against the {other.against} ({other.us:.4g} us): speedup {other.speedup:.2f}x")
     if (roofline := timing.roofline) is not None:

@@ -4,21 +4,9 @@ A plan's numbers are for sizes whose arguments take moments to draw and hand ove
 is gigabytes, so each stage gets a budget of bytes and makes as many calls of the plan's as that buys. The verdict's checks
 say how many were made.
 
-The least an evaluation holds (reckoned, not measured), both sides with eight ranks on one GPU of 150 GB: the candidate's ranks
-may take 45 % of it (67 GB) and CUDA contexts and NCCL about 10, so the oracle must do with about 72. In GB, all ranks together,
-for `reduce` at `real` (arguments 8 a call, result 8; 32 each in float64), `broadcast` (8.4 and 8.4, its truth native) and
-`clip_grad_norm` (arguments 16, changed in place, truth native):
-
-                                       reduce   broadcast   clip_grad_norm
-  candidate: 2 calls, staging              40          42               48    2 x (arguments + result), one set of them staged
-  oracle: the same 2 calls                 32          34               35
-  oracle: drawing the second of them       32          34               34    values are drawn in float32 and rounded
-  oracle: finding a truth                  64          25               19    arguments and result in float64, nothing else held
-  oracle: comparing                        64          19               34    truth, output, arguments where a rule wants them
-  most at once, with contexts             114          86               93
-
-So the oracle lets go of a batch's arguments before it finds a truth, finds one at a time where they are large
-(`Exchange.check`), and the stamped and the queued batch of a timing round follow each other.
+docs/platforms.md has what an evaluation holds at least. It is why the oracle lets go of a batch's arguments before it finds a
+truth, finds one at a time where they are large (`Exchange.check`), and why the stamped and the queued batch of a timing round
+follow each other.
 """
 
 from dataclasses import dataclass

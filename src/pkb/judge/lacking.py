@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pkb.candidates.paths.use import DIRECT
+from pkb.candidates.paths.known import DIRECT
 from pkb.judge.decision import Decided
 from pkb.platforms.base import PlatformFacts
 from pkb.types.failure import FailureKind

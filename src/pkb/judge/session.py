@@ -242,7 +242,7 @@ class _Session:
         return inspection
 
     def _second_world(self, notes: Notes, build: BuildReport) -> None:
-        """Some calls with another number of ranks: made for the first size that comes so far, and valid for all."""
+        """Some calls with another number of ranks: made for the first size that gets that far, and valid for all."""
         if self.second_world is None:
             try:
                 self.second_world = self._try_second_world(notes, build)

@@ -54,7 +54,7 @@ class Recipe:
         """The artifact: found, or built by one process while the others wait for it.
 
         A build that fails with `CompileError` fails at once for all who were waiting too: eight ranks must not run a broken
-        60 s build one after another. The failure is not remembered beyond that, so a mended machine needs no cleaning.
+        60 s build one after another. The failure is not remembered beyond that, so a repaired machine needs no cleaning.
         """
         began = time.monotonic()
         began_wall = time.time()

@@ -1,6 +1,6 @@
 """A compiler's messages, cut to the candidate's own text and that of the toolchain.
 
-A compiler that includes or links a file it cannot understand quotes it. The walls keep most files from it; this keeps
+A compiler that includes or links a file it cannot understand quotes it. The sandbox keeps most files from it; this keeps
 what it quotes of the others out of verdicts.
 """
 

@@ -1,4 +1,4 @@
-"""How each kind of source is built, as data: what a process behind walls is told, and computes anew for itself."""
+"""How each kind of source is built, as data: what a process in the sandbox is told, and computes anew for itself."""
 
 import subprocess
 from collections.abc import Callable, Mapping, Sequence

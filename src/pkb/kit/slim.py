@@ -24,7 +24,7 @@ from pkb.kit.toolkit import file_identity, include_dirs
 SWITCH = "PKB_REAL_TORCH_HEADERS"
 """`1`: torch's own headers for every source. `never`: ours alone, for measurements. Else ours first."""
 ADAPTOR = "PKB_TORCH_ADAPTOR"
-"""Where the adaptor lies, for a build behind walls; empty: there is none, and nobody there is to compile it."""
+"""Where the adaptor lies, for a build in the sandbox; empty: there is none, and nobody there is to compile it."""
 FOLDER = Path(__file__).parent / "torch_slim"
 INCLUDE_FLAGS = ("-isystem", str(FOLDER / "shims"), "-isystem", str(FOLDER / "include"))
 _MARK = b"built with pkb's slim torch header"

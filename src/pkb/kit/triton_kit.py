@@ -76,9 +76,9 @@ def barrier(counts: Any, channel: Any, rank: tl.constexpr, world: tl.constexpr) 
 def load_sum(
     table: Any, multicast: Any, at: Any, mask: Any, dtype: tl.constexpr, world: tl.constexpr, NVLS: tl.constexpr
 ) -> Any:
-    """The sum over all ranks of elements `at`, in float32 and in rank order; by the switch where `NVLS`, for float32."""
+    """The sum over all ranks of elements `at`, in float32 and in rank order; through NVLS where `NVLS`, for float32."""
     if NVLS:
-        tl.static_assert(dtype == tl.float32, "by the switch only float32 is summed one element at a time")
+        tl.static_assert(dtype == tl.float32, "NVLS: only float32 is summed one element at a time")
         address = multicast.to(tl.int64) + tl.where(mask, at, 0).to(tl.int64) * 4
         total = tl.inline_asm_elementwise(
             "multimem.ld_reduce.relaxed.sys.global.add.f32 $0, [$1];", "=r,l", [address], dtype=tl.float32, is_pure=False,

@@ -62,12 +62,7 @@ class CpuPlatform:
         return self.import_environment()
 
     def import_environment(self) -> dict[str, str]:
-        return {
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "lo",
-            "TRITON_INTERPRET": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
+        return {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
 
     def candidate_environment(self, world_size: int) -> dict[str, str]:
         """What a person chooses of the emulated GPU: a switch (PKB_NVLS=1), and the seed of its schedule."""

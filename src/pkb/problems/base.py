@@ -27,7 +27,7 @@ OPTIONAL_SIZES = ("decode",)
 KNOWN_SIZES = (*SIZE_NAMES, *OPTIONAL_SIZES)
 
 GPU_BYTES = 140e9
-"""What `Problem.fits_one_gpu` is reckoned for: an H200, less what drivers take."""
+"""What `Problem.fits_one_gpu` is computed for: an H200, less what drivers take."""
 
 
 def _anything_goes(size: Size, world_size: int) -> str | None:

@@ -11,7 +11,7 @@ A splat is kept if near < depth < far and its box of radius ceil(3.33 sigma) tou
 many are kept differs from rank to rank, and may be none. A good kernel projects, culls and packs in one pass, counts
 before it writes, and puts each row directly into its final place at the owner; nobody needs the covariances in memory.
 
-Whether a splat is kept, and its radius, hang on comparisons. Inputs are drawn so that none of them is near a tie for
+Whether a splat is kept, and its radius, depend on comparisons. Inputs are drawn so that none of them is near a tie for
 any camera, and a float32 computation in any order gives the same rows.
 """
 

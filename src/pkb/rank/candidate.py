@@ -50,7 +50,7 @@ class CandidateRank(Rank):
 
     def open(self) -> None:
         config = self.config
-        # First of all, while the process has one thread: the walls do not hold threads that are already running.
+        # First of all, while the process has one thread: isolation does not hold threads that are already running.
         self.isolation = self._lock_down()
         super().open()
         if config.device == "cuda":

@@ -94,7 +94,7 @@ class Rank:
         self.arguments: dict[int, Arguments] = {}
         self.batch = Batch()
         self.isolation: dict[str, str] = {}
-        """The walls that this process has put around itself."""
+        """The isolation layers that this process has put around itself."""
         self.opened: dict[str, float] = {}
         """When each part of the start was over, on the clock that all processes share."""
 

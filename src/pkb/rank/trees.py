@@ -18,9 +18,7 @@ import torch.distributed
 
 from pkb.types.channel import SEALS, is_sealed
 from pkb.types.protocol.limits import MAX_DEPTH, MAX_NAME, MAX_NODES, MAX_TEXT
-from pkb.types.protocol.trees import (
-    DTYPES as DTYPE_NAMES,
-)
+from pkb.types.protocol.trees import DTYPES as DTYPE_NAMES
 from pkb.types.protocol.trees import (
     BadDescription,
     DictNode,

@@ -1,4 +1,4 @@
-"""The parent of one side's ranks: imports torch once, walls the side off, forks the ranks and outlives none of them.
+"""The parent of one side's ranks: imports torch once, isolates the side, forks the ranks and outlives none of them.
 
     judge -> warden -> middle (enters the namespaces) -> init (process 1 of a PID namespace) -> ranks
 
@@ -21,13 +21,7 @@ from pathlib import Path
 
 from pkb.rank.devices import RankBarrier
 from pkb.rank.isolation.gate import OWN_SHM, Gate, take_away
-from pkb.rank.isolation.namespaces import (
-    Layers,
-    die_with_parent,
-    enter_namespaces,
-    finish_namespaces,
-    fork_bound,
-)
+from pkb.rank.isolation.namespaces import Layers, die_with_parent, enter_namespaces, finish_namespaces, fork_bound
 from pkb.types.protocol.codec import decode
 from pkb.types.protocol.replies import Ready, facts
 from pkb.types.protocol.settings import CandidateOptions, SideSettings
@@ -143,12 +137,7 @@ def _only_to_start(settings: SideSettings) -> tuple[list[Path], Path | None]:
 
 
 def _rank(
-    settings: SideSettings,
-    rank: int,
-    page: mmap.mmap,
-    layers: dict[str, str],
-    imported: float,
-    gate: Gate | None,
+    settings: SideSettings, rank: int, page: mmap.mmap, layers: dict[str, str], imported: float, gate: Gate | None
 ) -> None:
     """A rank process, from fork to exit. Nothing returns from here."""
     from pkb.rank.server import Rank, RankConfig, StatusPage, failure, prepare_process

@@ -96,8 +96,6 @@ def _complete(document: VerdictDocument) -> VerdictDocument:
     for part, kind in PARTS.items():
         if isinstance(whole[part], Mapping):
             whole[part] = {name.name: None for name in fields(kind)} | dict(whole[part])
-    if isinstance(whole["timing"], Mapping):
-        whole["timing"] = {"against": None, "other": None} | dict(whole["timing"])
     for name in ("stage_seconds", "isolation", "environment"):
         whole[name] = whole[name] or {}
     return VerdictDocument(whole | {name: whole[name] or [] for name in ("checks", "paths", "hints")})

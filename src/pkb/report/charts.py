@@ -200,7 +200,7 @@ def calls(times: Times) -> Chart:
 
 
 STOCK = (("reference", "ref"), ("baseline", "base"))
-LIMITS = (("reachable limit", "reachable_us", "reach"), ("ideal limit", "ideal_us", "ideal"))
+LIMITS = (("achievable limit", "reachable_us", "reach"), ("ideal limit", "ideal_us", "ideal"))
 
 
 def cases(found: Sequence[ChartCase]) -> Chart | None:
@@ -251,7 +251,7 @@ def cases(found: Sequence[ChartCase]) -> Chart | None:
 
 ROOF_LINES = (
     ("limit, datasheet", "ideal", "ideal"),
-    ("limit that the best kernels reach", "reachable", "reach"),
+    ("achievable limit: what the best kernels reach", "reachable", "reach"),
     ("without overlap", "unoverlapped", "apart"),
     ("latency: one launch and the steps between ranks", "latency", "latency"),
 )

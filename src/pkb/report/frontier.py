@@ -106,11 +106,7 @@ def write_frontier(pages: Pages, rows: Sequence[FrontierRow], *, stems: Mapping[
         ["name", "hardware", "files", "both", "right_as_published", "right", "reused", "faster_as_published", "faster"],
         [{**vars(row), "lost": None, "modes": None, "cells": None} for row in rows],
     )
-    pages.table(
-        "frontier_verdicts",
-        [*COLUMNS, "plan"],
-        [_verdict(found, stems) for found in samples],
-    )
+    pages.table("frontier_verdicts", [*COLUMNS, "plan"], [_verdict(found, stems) for found in samples])
 
 
 def _verdict(sample: Sample, stems: Mapping[int, str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from pkb.report import words
 from pkb.types.errors import UserError
+from pkb.types.units import bandwidth_words
 from pkb.types.words import decision_words
 
 MARKER = ".pkb-report"
@@ -111,6 +112,7 @@ def _environment() -> Any:
     env.globals.update(
         VERDICT_MODE=words.VERDICT_MODE,
         decision_words=decision_words,
+        bandwidth_words=bandwidth_words,
         PATHS=words.PATH_WORDS,
         COMMUNICATION=words.COMMUNICATION_WORDS,
     )

@@ -1,4 +1,4 @@
-"""What a problem's page shows: what it is, who solved it, how near to the limit."""
+"""What a problem's page shows: what it is, who solved it, how close to the roofline."""
 
 import re
 from collections import Counter

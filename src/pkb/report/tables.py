@@ -98,6 +98,7 @@ def verdict_rows(entrants: Sequence[Entrant], stems: Mapping[int, str]) -> Verdi
 def _values(contender: Contender, each: Try) -> dict[str, Cell]:
     sample, row = each.sample, each.last
     speed, other = sample.speed, other_speed(sample)
+    timing = (sample.evaluation or {}).get("timing") or {}
     return {
         "slug": each.slug,
         "problem": each.task.problem_id,
@@ -111,10 +112,12 @@ def _values(contender: Contender, each: Try) -> dict[str, Cell]:
         "speedup": _short(speed.value if speed else None),
         "low": _short(speed.low if speed else None),
         "high": _short(speed.high if speed else None),
-        "against": timed_against((sample.evaluation or {}).get("timing") or {}),
+        "against": timed_against(timing),
         "other_speedup": _short(other.value if other else None),
         "reference_us": _short(row.reference_us if row else None),
         "candidate_us": _short(row.candidate_us if row else None),
+        "alg_gbps": _short(timing.get("candidate_alg_gbps")),
+        "bus_gbps": _short(timing.get("candidate_bus_gbps")),
         "utilisation": _short(sample.utilisation),
         "platform": each.place("platform"),
         "hardware": each.place("hardware"),

@@ -53,12 +53,7 @@ def bounds_row(
     """The case must be one that `problem.why_not` allows."""
     cost = cost_of(problem, size=size, world_size=ranks, dtype=dtype)
     bounds = bounds_of(
-        cost,
-        hardware=hardware,
-        ceilings=ceilings,
-        world_size=ranks,
-        dtype=dtype,
-        link_efficiency=link_efficiency,
+        cost, hardware=hardware, ceilings=ceilings, world_size=ranks, dtype=dtype, link_efficiency=link_efficiency
     )
     return BoundsRow(
         id=problem.id,

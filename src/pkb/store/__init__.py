@@ -3,16 +3,7 @@
 from pkb.store.database import LOGS, root_folder
 from pkb.store.objects import ObjectLost
 from pkb.store.reader import Reader
-from pkb.store.records import (
-    Candidate,
-    CandidateFile,
-    EvaluationRow,
-    Run,
-    RunSummary,
-    Step,
-    Task,
-    TaskSpec,
-)
+from pkb.store.records import Candidate, CandidateFile, EvaluationRow, Run, RunSummary, Step, Task, TaskSpec
 from pkb.store.store import Store
 from pkb.store.worker import Worker
 

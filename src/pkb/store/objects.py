@@ -44,7 +44,7 @@ class Objects:
         return self.folder / sha[:2] / sha
 
     def put(self, data: bytes) -> str:
-        """Stores it and gives its name; it is on disk when this returns. A damaged object of that name is mended."""
+        """Stores it and gives its name; it is on disk when this returns. A damaged object of that name is repaired."""
         sha = sha_of(data)
         path = self.path(sha)
         try:

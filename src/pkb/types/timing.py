@@ -10,9 +10,9 @@ class Decision(StrEnum):
     FASTER = "faster"
     SLOWER = "slower"
     SAME = "same"
-    """The interval holds 1."""
+    """The 95 % interval includes 1."""
     UNPROVEN = "unproven"
-    """Faster by the ranks' clocks, and the judge's own does not confirm it."""
+    """Faster by the ranks' clocks, and the host wall clock does not confirm it."""
 
 
 def tells_speed(platform: str) -> bool:

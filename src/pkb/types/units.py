@@ -12,9 +12,14 @@ def time_words(time_us: float, *, micro: str = "us", like: float | None = None) 
 
 
 def binds_words(binds: str, latency_us: float) -> str:
-    """`link binds; latency 1.7 us`. A limit is of compute, memory and link; a short call waits longer than they take."""
+    """`link-bound; latency 1.7 us`. A limit is of compute, memory and link; a short call waits longer than they take."""
     latency = f"latency {time_words(latency_us)}"
-    return f"below its {latency}, which binds" if binds == "latency" else f"{binds} binds; {latency}"
+    return f"latency-bound: below its {latency}" if binds == "latency" else f"{binds}-bound; {latency}"
+
+
+def bandwidth_words(alg_gbps: float | None, bus_gbps: float | None) -> str:
+    """`algBW 12 GB/s, busBW 21 GB/s`, as nccl-tests defines them; empty where no data moves between ranks."""
+    return "" if alg_gbps is None or bus_gbps is None else f"algBW {alg_gbps:.3g} GB/s, busBW {bus_gbps:.3g} GB/s"
 
 
 def bytes_words(count: float) -> str:

@@ -36,7 +36,7 @@ class Verdict(StrEnum):
 
     @property
     def exit_status(self) -> int:
-        """0 said yes, 1 said no, 2 could not say."""
+        """0: pass, 1: fail, 2: the judge could not say."""
         return {Verdict.CORRECT: 0, Verdict.HARNESS_ERROR: 2}.get(self, 1)
 
     @property

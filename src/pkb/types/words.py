@@ -9,8 +9,8 @@ from pkb.types.verdict import Verdict
 DECISIONS: Mapping[Decision, str] = {
     Decision.FASTER: "faster than the {against}",
     Decision.SLOWER: "slower than the {against}",
-    Decision.SAME: "no difference shown: the interval holds 1",
-    Decision.UNPROVEN: "unproven: faster by the ranks' clocks, and the judge's own does not confirm it",
+    Decision.SAME: "no difference shown: the 95 % interval includes 1",
+    Decision.UNPROVEN: "unproven: faster by the ranks' clocks, and the host wall clock does not confirm it",
 }
 MEANINGS: Mapping[Verdict, str] = {
     Verdict.CORRECT: "Right on every rank in every call that was checked, and no race was provoked.",

@@ -1,9 +1,7 @@
-"""By which ways a candidate seems to move data between ranks: read off its text, before it runs.
+"""By which ways a candidate seems to move data between ranks: read off its text, before it runs (docs/paths.md).
 
-Each answer carries its evidence: a line of the file. Pointers to other ranks' memory are followed from where they come
-(`get_buffer`, `buffer_ptrs`, `kit.buffers`, `T**`) through Python, into Triton and CUDA kernels, to the instruction that
-uses them; TMA and copies on a rank's own memory are no communication. What a candidate did is observed while it runs; this
-says in advance, without a GPU, what to expect. docs/paths.md has the rules and the limits.
+Pointers to other ranks' memory are followed from where they come through Python, into Triton and CUDA kernels, to the
+instruction that uses them; TMA and copies on a rank's own memory are no communication.
 """
 
 import ast
@@ -12,61 +10,52 @@ from collections.abc import Iterator
 from pkb.candidates.constants import UNKNOWN, fold
 from pkb.candidates.names import Literal, is_code, under
 from pkb.candidates.paths import cuda
+from pkb.candidates.paths.known import DIRECT, CudaUse, Kind, PathName, PathUse
 from pkb.candidates.paths.python import python_uses
-from pkb.candidates.paths.use import DIRECT, CudaUse, Kind, PathName, PathUse, settle
 from pkb.candidates.paths.values import GETTERS, KERNEL, TABLES, Held, Values
-from pkb.candidates.scopes import PythonScope, live_scopes
-from pkb.candidates.source import Source, has_solution
+from pkb.candidates.scopes import PythonScope
+from pkb.candidates.source import Source
 
 __all__ = ["PathName", "PathUse", "kernel_paths", "static_paths"]
 
-_KINDS: dict[Held, Kind] = {
-    "peer": "peer", "address": "peer", "peers": "table", "table": "table", "multicast": "multicast", "local": "local",
-}  # fmt: skip
+_KINDS: dict[Held, Kind] = {"peer": "peer", "address": "peer", "peers": "table", "table": "table"}
+_KINDS |= {"multicast": "multicast", "local": "local"}
 _PEERS = TABLES | GETTERS | {"multicast_ptr", "rendezvous"}
 
 
 def static_paths(source: Source) -> list[PathUse]:
-    """The ways it seems to use, each once per line, in the order of the file; a single `none` where there are none.
-
-    `unknown` stands at the line of CUDA text that could not be read.
-    """
-    uses = settle(_found(source)[0])
+    """Each way once per line, in the order of the file; `unknown` at CUDA text that could not be read; else one `none`."""
+    once = {(use.path, use.line): use for use in reversed(_found(source)[0])}
+    uses = sorted(once.values(), key=lambda use: (use.line, use.path))
     return uses or [PathUse("none", 0, "no communication was recognised in the text")]
 
 
 def kernel_paths(source: Source) -> dict[str, tuple[PathName, ...]]:
-    """For each kernel (`__global__` or `@triton.jit`) by name: the ways its body uses, with the device functions it calls.
-
-    Empty for a kernel that only computes. Names are those of the text: template arguments and namespaces are not part.
-    Kernels in CUDA text that could not be read are missing.
-    """
-    everything, kernels = _found(source)
-    sure = any(use.path in DIRECT and not use.weak for use in everything)
-    return {
-        name: tuple(dict.fromkeys(use.path for use in found if not (use.weak and sure)))
-        for name, found in kernels.items()
-    }
+    """The ways of each kernel (`__global__` or `@triton.jit`), with the device functions that it calls; none where it only
+    computes. Names are the text's, without template arguments and namespaces; what could not be read is missing."""
+    return {name: tuple(dict.fromkeys(use.path for use in found)) for name, found in _found(source)[1].items()}
 
 
 def _found(source: Source) -> tuple[list[PathUse], dict[str, list[PathUse]]]:
     if source.tree is None:
         return [], {}
-    values = Values(source, live_scopes(source.tree, extract=not has_solution(source.tree)))
+    values = Values(source, source.tree)
     found, kernels = _in_strings(values)
     for scope in values.scopes:
         uses = [*python_uses(values, scope)]
         found += uses
         if scope.name in values.jits:
             kernels.setdefault(scope.name, []).extend(uses)
-    return found, _with_callees(values, kernels)
+    kernels = _with_callees(values, kernels)
+    if any(use.path in DIRECT and not use.weak for use in found):  # then weak evidence is told of nothing
+        found = [use for use in found if not use.weak]
+        kernels = {name: [use for use in uses if not use.weak] for name, uses in kernels.items()}
+    return found, kernels
 
 
 def _in_strings(values: Values) -> tuple[list[PathUse], dict[str, list[PathUse]]]:
     literals = [*_live_code(values)]
-    if not literals:
-        return [], {}
-    answer = cuda.ask(_question(values, literals))
+    answer = cuda.ask(_question(values, literals)) if literals else cuda.CudaAnswer([], {}, [])
     if isinstance(answer, str):
         return [_unknown(literal, answer) for literal in literals], {}
 
@@ -87,9 +76,8 @@ def _with_callees(values: Values, kernels: dict[str, list[PathUse]]) -> dict[str
     """A Triton kernel does what the jitted functions that it calls do."""
     calls: dict[str, set[str]] = {name: set() for name in values.jits}
     for scope in values.scopes:
-        if scope.name in calls:
-            called = {getattr(node.func, "id", "") for node in scope.nodes if isinstance(node, ast.Call)}
-            calls[scope.name] |= called & values.jits
+        called = {getattr(node.func, "id", "") for node in scope.nodes if isinstance(node, ast.Call)}
+        calls.get(scope.name, set()).update(called & values.jits)
     answer = dict(kernels)
     for name in calls:
         reached, waiting = {name}, [name]
@@ -119,28 +107,24 @@ def _question(values: Values, literals: list[Literal]) -> cuda.CudaQuestion:
             elif isinstance(node, ast.Call):
                 for name, arguments in _handed(values, scope, node):
                     handed.append((name, tuple(_KINDS.get(value) for value in arguments)))
-    has_peers |= values.source.tree is None or not has_solution(values.source.tree)
     texts = tuple(literal.text for literal in literals)
-    return cuda.CudaQuestion(texts, tuple(sorted(names)), tuple(handed), has_peers)
+    return cuda.CudaQuestion(texts, tuple(sorted(names)), tuple(handed), has_peers or values.is_extract)
 
 
 def _live_code(values: Values) -> Iterator[Literal]:
     """Code strings in live Python; of those that a name is given to at module level, only where the name is used."""
-    nodes = [node for scope in values.scopes for node in scope.nodes]
+    names, nodes = values.source.names, [node for scope in values.scopes for node in scope.nodes]
     loaded = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
-    strict = values.source.tree is not None and has_solution(values.source.tree)
-    dead: list[ast.expr] = [  # Triton's assembler is read where it is called
-        node
-        for node in nodes
-        if isinstance(node, ast.Call)
-        and (values.source.names.dotted(node.func) or "").endswith("inline_asm_elementwise")
-    ]
-    for node in values.scopes[0].nodes if strict else ():
+    dead: list[ast.AST] = []
+    for node in nodes:  # Triton's assembler is read where it is called
+        if isinstance(node, ast.Call) and (names.dotted(node.func) or "").endswith("inline_asm_elementwise"):
+            dead.append(node)
+    for node in () if values.is_extract else values.scopes[0].nodes:
         if isinstance(node, ast.Assign):
-            names = {target.id for target in node.targets if isinstance(target, ast.Name)}
-            dead += [node.value] if names and not names & loaded else []
+            given = {target.id for target in node.targets if isinstance(target, ast.Name)}
+            dead += [node.value] if given and not given & loaded else []
     live = {id(node) for node in nodes} - {id(part) for node in dead for part in ast.walk(node)}
-    yield from (each for each in values.source.names.literals if id(each.node) in live and is_code(each.text))
+    yield from (each for each in names.literals if id(each.node) in live and is_code(each.text))
 
 
 def _handed(values: Values, scope: PythonScope, node: ast.Call) -> Iterator[tuple[str, list[Held]]]:

@@ -1,8 +1,7 @@
 """What the CUDA, C++ and PTX in a candidate's strings move, read with tree-sitter (`pip install 'pkb[analysis]'`).
 
-All of it happens in a child process: the grammar takes minutes on some short hostile texts, its parser cannot be
-interrupted, and a crash in C must not end the judge. Without the package, and where the child takes too long or fails, there
-is no answer, and what is not read is `unknown`.
+In a child process: the grammar takes minutes on some short hostile texts, its parser cannot be interrupted, and a crash in C
+must not end the judge. What is not read, for want of the package or of time, is `unknown`.
 """
 
 import importlib.util
@@ -11,21 +10,17 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pkb.candidates.constants import UNKNOWN
 from pkb.candidates.names import strip_comments
-from pkb.candidates.paths import ptx
 from pkb.candidates.paths.flow import CudaUnit, Flow
-from pkb.candidates.paths.known import PEER_SOURCES
+from pkb.candidates.paths.known import PEER_SOURCES, CallContext, CudaUse, Kind, instructions, meanings
 from pkb.candidates.paths.syntax import CudaFunction, arguments_of, callee, functions, pieces, text_of
-from pkb.candidates.paths.use import CallContext, CudaUse, Kind
 
-MAX_BYTES = 256 << 10
-"""All texts of a candidate together; beyond, the child would only run into its time limit."""
+MAX_BYTES = 256 << 10  # of all texts of a candidate; beyond, the child would only run into its time limit
 TIMEOUT_S = 5.0
 
 _POINTER_ARRAY = re.compile(r"\*\s*(?:const\s+|__restrict__\s+)*(\w+)\s*\[")
@@ -36,24 +31,17 @@ _PTX_MODULE = re.compile(r"^\s*\.version\s+\d", re.MULTILINE)
 _LISTS = ("PYBIND11_MODULE", "TORCH_LIBRARY")
 
 
-@dataclass(frozen=True)
-class CudaQuestion:
-    """The texts, and what Python does with their functions."""
-
+class CudaQuestion(NamedTuple):
     texts: tuple[str, ...]
-    names: tuple[str, ...]
-    """Attributes and short strings of live Python; `{}` stands for what is put in at run time."""
-    handed: tuple[tuple[str, tuple[Kind | None, ...]], ...]
-    """A function's name, and what the arguments of a call or launch of it are."""
-    has_peers: bool
-    """The Python gets at other ranks' memory, or is only an extract."""
+    names: tuple[str, ...]  # attributes and short strings of live Python; `{}` stands for what is put in at run time
+    handed: tuple[tuple[str, tuple[Kind | None, ...]], ...]  # functions, and what arguments of a call or launch are
+    has_peers: bool  # the Python gets at other ranks' memory, or is only an extract
 
 
 class CudaAnswer(NamedTuple):
     uses: list[CudaUse]
     kernels: dict[str, list[CudaUse]]
-    unread: list[int]
-    """Texts with kernels of which the grammar understood none."""
+    unread: list[int]  # texts with kernels of which the grammar understood none
 
 
 def available() -> bool:
@@ -69,7 +57,7 @@ def ask(question: CudaQuestion) -> CudaAnswer | str:
         return f"more than {MAX_BYTES >> 10} KiB of code"
     # -P: a tree_sitter.py that lies beside a candidate must not be imported.
     command = [sys.executable, "-P", "-m", "pkb.candidates.paths.cuda"]
-    sent = json.dumps(asdict(question)).encode()
+    sent = json.dumps(question).encode()
     try:
         done = subprocess.run(command, input=sent, capture_output=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
@@ -92,7 +80,7 @@ def main() -> int:
 
     resource.setrlimit(resource.RLIMIT_CPU, (int(TIMEOUT_S) + 1, int(TIMEOUT_S) + 2))  # outlives no judge
     resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-    question = CudaQuestion(**json.load(sys.stdin))
+    question = CudaQuestion(*json.load(sys.stdin))
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
     json.dump(_Analysis(question, parser).answer(), sys.stdout)
     return 0
@@ -180,8 +168,8 @@ class _Analysis:
         return answer
 
     def _of_assembler(self, owner: int, start: int, end: int) -> Iterator[CudaUse]:
-        for each in ptx.instructions(strip_comments(self._question.texts[owner])[start:end]):
-            for path, weak in ptx.meanings(each, lambda _: None, resolved=False):
+        for each in instructions(strip_comments(self._question.texts[owner])[start:end]):
+            for path, weak in meanings(each, lambda _: None, resolved=False):
                 yield CudaUse(path, weak, owner, start + each.at)
 
 

@@ -8,11 +8,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from pkb.candidates.paths import syntax
-from pkb.candidates.paths.known import MENTIONS, PASS_THROUGH, POINTER_GETTERS, call_meanings
-from pkb.candidates.paths.ptx import instructions, meanings
+from pkb.candidates.paths import known, syntax
+from pkb.candidates.paths.known import CallContext, CudaUse, Kind, Meaning, instructions, meanings
 from pkb.candidates.paths.syntax import CudaFunction, Node, arguments_of, callee, text_of, walk
-from pkb.candidates.paths.use import CallContext, CudaUse, Kind, Meaning
 
 _STRENGTH: dict[Kind | None, int] = {"peer": 4, "multicast": 3, "table": 2, "local": 1, None: 0}
 _OWN = re.compile(r"(?:.*(?:\.|->))?(?:(?:my_?|self_?|local_?|cur_?)?rank_?|dev_idx|my_?pe|me|myself)")
@@ -30,26 +28,19 @@ _PASSES = 4
 
 @dataclass
 class CudaUnit:
-    """All CUDA text of a candidate."""
-
     functions: dict[str, list[CudaFunction]] = field(default_factory=dict)
-    fields: dict[str, Kind] = field(default_factory=dict)
-    """Members that hold tables of peers, whatever the object."""
-    open_tables: bool = True
-    """Does anything in the file give addresses of other ranks? If not, `float**` is a table of its own pointers."""
-    headers: frozenset[str] = frozenset()
-    """Libraries of device functions that it includes."""
+    fields: dict[str, Kind] = field(default_factory=dict)  # members that hold tables of peers, whatever the object
+    open_tables: bool = True  # anything gives addresses of other ranks; else `float**` is a table of its own pointers
+    headers: frozenset[str] = frozenset()  # libraries of device functions that it includes
 
 
 class Flow:
     def __init__(self, unit: CudaUnit) -> None:
         self._unit = unit
         self._done: dict[tuple[int, CallContext], frozenset[CudaUse]] = {}
-        self.contexts: dict[str, set[CallContext]] = {}
-        """How each function was called, for whoever asks about one kernel."""
+        self.contexts: dict[str, set[CallContext]] = {}  # how each function was called
 
     def run(self, name: str, given: CallContext, depth: int = 0) -> frozenset[CudaUse]:
-        """What all functions of this name move when they are called so."""
         found: frozenset[CudaUse] = frozenset()
         for function in self._unit.functions.get(name, ()):
             context = self._with_types(function, given, root=depth == 0)
@@ -91,13 +82,15 @@ class Flow:
                         followed.add(called)
                         yield from self.run(called, handed, depth + 1)
                 if name not in self._unit.functions and name not in syntax.CASTS:
-                    found = call_meanings(name, qualifier, written, context._replace(kinds=kinds), self._unit.headers)
+                    found = known.call_meanings(
+                        name, qualifier, written, context._replace(kinds=kinds), self._unit.headers
+                    )
             elif context.on_device and pointers.kind(syntax.accessed(node)) == "peer":  # a host cannot dereference it
                 found = [Meaning("sm_load_store", False)]
             yield from (CudaUse(path, weak, function.owner, at) for path, weak in found)
         for name in sorted(function.mentions.keys() - followed):
-            if name in MENTIONS:
-                yield CudaUse(*MENTIONS[name], function.owner, function.mentions[name])
+            if name in known.MENTIONS:
+                yield CudaUse(*known.MENTIONS[name], function.owner, function.mentions[name])
             yield from self.run(name, CallContext(on_device=context.on_device), depth + 1)  # handed on: called somehow
 
     def _called(self, name: str, written: list[str], handed: CallContext) -> Iterator[tuple[str, CallContext]]:
@@ -111,8 +104,6 @@ class Flow:
 
 
 class _Pointers:
-    """What the expressions in one function point to."""
-
     def __init__(self, unit: CudaUnit, function: CudaFunction, context: CallContext) -> None:
         self._unit = unit
         self._env: dict[str, Kind] = dict(unit.fields) if unit.open_tables else {}
@@ -176,9 +167,9 @@ class _Pointers:
         name, arguments = callee(function)[0], arguments_of(node)
         if name in syntax.CASTS:
             return self._cast(text_of(function), next(iter(arguments), None))
-        if name in POINTER_GETTERS:
-            return POINTER_GETTERS[name]
-        if name in PASS_THROUGH or any(each.returns_pointer for each in self._unit.functions.get(name, ())):
+        if name in known.POINTER_GETTERS:
+            return known.POINTER_GETTERS[name]
+        if name in known.PASS_THROUGH or any(each.returns_pointer for each in self._unit.functions.get(name, ())):
             # It hands on one of its arguments, or its object.
             return join(self.kind(each) for each in (function.child_by_field_name("argument"), *arguments))
         return None

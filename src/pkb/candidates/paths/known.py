@@ -1,10 +1,46 @@
-"""What calls into known libraries move: CUDA's runtime and driver, NCCL and its device side, NVSHMEM, MPI, c10d,
-ParallelKittens, libcu++, and the kit's pkb.cuh."""
+"""The words of this folder, and what one instruction or one call into a known library moves: CUDA's runtime and driver,
+NCCL and its device side, NVSHMEM, MPI, c10d, ParallelKittens, libcu++, and the kit's pkb.cuh."""
 
 import re
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Literal, NamedTuple
 
-from pkb.candidates.paths.use import CallContext, Kind, Meaning, PathName
+PathName = Literal["copy_engine", "sm_load_store", "tma", "nvls", "library", "none", "unknown"]
+Kind = Literal["peer", "table", "multicast", "local"]
+"""What a pointer in CUDA code points to: a peer's memory; a table of pointers to peers; an NVLS address; a table that is
+known to hold pointers of this rank only."""
+DIRECT: frozenset[PathName] = frozenset({"copy_engine", "sm_load_store", "tma", "nvls"})
+
+
+class Meaning(NamedTuple):
+    """What an instruction or a call moves."""
+
+    path: PathName
+    weak: bool  # it may serve this rank's own memory, or only prepare a transfer: told where nothing surer is found
+
+
+class CudaUse(NamedTuple):
+    """A meaning at an offset of one of the candidate's strings, its owner."""
+
+    path: PathName
+    weak: bool
+    owner: int
+    at: int
+
+
+class CallContext(NamedTuple):
+    kinds: tuple[Kind | None, ...] = ()  # what its parameters point to
+    resolved: bool = False  # all of that is known: a pointer of which nothing is said is this rank's own
+    on_device: bool = False
+
+
+class PathUse(NamedTuple):
+    path: PathName
+    line: int  # 1-based; 0 for `none`
+    text: str
+    weak: bool = False
+
 
 POINTER_GETTERS: dict[str, Kind] = {
     **dict.fromkeys(("ncclGetLsaPointer", "ncclGetPeerPointer", "ncclGetLsaDeviceAddress", "nvshmem_ptr"), "peer"),
@@ -12,26 +48,18 @@ POINTER_GETTERS: dict[str, Kind] = {
     **dict.fromkeys(("mc_ptr_at", "get_multicast_ptr"), "multicast"),
     **dict.fromkeys(("get_buffer_ptrs", "get_buffer_ptrs_dev", "get_signal_pad_ptrs"), "table"),
     "get_signal_pad_ptrs_dev": "table",
-}
-"""Functions whose result points to other ranks' memory."""
+}  # functions whose result points to other ranks' memory
 PASS_THROUGH = frozenset(
     {"__cvta_generic_to_global", "__builtin_assume_aligned", "launder", "addressof", "data_ptr", "data", "get", "at"}
     | {"slot_of", "advance", "mutable_data_ptr", "const_data_ptr", "load_ptr"}
-)
-"""Functions whose result points where an argument, or their object, points."""
+)  # functions whose result points where an argument, or their object, points
 PEER_SOURCES = re.compile(
     r"\b(?:cudaIpcOpenMemHandle|cuIpcOpenMemHandle|cuMemImportFromShareableHandle|cudaDeviceEnablePeerAccess"
     r"|nvshmem_ptr|ncclGetLsaPointer|ncclGetPeerPointer|get_buffer_ptrs\w*|get_signal_pad_ptrs\w*|pgl)\b"
-)
-"""In C++: where addresses of other ranks come from."""
-MENTIONS: dict[str, Meaning] = {
-    "thread_scope_system": Meaning("sm_load_store", False),
-    "ncclLsaBarrierSession": Meaning("sm_load_store", False),
-    "ncclBarrierSession": Meaning("sm_load_store", False),
-    "ncclGin": Meaning("library", False),
-}
-"""Types and constants that say it without a call."""
-
+)  # in C++: where addresses of other ranks come from
+MENTIONS = {"ncclGin": Meaning("library", False)}  # types and constants that say it without a call
+_ON_SMS = ("thread_scope_system", "ncclLsaBarrierSession", "ncclBarrierSession")
+MENTIONS |= dict.fromkeys(_ON_SMS, Meaning("sm_load_store", False))
 KIT_SYSTEM = (
     "st_release_sys|st_relaxed_sys|ld_acquire_sys|ld_relaxed_sys|cas_release_sys|cas_acquire_sys|add_release_sys|put_signal"
     "|wait_signal|wait_reaches|barrier_block|barrier_epoch|barrier_world|announce|await_all|pipeline|finish_grid|ld_fresh|st_fresh"
@@ -94,7 +122,7 @@ _CALLS = [
 def call_meanings(
     name: str, qualifier: str, arguments: list[str], called: CallContext, headers: frozenset[str]
 ) -> list[Meaning]:
-    """What a call of a function that the candidate does not define itself moves, given what its arguments point to."""
+    """Of a function that the candidate does not define itself."""
     rows = [
         row for row in _CALLS
         if re.fullmatch(row.name, name) and re.fullmatch(row.qualifier, qualifier) and len(arguments) >= row.arguments
@@ -115,3 +143,61 @@ def call_meanings(
     if not rows and called.on_device and peer and not re.fullmatch(_MOVES_NOTHING, name):
         found.append(Meaning("sm_load_store", False))
     return found
+
+
+# Bounded, and one instruction is read once: the text comes from a candidate.
+_OPERATION = re.compile(r"(?<![\w.$%])(?:multimem|cp|ld|st|atom|red|fence|membar|tensormap)\.[\w.:]{1,120}")
+_ADDRESS = re.compile(r"\[\s{0,4}(?:[%$](\d{1,2})|%\[(\w{1,40})\]|(%?\w{1,40}))")
+_MAX_OPERANDS = 200
+_MAX_INSTRUCTIONS = 10_000
+_NOT_GLOBAL = ("shared", "local", "param", "const")
+
+
+class Instruction(NamedTuple):
+    name: str
+    addresses: tuple[str, ...]
+    """Operand numbers or names inside brackets: `0` of `[%0+16]`, `dst` of `[%[dst]]`."""
+    at: int
+
+
+def instructions(text: str) -> Iterator[Instruction]:
+    for match in islice(_OPERATION.finditer(text), _MAX_INSTRUCTIONS):
+        end = text.find(";", match.end(), match.end() + _MAX_OPERANDS)
+        operands = text[match.end() : end if end >= 0 else match.end() + _MAX_OPERANDS]
+        if end < 0 and (not operands.lstrip().startswith(("[", "%", "{", "$")) or ")" in operands):
+            continue  # a sentence that names an instruction
+        addresses = tuple(next(group for group in found if group) for found in _ADDRESS.findall(operands))
+        yield Instruction(match.group().rstrip(".:"), addresses, match.start())
+
+
+def meanings(instruction: Instruction, kind_of: Callable[[str], Kind | None], *, resolved: bool) -> list[Meaning]:
+    """What one instruction moves. `kind_of` tells what an address operand points to; `resolved`: every pointer that could
+    be a peer's is known, so an unknown one is this rank's own."""
+    parts = instruction.name.split(".")
+    kinds = {kind_of(address) for address in instruction.addresses}
+    if parts[0] in ("multimem", "cp") and not instruction.addresses:
+        return []  # a wait, or a name in a sentence
+    if parts[0] == "multimem":
+        moves = [Meaning("nvls", False)] if parts[1] in ("ld_reduce", "st", "red", "cp") else []
+        return moves + ([Meaning("tma", False)] if "bulk" in parts else [])
+    if parts[0] == "cp":
+        return _copy(parts, kinds, resolved=resolved)
+    if parts[0] in ("fence", "membar"):
+        return [Meaning("sm_load_store", True)] if "sys" in parts else []
+    if parts[0] == "tensormap" or not instruction.addresses or any(part.startswith(_NOT_GLOBAL) for part in parts):
+        return []
+    shared_with_others = "sys" in parts or "mmio" in parts
+    return [Meaning("sm_load_store", False)] if shared_with_others or "peer" in kinds else []
+
+
+def _copy(parts: list[str], kinds: set[Kind | None], *, resolved: bool) -> list[Meaning]:
+    if "bulk" not in parts:  # cp.async of sm_80: the SM's own load, straight into shared memory
+        return [Meaning("sm_load_store", False)] if "peer" in kinds else []
+    waits = {"commit_group", "wait_group", "prefetch"} & set(parts)
+    if waits or not any(part == "global" or part == "tensor" for part in parts):
+        return []  # waits move nothing; without `global` it goes between the shared memories of a cluster
+    if "multicast" in kinds:
+        return [Meaning("tma", False), Meaning("nvls", False)]
+    if "peer" in kinds or "table" in kinds:
+        return [Meaning("tma", False)]
+    return [] if resolved else [Meaning("tma", True)]

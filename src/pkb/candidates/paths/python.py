@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from pkb.candidates.constants import fold
 from pkb.candidates.names import under
-from pkb.candidates.paths.ptx import instructions, meanings
-from pkb.candidates.paths.use import Meaning, PathName, PathUse
+from pkb.candidates.paths.known import Meaning, PathName, PathUse, instructions, meanings
 from pkb.candidates.paths.values import GETTERS, KERNEL, TABLES, VIEWS, Values
 from pkb.candidates.scopes import PythonScope
 
@@ -20,8 +19,7 @@ _COLLECTIVES = re.compile(
     r"|_c10d_functional|symm_mem)|torch\.cuda\.nccl|cupy\.cuda\.nccl"
     r"|torch\.distributed\._symmetric_memory\._nvshmem_triton)\..+"
 )
-_PACKAGES = ("nccl", "nvshmem", "mpi4py")
-"""Whole packages: only calls count, and not those that set up."""
+_PACKAGES = ("nccl", "nvshmem", "mpi4py")  # whole packages: only calls count, and not those that set up
 _SETUP = re.compile(
     r".*(?:init|finalize|get_\w+|my_pe|n_pes|unique_?id|Communicator|COMM_WORLD|Get_rank|Get_size|free|malloc)", re.I
 )
@@ -119,9 +117,7 @@ class _ScopeReader:
             if any(map(self._is_peer, node.args[:1])):
                 yield "tma"
         else:
-            path = self._on_peers(node, name, arguments)
-            if path is not None:
-                yield path
+            yield from filter(None, [self._on_peers(node, name, arguments)])
 
     def _on_peers(self, node: ast.Call, name: str, arguments: list[ast.expr]) -> PathName | None:
         """torch copies with the copy engine; its other operations, its signals and barriers, and a kernel that is handed

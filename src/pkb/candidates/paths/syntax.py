@@ -1,7 +1,6 @@
 """CUDA text as nodes of tree-sitter's tree: parsed without its comments, macros written out, and the functions in it.
 
-Runs in the child process that `cuda` starts, so hostile text costs at most that child's time limit. The grammar recovers
-from what it does not know, so what it understood of a broken function still counts.
+The grammar recovers from what it does not know, so what it understood of a broken function still counts.
 """
 
 import re
@@ -24,10 +23,8 @@ class Piece(NamedTuple):
 
     root: Node
     shift: int = 0
-    pin: int | None = None
-    """Every offset is this one: for text that a macro wrote."""
-    macro: bool = False
-    """It is the body of a macro, as a function."""
+    pin: int | None = None  # every offset is this one: for text that a macro wrote
+    macro: bool = False  # it is the body of a macro, as a function
 
     def at(self, offset: int) -> int:
         return offset + self.shift if self.pin is None else self.pin
@@ -51,9 +48,9 @@ def pieces(parser: Any, text: str) -> Iterator[Piece]:
         if "{" in written and re.search("__global__|__device__", written):
             uses = re.compile(rf"(?<!define )\b{name}[ \t]*\(([^()]*)\);?")
             for use in uses.findall(code):
-                expanded = _expand(
-                    written, dict(zip(parameters, (each.strip() for each in use.split(",")), strict=False))
-                )
+                expanded = written
+                for each, value in zip(parameters, use.split(","), strict=False):
+                    expanded = re.sub(rf"(?:\s*##\s*)?\b{each}\b(?:\s*##\s*)?", lambda _: value.strip(), expanded)  # noqa: B023
                 made.append(Piece(_parse(parser, expanded), pin=body.start_byte))
             code = uses.sub(_blank, code)
         else:
@@ -68,12 +65,6 @@ def _parse(parser: Any, text: str) -> Node:
 
 def _blank(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match.group())
-
-
-def _expand(body: str, values: dict[str, str]) -> str:
-    for name, value in values.items():
-        body = re.sub(rf"(?:\s*##\s*)?\b{name}\b(?:\s*##\s*)?", lambda _: value, body)  # noqa: B023
-    return body
 
 
 def text_of(node: Node) -> str:
@@ -103,24 +94,11 @@ def _live(node: Node) -> list[Node]:
 class CudaFunction:
     name: str
     kind: Literal["kernel", "device", "host", "macro"]
-    parameters: list[tuple[str, str]]
-    """Name and declaration of each."""
+    parameters: list[tuple[str, str]]  # name and declaration
     returns_pointer: bool
-    owner: int
-    """Which of the candidate's strings holds it."""
-    nodes: list[tuple[Node, int]]
-    """Of its body, each with its offset in the string."""
-    mentions: dict[str, int]
-    """Every name in the body, and where it comes first."""
-
-
-class Assignment(NamedTuple):
-    """`type name = value` or `name = value`; `name[i] = value` is `indexed`."""
-
-    type: str
-    name: str
-    value: Node
-    indexed: bool
+    owner: int  # which of the candidate's strings holds it
+    nodes: list[tuple[Node, int]]  # of its body, each with its offset in the string
+    mentions: dict[str, int]  # every name in the body, and where it comes first
 
 
 def functions(piece: Piece, owner: int) -> Iterator[CudaFunction]:
@@ -180,12 +158,13 @@ def inline_asm(node: Node) -> tuple[str, dict[str, Node]]:
     return template, operands
 
 
-def assignments(node: Node) -> Iterator[Assignment]:
+def assignments(node: Node) -> Iterator[tuple[str, str, Node, bool]]:
+    """Type, name and value of `type name = value` or `name = value`, and whether it is `name[i] = value`."""
     if node.type == "assignment_expression":
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if left is not None and right is not None and node.child_by_field_name("operator").type == "=":
             indexed = left.type == "subscript_expression"
-            yield Assignment("", callee(left.child_by_field_name("argument") if indexed else left)[0], right, indexed)
+            yield "", callee(left.child_by_field_name("argument") if indexed else left)[0], right, indexed
     elif node.type == "declaration":
         type_node = node.child_by_field_name("type")
         written = text_of(type_node) if type_node is not None else ""
@@ -194,14 +173,14 @@ def assignments(node: Node) -> Iterator[Assignment]:
             if child.type == "init_declarator" and value is not None:
                 shape = text_of(child.child_by_field_name("declarator"))
                 name = declared_name(f"{written} {shape}")
-                yield Assignment(f"{written} {shape.rpartition(name)[0]}", name, value, "[" in shape)
+                yield f"{written} {shape.rpartition(name)[0]}", name, value, "[" in shape
     elif node.type == "call_expression":
         # `cuTensorMapEncodeTiled(&map, type, rank, address, ...)` makes the map point where the address does.
         name, arguments = callee(node.child_by_field_name("function"))[0], arguments_of(node)
         if re.match(r"cuTensorMapEncode|encode_tma|encodeTiled", name) and len(arguments) > 3:
             target = text_of(arguments[0])
             for word in re.findall(r"[A-Za-z_]\w*", target)[:1]:
-                yield Assignment("", word, arguments[3], "[" in target)
+                yield "", word, arguments[3], "[" in target
 
 
 def arguments_of(call: Node) -> list[Node]:
@@ -211,10 +190,10 @@ def arguments_of(call: Node) -> list[Node]:
 
 def accessed(node: Node) -> Node | None:
     """The pointer through which `base[i]`, `*base` or `base->x` reads or writes memory."""
-    kind, marks = node.type, [child.type for child in node.children]
-    through = (
-        kind == "subscript_expression"
-        or (kind == "pointer_expression" and marks[0] == "*")
-        or (kind == "field_expression" and "->" in marks)
-    )
-    return node.child_by_field_name("argument") if through else None
+    marks = [child.type for child in node.children]
+    indirect = {
+        "subscript_expression": True,
+        "pointer_expression": marks[:1] == ["*"],
+        "field_expression": "->" in marks,
+    }
+    return node.child_by_field_name("argument") if indirect.get(node.type) else None

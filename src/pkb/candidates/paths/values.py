@@ -1,16 +1,13 @@
-"""Follows peers' tensors and addresses through a candidate's Python, Triton kernels included.
-
-Through names, attributes, tuples, dictionaries, loops, the parameters and results of its own functions, and from a launch
-into the parameters of a kernel. Nothing is run: a value that is put together in another way stays unknown.
-"""
+"""Follows peers' tensors and addresses through a candidate's Python, Triton kernels included: through names, attributes,
+containers, loops, the parameters and results of its own functions, and launches. Nothing is run."""
 
 import ast
 from collections.abc import Iterable
 from contextlib import suppress
 
 from pkb.candidates.constants import UNKNOWN, Constants, Dynamic, fold
-from pkb.candidates.scopes import PythonScope
-from pkb.candidates.source import Source
+from pkb.candidates.scopes import PythonScope, live_scopes
+from pkb.candidates.source import Source, has_solution
 
 Held = str | tuple["Held", ...] | frozenset["Held"] | None
 """What a place holds. `peer`: a peer's tensor, in Triton a pointer to one; `peers`: several; `address`: a peer's address as a
@@ -36,13 +33,10 @@ _SAME = frozenset(
     {"ctypes.c_void_p", "ctypes.c_uint64", "ctypes.c_int64", "pkb.kit.ptr", "pkb.kit.u64", "pkb.kit.i64"}
     | {f"builtins.{name}" for name in ("int", "list", "tuple", "reversed", "sorted", "iter", "next")}
     | {f"triton.language.{name}" for name in ("multiple_of", "max_contiguous", "advance")}
-)
-"""Functions whose result points where their first argument does."""
+)  # functions whose result points where their first argument does
 _TENSORS = frozenset({"torch.tensor", "torch.as_tensor", "pkb.kit.pointer_table", "numpy.array", "torch.stack"})
-_FIXED: dict[str, Held] = {
-    "torch.distributed.get_rank": "own", "pkb.kit.buffers": "table", "pkb.kit.pads": "table",
-    "pkb.kit.barrier_pads": ("table", "own", None), "pkb.kit.multicast": "multicast",
-}  # fmt: skip
+_FIXED: dict[str, Held] = {"pkb.kit.buffers": "table", "pkb.kit.pads": "table", "torch.distributed.get_rank": "own"}
+_FIXED |= {"pkb.kit.barrier_pads": ("table", "own", None), "pkb.kit.multicast": "multicast"}
 _ATTRIBUTES = dict.fromkeys(TABLES, "table") | {"multicast_ptr": "multicast", "rank": "own"}
 _JITS = ("triton.jit", "triton.runtime.jit", "triton.experimental.gluon.jit")
 
@@ -90,9 +84,10 @@ def _one(value: Held) -> Held:
 
 
 class Values:
-    def __init__(self, source: Source, scopes: list[PythonScope]) -> None:
+    def __init__(self, source: Source, tree: ast.Module) -> None:
         self.source = source
-        self.scopes = scopes
+        self.is_extract = not has_solution(tree)
+        self.scopes = scopes = live_scopes(tree, extract=self.is_extract)
         self.jits = {scope.name for scope in scopes if self._is_jit(scope)}
         self.functions: dict[str, list[PythonScope]] = {}
         self._constants = Constants()
@@ -113,12 +108,9 @@ class Values:
         self._cache.clear()
 
     def _is_jit(self, scope: PythonScope) -> bool:
-        """Is it a Triton kernel, or a function of one?"""
         decorators = getattr(scope.function, "decorator_list", [])
         targets = [each.func if isinstance(each, ast.Call) else each for each in decorators]
         return any(self.source.names.dotted(target) in _JITS for target in targets)
-
-    # --- what an expression holds ------------------------------------------------------------------------------------
 
     def of(self, scope: PythonScope, node: ast.expr | None) -> Held:
         if isinstance(node, ast.Name):
@@ -201,18 +193,16 @@ class Values:
             own = self.of(scope, first) == "own"
             return None if own else "peers" if method == "get_remote_tensors" else "peer"
         if method in ("kernel", "get_function", "get_kernel"):
-            return self._kernel(scope, first)
+            return KERNEL + (self.text(scope, first) or UNKNOWN)
         base = self.of(scope, function.value)
         if method == "to" and any(map(self._is_pointer_type, (*node.args, *(each.value for each in node.keywords)))):
             return self._pointer(function.value, base, node)
         if method == "data_ptr":
             return "address" if base == "peer" else base if base in ("table", "local") else None
         if isinstance(base, tuple | frozenset):
-            if method in ("get", "pop", "setdefault"):
-                return join(base)
-            return (
-                frozenset({(None, join(base))}) if method == "items" else base if method in ("values", "copy") else None
-            )
+            one = join(base)
+            several: dict[str, Held] = {"items": frozenset({(None, one)}), "values": base, "copy": base}
+            return one if method in ("get", "pop", "setdefault") else several.get(method)
         return base if method in VIEWS else None
 
     def _imported(self, scope: PythonScope, name: str, node: ast.Call, first: ast.expr | None) -> Held:
@@ -229,9 +219,6 @@ class Values:
             return self._pointer(node.args[0], value, node)
         return None
 
-    def _kernel(self, scope: PythonScope, name: ast.expr | None) -> Held:
-        return KERNEL + (self.text(scope, name) or UNKNOWN)
-
     def _is_pointer_type(self, node: ast.expr) -> bool:
         called = node.func if isinstance(node, ast.Call) else None
         return self.source.names.dotted(called) == "triton.language.pointer_type"
@@ -245,8 +232,6 @@ class Values:
         parts = [each for argument in node.args for each in ast.walk(argument)]
         wide = any(isinstance(each, ast.Attribute) and each.attr in ("int64", "uint64") for each in parts)
         return "table" if wide and not loaded and value != "address" else "peer"
-
-    # --- what a statement makes a place hold -------------------------------------------------------------------------
 
     def _follow(self, scope: PythonScope, node: ast.AST) -> None:
         match node:

@@ -23,7 +23,7 @@ def oracle_crew(job: Job, platform: Platform, ranks: int) -> Crew:
 
 
 def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, backend: str) -> Crew:
-    """The side that is judged: limits, walls, its own file and what was built of it, nothing else."""
+    """The side that is judged: limits, isolation, its own file and what was built of it, nothing else."""
     if platform.device == "cuda":
         artifacts.give_own_kernels(build)
     limits = Limits(memory_bytes=job.memory_limit_bytes or platform.memory_limit_bytes())

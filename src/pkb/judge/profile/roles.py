@@ -15,7 +15,7 @@ from pkb.candidates.paths import PathUse, kernel_paths
 from pkb.candidates.source import Source
 from pkb.types.profile import Role
 
-ON_MULTIPROCESSORS = frozenset({"sm_load_store", "tma", "nvls"})
+BY_SMS = frozenset({"sm_load_store", "tma", "nvls"})
 _LIBRARY = re.compile(r"nccl|nvshmem", re.IGNORECASE)
 # torch's own kernels on symmetric memory: reductions count as library code, barriers and signals as communication without data.
 _TORCH_REDUCTION = re.compile(r"(?:one_shot|two_shot|multimem)_(?:all_reduce|one_shot_all_reduce|all_gather|reduce)\w*")
@@ -51,7 +51,7 @@ class Expected:
 
     @property
     def on_sms(self) -> frozenset[str]:
-        return self.paths & ON_MULTIPROCESSORS
+        return self.paths & BY_SMS
 
 
 def expected_of(source: Source, uses: tuple[PathUse, ...]) -> Expected:

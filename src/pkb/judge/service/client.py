@@ -7,14 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from pkb.judge.service.messages import (
-    MAX_LINE_BYTES,
-    CancelOrder,
-    Garbled,
-    JudgeEvent,
-    JudgeOrder,
-    decode_event,
-)
+from pkb.judge.service.messages import MAX_LINE_BYTES, CancelOrder, Garbled, JudgeEvent, JudgeOrder, decode_event
 from pkb.judge.service.server import GRACE_S
 from pkb.types.processes import without_secrets
 

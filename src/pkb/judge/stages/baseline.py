@@ -18,12 +18,7 @@ CALLS = 2
 
 
 def check_baseline(
-    exchange: Exchange,
-    spec: DrawSpec,
-    *,
-    kinds: Mapping[str, float],
-    same_bits: bool,
-    progress: Callable[[str], None],
+    exchange: Exchange, spec: DrawSpec, *, kinds: Mapping[str, float], same_bits: bool, progress: Callable[[str], None]
 ) -> None:
     """Each kind of calls by itself, by the problem's own tolerance whatever the plan's. A baseline that fails decides that the
     judge cannot say: it is nobody's candidate."""

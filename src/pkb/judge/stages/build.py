@@ -1,6 +1,6 @@
-"""Stage 2: compiles what a candidate compiles, once, behind walls, before any rank starts.
+"""Stage 2: compiles what a candidate compiles, once, in the sandbox, before any rank starts.
 
-The prebuild process reads the candidate's text and runs none of it; compilers run behind walls of their own. What it cannot see
+The prebuild process reads the candidate's text and runs none of it; compilers run in a sandbox of their own. What it cannot see
 (sources put together at run time) is built by the first rank that asks, while the others wait.
 """
 
@@ -53,7 +53,7 @@ class BuildReport:
         shutil.rmtree(self.folder.parent, ignore_errors=True)
 
     def isolation(self) -> dict[str, str]:
-        """For the verdict: whether the build's walls stood, and each that did not."""
+        """For the verdict: whether the build's isolation layers stood, and each that did not."""
         if not self.walls:
             return {"build": "on: no compiler ran"}
         missing = {f"build: {name}": words for name, words in self.walls.items() if words.startswith("off")}
@@ -151,7 +151,7 @@ def _descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def _kill_family(process: subprocess.Popen[str]) -> None:
-    """The build process and the compilers: those behind walls die with their init, wherever they have gone."""
+    """The build process and the compilers: those in the sandbox die with their init, wherever they have gone."""
     family = _descendants(process)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

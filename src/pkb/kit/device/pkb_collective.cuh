@@ -223,7 +223,7 @@ __device__ __forceinline__ void sum_two_shot(const Turns& t, const char* in, cha
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// By the switch (NVLS): 16-byte aligned, whole vectors; `multicast` is the address of all ranks' slots at once
+// NVLS (the switch reduces): 16-byte aligned, whole vectors; `multicast` is the address of all ranks' slots at once
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 // to[0..bytes) = the sum over all ranks of what lies at `multicast`; `to` may itself be a multicast address (TO_ALL).

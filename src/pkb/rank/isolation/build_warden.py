@@ -1,4 +1,4 @@
-"""One source built behind walls: `python -m pkb.rank.isolation.build_warden SETTINGS_FD PARENT_PID`.
+"""One source built in the sandbox: `python -m pkb.rank.isolation.build_warden SETTINGS_FD PARENT_PID`.
 
     prebuild -> warden -> middle (enters the namespaces) -> init (process 1 of a PID namespace) -> build -> compilers
 
@@ -30,13 +30,7 @@ from pkb.kit.recipes import recipe
 from pkb.rank.isolation import reach
 from pkb.rank.isolation import syscalls as kernel
 from pkb.rank.isolation.lockdown import lock_down
-from pkb.rank.isolation.namespaces import (
-    Layers,
-    die_with_parent,
-    enter_namespaces,
-    finish_namespaces,
-    fork_bound,
-)
+from pkb.rank.isolation.namespaces import Layers, die_with_parent, enter_namespaces, finish_namespaces, fork_bound
 
 _RESULT = "artifact"
 _REPLY_LIMIT = 256 * 1024
@@ -67,7 +61,7 @@ def _middle(settings: dict[str, Any]) -> None:
 
 
 def _init(settings: dict[str, Any], layers: Layers) -> None:
-    """Not behind the walls itself, and runs nothing of the candidate's."""
+    """Not in the sandbox itself, and runs nothing of the candidate's."""
     work = Path(settings["work"])
     walls = finish_namespaces(layers, tmp_dir=work, hidden=[Path("/run")], max_processes=settings["processes"])
     if not layers.pid:
@@ -128,7 +122,7 @@ def _take(folder: int, result: int, limit: int) -> dict[str, str] | None:
 
 
 def _build(settings: dict[str, Any], work: Path, said: int, walls_write: int, *, own_proc: bool) -> None:
-    """From here on nothing is trusted: everything below runs inside the walls."""
+    """From here on nothing is trusted: everything below runs in the sandbox."""
     os.setsid()
     os.close(settings["result"])
     nothing = os.open(os.devnull, os.O_RDWR)

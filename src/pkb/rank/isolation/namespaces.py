@@ -175,11 +175,7 @@ def _enter_user_namespace(wanted: dict[str, int], report: dict[str, str]) -> boo
 
 
 def finish_namespaces(
-    layers: Layers,
-    *,
-    tmp_dir: Path | None = None,
-    hidden: Sequence[Path] = (),
-    max_processes: int | None = 4096,
+    layers: Layers, *, tmp_dir: Path | None = None, hidden: Sequence[Path] = (), max_processes: int | None = 4096
 ) -> dict[str, str]:
     """In the inner init: mounts, loopback, the limit on processes. Returns the report, `layers.report` included.
 

@@ -68,13 +68,13 @@ def own_package_parts() -> list[Path]:
     return [package / name for name in ("__init__.py", "rank", "kit", "types")]
 
 
-def default_readable(package_parts: Sequence[Path] | None = None) -> list[Path]:
-    """What a Python, torch, Triton and CUDA process reads, and `package_parts` (by default `own_package_parts`).
+def default_readable() -> list[Path]:
+    """What a Python, torch, Triton and CUDA process reads, and `own_package_parts`.
 
     No home, no /tmp, no working directory: hand those that are needed to `lock_down` beside it. Whatever Python may
     import from, it may read, except for a path entry that holds a home: `refused_imports` names those.
     """
-    return _existing([*_SYSTEM, *_libraries()], own_package_parts() if package_parts is None else package_parts)
+    return _existing([*_SYSTEM, *_libraries()], own_package_parts())
 
 
 def build_readable(*, own_proc: bool) -> list[Path]:

@@ -33,14 +33,14 @@ _REMEDIES = {
     "peers' memory": "a rank could read its peers: enable Landlock (lsm=landlock,... at boot)",
     "capabilities": "a candidate would keep root's rights: run as an ordinary user",
     "no_new_privs": "programs with the set-user-id bit would gain rights: Linux 3.5",
-    "threads": "code on these threads is behind no wall: see what starts them when Python starts (sitecustomize, .pth files)",
+    "threads": "code on these threads is not isolated: see what starts them when Python starts (sitecustomize, .pth files)",
     "system calls": "the kernel needs CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
 }
 BUILD = "build: "
 """Before the name of a layer that the build lacks."""
 INSIDE = ("process limit", "signals", "capabilities stay away", "imports")
 """Without these a candidate reaches nothing but its own side: the judge counts its processes as well, a signal gets to its own
-ranks, and who has no capabilities need not keep them away. Nor is a folder that it may not read a missing wall."""
+ranks, and who has no capabilities need not keep them away. Nor is a folder that it may not read a missing layer."""
 
 
 def missing_walls(report: Mapping[str, str]) -> dict[str, str]:
@@ -66,7 +66,7 @@ def require_isolation(report: Mapping[str, str]) -> None:
     """Refuses where a candidate could reach what is not its own."""
     if missing := missing_walls(report):
         how = "; ".join(f"{layer}: {words}" for layer, words in missing.items())
-        raise UserError(f"walls are missing on this machine: {', '.join(missing)}", how)
+        raise UserError(f"isolation layers are missing on this machine: {', '.join(missing)}", how)
 
 
 def probe_isolation() -> dict[str, str]:

@@ -18,15 +18,7 @@ from pkb.rank.probe.local import Memory, product, why_no_product
 from pkb.rank.probe.sample import ProbeTimes, Sampler, agree
 from pkb.rank.server import Rank
 from pkb.rank.symmetric import memory as symmetric
-from pkb.types.protocol.commands import (
-    Command,
-    Crowd,
-    ProbeLatency,
-    ProbeLink,
-    ProbeMatrix,
-    ProbeMemory,
-    ProbeOpen,
-)
+from pkb.types.protocol.commands import Command, Crowd, ProbeLatency, ProbeLink, ProbeMatrix, ProbeMemory, ProbeOpen
 from pkb.types.protocol.replies import ProbeFacts, ProbeOpened, ProbeRow, ProbeRows, Reply
 
 SOURCE = Path(__file__).with_name("probe.cu")

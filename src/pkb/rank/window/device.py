@@ -17,15 +17,7 @@ from pkb.kit.cuda import Module
 from pkb.kit.toolkit import resolve_arch
 from pkb.rank.trees import as_bytes
 from pkb.rank.window.host import in_place
-from pkb.rank.window.kernels import (
-    CHACHA_BYTES,
-    COMPANY,
-    DIGEST_BYTES,
-    HASH_THREADS,
-    PARTS,
-    SEGMENT_BYTES,
-    SOURCE,
-)
+from pkb.rank.window.kernels import CHACHA_BYTES, COMPANY, DIGEST_BYTES, HASH_THREADS, PARTS, SEGMENT_BYTES, SOURCE
 from pkb.types.protocol.replies import Company
 
 OPEN_THREADS = 256

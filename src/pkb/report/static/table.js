@@ -26,7 +26,7 @@
       if (row.speedup === null) return [el("span", { class: "none" }, row.verdict === "correct" ? "not timed" : "–")];
       return [el("b", { class: row.decision === "faster" ? "up" : row.decision === "slower" ? "down" : "" }, P.times(row.speedup)), el("span", { class: "interval" }, "[" + P.times(row.low) + ", " + P.times(row.high) + "]" + (row.decision === "unproven" ? " unproven" : "")), row.other_speedup === null ? "" : el("span", { class: "sub" }, P.times(row.other_speedup) + (row.against === "baseline" ? " against the reference" : " against the baseline"))];
     } },
-    { key: "candidate_us", title: "Time", number: true, wide: true, cell: function (row) { return row.candidate_us === null ? [] : [P.text(P.time(row.candidate_us)), el("span", { class: "sub" }, row.against + " " + P.time(row.reference_us))]; } },
+    { key: "candidate_us", title: "Time", number: true, wide: true, cell: function (row) { return row.candidate_us === null ? [] : [P.text(P.time(row.candidate_us)), el("span", { class: "sub" }, row.against + " " + P.time(row.reference_us)), row.bus_gbps === null ? "" : el("span", { class: "sub" }, "algBW " + row.alg_gbps + ", busBW " + row.bus_gbps + " GB/s")]; } },
     { key: "utilisation", title: "Utilisation", number: true, wide: true, cell: function (row) { return row.utilisation === null ? [] : [P.text((100 * row.utilisation).toFixed(0) + " %")]; } },
     { key: "communication", title: "Moved by", wide: true, cell: function (row) { return [P.text(row.communication)]; } },
     { key: "platform", title: "Taken on", wide: true, style: " on", cell: function (row) { return [P.text(row.platform + ", " + row.ranks + " ranks"), el("span", { class: "sub" }, [row.hardware, row.size, row.dtype].filter(Boolean).join(" · "))]; } },

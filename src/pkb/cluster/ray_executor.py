@@ -31,7 +31,7 @@ class _Running:
         return self.order.kind == "evaluate"
 
 
-class RayHands:
+class RayExecutor:
     def __init__(
         self, machines: Machines, *, platform: str, ranks: int, seats_each: int, builders_each: int, askers: int,
         ask: Ask | None = None,
