@@ -104,7 +104,7 @@ def test_what_is_far_from_the_reference_is_settled_by_half_of_the_rounds(monkeyp
     result, sides = timed(monkeypatch, itertools.repeat(0.0))
     assert sides.queued == ROUNDS // 2 == len(result.candidate_walls_us) == result.rounds
     assert sides.order == "RCCR" * (ROUNDS // 4)
-    assert len(result.empty_walls_us) == result.rounds
+    assert len(result.reference_walls_us) == len(result.empty_walls_us) == clock.REPEATS * result.rounds
     assert (result.reference_wall_us, result.candidate_wall_us) == pytest.approx((REFERENCE_US, CANDIDATE_US))
     assert result.decision == "faster"
     assert (result.window_speedup_low, result.window_speedup_high) == pytest.approx((5.0, 5.0))
@@ -118,7 +118,7 @@ def test_what_the_window_does_not_confirm_is_given_all_rounds_and_stays_unproven
     lost_us = CALLS * (REFERENCE_US - claimed_us)
     result, _ = timed(monkeypatch, itertools.repeat(lost_us), candidate_us=claimed_us)
     assert result.rounds == ROUNDS
-    assert len(result.candidate_walls_us) == len(result.empty_walls_us) == 8 * ROUNDS
+    assert len(result.candidate_walls_us) == 8 * ROUNDS
     assert (result.decision, result.speedup_low > 1) == ("unproven", True)
     assert result.window_speedup == pytest.approx(1.0)
 
@@ -170,10 +170,8 @@ def test_warm_up_calls_are_no_reason_for_a_deadlock(
 def test_a_machine_that_was_busy_for_a_while_clears_it(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = ROUNDS // 2
     result, sides = timed(monkeypatch, itertools.chain([30_000.0] * busy, itertools.repeat(0.0)))
-    assert sides.queued == result.rounds + ROUNDS == len(result.candidate_walls_us), "as many again as are planned"
-    assert (result.rounds, result.decision) == (ROUNDS // 2, "faster"), (
-        "two thirds of the batches are undisturbed by then"
-    )
+    assert sides.queued == len(result.candidate_walls_us) >= busy + 2 * ROUNDS, "as many again as are planned, and more"
+    assert (result.rounds, result.decision) == (ROUNDS, "faster"), "four fifths of the batches are undisturbed by then"
     assert result.candidate_wall_us == pytest.approx(CANDIDATE_US)
 
 
