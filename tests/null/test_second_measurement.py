@@ -88,6 +88,7 @@ def timed(
     plan_name: str = "standard",
     kind: type[Sides] = Sides,
     company: Iterator[bool] | None = None,
+    mutates: bool = False,
 ) -> tuple[Timing, Sides]:
     sides = kind(disturbances_us, candidate_us, company or itertools.repeat(False))
     now = SimpleNamespace(perf_counter_ns=lambda: int(1e3 * sides.now_us), monotonic=lambda: sides.now_us / 1e6)
@@ -96,8 +97,18 @@ def timed(
     result, _ = measure(
         cast(Exchange, sides), DrawSpec("1", "tiny", "bf16"), plan=plan(plan_name), calls=CALLS, rounds=ROUNDS, on_gpu=True,
         floor_us=None, note="", first_call_us=None, progress=lambda text: None,
+        mutates=mutates,
     )  # fmt: skip
     return result, sides
+
+
+@pytest.mark.parametrize(("mutates", "reference_us"), [(True, REFERENCE_US), (False, 2 * clock.LONGEST_US)])
+def test_calls_that_change_their_arguments_or_take_long_are_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, mutates: bool, reference_us: float
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "REFERENCE_US", reference_us)
+    result, _ = timed(monkeypatch, itertools.repeat(0.0), mutates=mutates)
+    assert len(result.reference_walls_us) == len(result.empty_walls_us) == len(result.candidate_walls_us)
 
 
 def test_what_is_far_from_the_reference_is_settled_by_half_of_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

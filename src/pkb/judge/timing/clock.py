@@ -11,7 +11,6 @@ from pkb.judge.timing.sides import Workload
 from pkb.judge.timing.verify import verify_queued
 from pkb.types.protocol.commands import Schedule
 
-
 REPEATS = 3
 """Batches of the reference in a round. It has seen nothing of its arguments that it could use, so the same will do, and to
 hand over others is what takes long."""
