@@ -1,7 +1,6 @@
 """From raw samples to a decision. Everything here is recomputable from the samples that a verdict keeps; docs/measuring.md
 derives it."""
 
-import itertools
 import math
 import random
 import statistics
@@ -259,19 +258,20 @@ def window_ratio(
     count = len(candidate_us)
     sides = [_by_round(side, count) for side in (reference_us, candidate_us, empty_us)]
 
-    def usual(rounds: Iterable[Sequence[float]]) -> float:
-        return statistics.fmean(_trimmed(itertools.chain.from_iterable(rounds)))
+    def net(rounds: Sequence[int]) -> tuple[float, float]:
+        theirs, ours, nothing = (statistics.fmean(_trimmed(us for n in rounds for us in side[n])) for side in sides)
+        return theirs - nothing, ours - nothing
 
-    whole = [usual(side) for side in sides]
-    parts = [[usual([*side[:n], *side[n + 1 :]]) for side in sides] for n in range(count if count > 1 else 0)]
+    theirs, ours = net(range(count))
+    left_out = [net([n for n in range(count) if n != out]) for out in range(count)] if count > 1 else [(0.0, 0.0)] * 2
+    first, second = zip(*left_out, strict=True)
+    of_theirs, of_both, of_ours = map(statistics.covariance, (first, first, second), (first, second, second))
     wide = student(1 - error, max(1, len(_trimmed(candidate_us)) - 1)) * (count - 1) / math.sqrt(count)
 
     def above(x: float, direction: int) -> bool:
         """Is the ratio above x; or (1 and -1) may it be, or must it be?"""
-        value, *left_out = ((theirs - nothing) - x * (ours - nothing) for theirs, ours, nothing in [whole, *parts])
-        if not direction:
-            return value > 0
-        return value + direction * (wide * statistics.stdev(left_out) if left_out else math.inf) > 0
+        half = wide * math.sqrt(max(0.0, of_theirs - 2 * x * of_both + x * x * of_ours))
+        return theirs - x * ours + direction * half > 0
 
     def end(direction: int) -> float:
         if above(MOST_RATIO, direction):
@@ -284,7 +284,7 @@ def window_ratio(
             low, high = (middle, high) if above(math.exp(middle), direction) else (low, middle)
         return math.exp(low)
 
-    return WindowRatio(end(0), end(-1), end(1))
+    return WindowRatio(end(0), end(-1), end(1)) if count > 1 else WindowRatio(end(0), 0.0, math.inf)
 
 
 def _by_round(times: Sequence[float], rounds: int) -> list[Sequence[float]]:
