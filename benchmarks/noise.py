@@ -97,7 +97,7 @@ class _Calls:
     def _spread_of_medians(self) -> float:
         """What the calls' own part alone adds to that of a round."""
         source, rounds = random.Random(0), len(self.starts) - 1
-        return statistics.stdev(statistics.median(self._own(n % rounds, source)) for n in range(1000))
+        return statistics.stdev(statistics.median(self._own(n % rounds, source)) for n in range(200))
 
     def _own(self, index: int, source: random.Random) -> list[float]:
         return [self.own.near(n, source) for n in range(self.starts[index], self.starts[index + 1])]
@@ -149,7 +149,7 @@ class Noise:
     def _middle(self) -> tuple[float, float]:
         """Of many rounds: by how much the candidate is ahead on the device, and behind on the host wall clock."""
         source = random.Random(self.name)
-        many = [self._round(source) for _ in range(2000)]
+        many = [self._round(source) for _ in range(800)]
         ahead = statistics.median(x / y for one in many for x, y in zip(*one[:2], strict=True))
         apart_us = [one.candidate_walls_us[0] - one.reference_walls_us[0] for one in many]
         return ahead, 0.0 if self.control else statistics.median(apart_us)
