@@ -8,8 +8,9 @@ verdict is written to OUT/verdicts.jsonl as soon as it is there, and what has be
 judged again, so that it can be stopped at any time; `--minutes` stops it. Verdicts of two judges are never mixed: each carries
 the hash of all files of the package, and OUT is refused if it holds those of another. `--limit` takes so many of what is left,
 in an order that mixes all kinds and is the same every time. `--repeat` judges a few candidates again and again instead: each
-must get one verdict. `--page` writes the page from all that has been judged. Exit status 1 if there is a false accept or
-reject, or a candidate with two verdicts; 2 if OUT is another judge's.
+must get one verdict; with an OUT of its own, `--page` replaces that section of the page and leaves the rest as it is. Without
+`--repeat`, `--page` writes the page from all that has been judged, and keeps that section. Exit status 1 if there is a false
+accept or reject, or a candidate with two verdicts; 2 if OUT is another judge's.
 """
 
 import argparse
@@ -189,16 +190,38 @@ def page(rows: Sequence[Judged], excluded: Mapping[str, str], *, in_all: int = 0
         for row in odd:
             words = row.detail.replace("|", "/").replace("\n", " ")
             lines.append(f"| {row.name} | {', '.join(row.expected)} | {row.verdict} | {words} |")
-    if repeated := [row for row in rows if row.run]:
-        lines += ["", "## The same candidate again and again", "", "| candidate | times | verdicts |", "|---|---|---|"]
-        for name in dict.fromkeys(row.name for row in repeated):
-            counts = Counter(row.verdict for row in repeated if row.name == name)
-            words = ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common())
-            lines.append(f"| {name} | {counts.total()} | {words} |")
     lines += ["", "## Left out", "", "Adversaries without a label here:", ""]
     for why in dict.fromkeys(excluded.values()):
         lines.append(f"- {why}: {', '.join(name for name, said in excluded.items() if said == why)}.")
     return "\n".join(lines) + "\n"
+
+
+AGAIN, AFTER = "## The same candidate again and again", "## Left out"
+
+
+def again(rows: Sequence[Judged], *, who: str) -> str:
+    """The section on what was judged again and again."""
+    every = len({row.name for row in rows})
+    lines = [AGAIN, "", f"{every} candidates, {len(rows)} evaluations by the judge `{who}`.", ""]
+    lines += ["| candidate | times | verdicts |", "|---|---|---|"]
+    for name in dict.fromkeys(row.name for row in rows):
+        counts = Counter(row.verdict for row in rows if row.name == name)
+        words = ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common())
+        lines.append(f"| {name} | {counts.total()} | {words} |")
+    return "\n".join([*lines, "", ""])
+
+
+def section_of(text: str) -> str:
+    """The section of a page that is there, or nothing."""
+    _, mark, rest = text.partition(AGAIN)
+    return mark + rest.partition(AFTER)[0] if mark else ""
+
+
+def with_section(text: str, section: str) -> str:
+    if old := section_of(text):
+        text = text.replace(old, "")
+    before, after, rest = text.partition(AFTER)
+    return before + section + after + rest
 
 
 def main() -> int:
@@ -243,10 +266,17 @@ def main() -> int:
             print(words.rstrip(), flush=True)
     texts = {key_of(one, args.platform) for one in everything}
     current = [row for row in done if row.key in texts]
-    text = page(current, left_out(slow=args.slow), in_all=len(everything), who=who)
+    written = args.page.read_text() if args.page and args.page.exists() else ""
+    if args.repeat:
+        section = again([row for row in current if row.run], who=who)
+        print(section)
+        text = with_section(written, section)
+    else:
+        text = page(current, left_out(slow=args.slow), in_all=len(everything), who=who)
+        print("\n".join(line for line in text.splitlines() if line.startswith("- ") and ":" in line)[:1200])
+        text = with_section(text, section_of(written))
     if args.page:
         args.page.write_text(text)
-    print("\n".join(line for line in text.splitlines() if line.startswith("- ") and ":" in line)[:1200])
     verdicts: dict[str, set[str]] = {}
     for row in current:
         if row.run:

@@ -64,17 +64,17 @@ def evaluation(
     gain_us = reference_us - noise.call_us
     time_left, ahead = MORE_S, False
     drawn: list[Drawn] = []
-    stamped = 0
-    for look in looks(noise.planned):
-        if (more := look.rounds - len(drawn)) > 0 and stamped >= noise.planned:
+    planned = looks(noise.planned)
+    for number, look in enumerate(planned, 1):
+        more = look.rounds - len(drawn)
+        if len(drawn) >= noise.planned:
             each_s = noise.round_s / 2 if ahead else noise.round_s  # half of a round are the queued batches
-            more = min(more, int(time_left / each_s))
+            more = min(more, math.ceil(time_left / each_s))
             time_left -= more * each_s
-            if not more:
-                break
         drawn += noise.draw(more, source)
+        if over := time_left <= 0:
+            look = look.as_the_last(planned[number:])
         if not ahead:
-            stamped = len(drawn)
             samples = Paired(
                 [[reference_us * x for x in one.reference] for one in drawn],
                 [[said_us * x for x in one.candidate] for one in drawn],
@@ -83,15 +83,17 @@ def evaluation(
         confirmed = True
         if window and ratio.low > 1:
             theirs, ours = zip(samples.typical_us(), samples.most_us(), strict=True)
+            reference_walls_us = [us + gain_us for one in drawn for us in one.reference_walls_us]
+            candidate_walls_us, empty_walls_us = ([us for one in drawn for us in one[side]] for side in (3, 4))
             confirmed = check_clock(
-                Claim(mean(samples.reference_us), 0.0, [one.reference_wall_us + gain_us for one in drawn], *theirs),
-                Claim(mean(samples.candidate_us), 0.0, [one.candidate_wall_us for one in drawn], *ours),
-                [one.empty_wall_us for one in drawn],
+                Claim(mean(samples.reference_us), 0.0, reference_walls_us, *theirs),
+                Claim(mean(samples.candidate_us), 0.0, candidate_walls_us, *ours),
+                empty_walls_us,
                 error=look.error,
             ).confirms
-        if settled(ratio, look, confirmed=confirmed):
+        if over or settled(ratio, look, confirmed=confirmed):
             break
-        ahead = stamped >= noise.planned and ratio.low > 1
+        ahead = len(drawn) >= noise.planned and ratio.low > 1
     faster = ratio.decision is Decision.FASTER
     return Outcome(Decision.UNPROVEN if faster and not confirmed else ratio.decision, len(drawn))
 

@@ -4,13 +4,17 @@
     python benchmarks/kernel_report.py docs/records/kernels.jsonl out/kernels.jsonl --keep docs/records/kernels.jsonl \\
         --hardware docs/records/h200-virtual.toml --page docs/kernels.md
 
+    python benchmarks/kernel_report.py out/again-*.jsonl --again
+
 Utilisation is the bound by what `pkb probe` reached on the same machine over the time, so 100 % is what that machine has been
-seen to do. Whatever stands below the mark in the page is replaced. Verdicts on a file that has changed since say so.
+seen to do. Whatever stands below the mark in the page is replaced. Verdicts on a file that has changed since say so. `--again`
+prints instead what the same candidates got each time that they were judged: a file of verdicts for each time.
 """
 
 import argparse
 import json
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -148,13 +152,57 @@ def fine(row: Row) -> bool:
     return bool(row["verdict"] == "correct" and row["communication"] == "custom")
 
 
+def again(paths: list[Path]) -> tuple[str, bool]:
+    """A table of what came out each time, and whether that was one verdict and one decision for each."""
+    cases: dict[tuple[str, str, int], list[Row]] = {}
+    for path in paths:
+        for row in map(json.loads, path.read_text().splitlines()):
+            cases.setdefault((row["candidate"]["file"], row["size"], row["ranks"]), []).append(row)
+    lines = ["| candidate | size | ranks | times | verdicts | decisions | speedups | by the window |", "|---" * 8 + "|"]
+    one_each = True
+    for (file, size, ranks), rows in sorted(cases.items()):
+        times = [row["timing"] for row in rows if row["timing"]]
+        verdicts, decisions = Counter(row["verdict"] for row in rows), Counter(t["decision"] for t in times)
+        one_each &= len(verdicts) == 1 and len(decisions) <= 1
+        speedups, windows = ([t[name] for t in times if t[name]] for name in ("speedup", "window_speedup"))
+        cells = [
+            file,
+            size,
+            str(ranks),
+            str(len(rows)),
+            *map(counted, (verdicts, decisions)),
+            spread(speedups),
+            spread(windows),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines), one_each
+
+
+def counted(words: Counter[str]) -> str:
+    return ", ".join(f"{word} {count}" for word, count in words.most_common())
+
+
+def spread(ratios: list[float]) -> str:
+    if not ratios:
+        return ""
+    apart = max(ratios) / min(ratios) - 1
+    return f"{min(ratios):.3f} to {max(ratios):.3f} ({apart:.1%} apart)"
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("verdicts", nargs="+", type=Path)
-    options.add_argument("--hardware", required=True, help="the file that `pkb probe` wrote on that machine")
+    options.add_argument("--hardware", help="the file that `pkb probe` wrote on that machine")
+    options.add_argument("--again", action="store_true", help="what each candidate got each time that it was judged")
     options.add_argument("--keep", type=Path, help="write what the tables need of all these verdicts into this file")
     options.add_argument("--page", type=Path, help="replace what stands below the mark in this file; default: print")
     args = options.parse_args()
+    if args.again:
+        text, one_each = again(args.verdicts)
+        print(text)
+        return 0 if one_each else 1
+    if not args.hardware:
+        options.error("the tables need --hardware")
     if args.keep is not None:
         args.keep.write_text("".join(json.dumps(row) + "\n" for row in kept(args.verdicts)))
     text = page(read([args.keep] if args.keep else args.verdicts), load(args.hardware))

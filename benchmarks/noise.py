@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from pkb.judge.timing.statistics import uncontended
+from pkb.judge.timing.clock import LONGEST_US, REPEATS
 from pkb.problems import get
 
 RECORDS = Path(__file__).parents[1] / "docs" / "records"
@@ -36,28 +36,48 @@ class Drawn(NamedTuple):
     reference: list[float]
     candidate: list[float]
     """Of each call, over what it usually takes."""
-    reference_wall_us: float
-    candidate_wall_us: float
-    """Per call, of a batch on the host wall clock."""
-    empty_wall_us: float
+    reference_walls_us: list[float]
+    candidate_walls_us: list[float]
+    """Per call, of a batch on the host wall clock; of the candidate there is one."""
+    empty_walls_us: list[float]
 
 
 class Smooth:
     """A sample of numbers, from which others like them are drawn."""
 
-    def __init__(self, values: Sequence[float]) -> None:
+    def __init__(self, values: Sequence[float], *, without: float = 0.0) -> None:
+        """`without`: a standard deviation that is in these numbers, and is drawn elsewhere."""
         self.values, count = list(values), len(values)
         self.middle = statistics.median(values)
         deviation = statistics.stdev(values) if count > 1 else 0.0
         self.spread = deviation  # four numbers cannot tell an outlier from a wide distribution
         if count >= 8:
             self.spread = min(deviation, 1.4826 * statistics.median(abs(x - self.middle) for x in values))
-        self.bandwidth = 1.06 * count**-0.2 * self.spread
-        added = (self.bandwidth / deviation) ** 2 if deviation else 0.0
-        self.stretch = math.sqrt(count / max(1, count - 1) / (1 + added))
+        rest = math.sqrt(max(0.0, 1 - (without / deviation) ** 2)) if deviation else 0.0
+        self.bandwidth = 1.06 * count**-0.2 * self.spread * rest
+        added = (1.06 * count**-0.2 * self.spread / deviation) ** 2 if deviation else 0.0
+        self.stretch = rest * math.sqrt(count / max(1, count - 1) / (1 + added))
 
     def near(self, index: int, source: random.Random) -> float:
         return self.middle + self.stretch * (self.values[index] - self.middle) + source.gauss(0, self.bandwidth)
+
+
+class _Walls:
+    """One side's batches on the host wall clock, by round. Where a record has one batch and the judge makes several today,
+    they are drawn as if each were of another round: nothing is known of what they have in common."""
+
+    def __init__(self, by_round: Sequence[Sequence[float]], repeats: int) -> None:
+        self.rounds, self.each, self._repeats = len(by_round), len(by_round[0]), repeats
+        self.all = Smooth([us for one in by_round for us in one])
+
+    def draw(self, index: int, source: random.Random) -> list[float]:
+        first = self.each * index
+        chosen = [*range(first, first + self.each)][: self._repeats]
+        chosen += [source.randrange(len(self.all.values)) for _ in range(self._repeats - len(chosen))]
+        return [self.all.near(n, source) for n in chosen]
+
+    def of_round(self, index: int) -> float:
+        return statistics.fmean(self.all.values[self.each * index : self.each * (index + 1)])
 
 
 class _Calls:
@@ -65,17 +85,26 @@ class _Calls:
 
     def __init__(self, rounds: Sequence[Sequence[float]]) -> None:
         medians = [statistics.median(one) for one in rounds]
-        self.common = Smooth(medians)
         self.starts = [0]
         for one in rounds:
             self.starts.append(self.starts[-1] + len(one))
-        few = math.sqrt(len(rounds[0]) / max(1, len(rounds[0]) - 1))
+        calls = len(rounds[0])
+        few = math.sqrt(calls / max(1, calls - 1))
         """A round's middle takes part of what its calls differ by."""
         self.own = Smooth([few * (x - middle) for one, middle in zip(rounds, medians, strict=True) for x in one])
+        self.common = Smooth(medians, without=self._spread_of_medians())
+
+    def _spread_of_medians(self) -> float:
+        """What the calls' own part alone adds to that of a round."""
+        source, rounds = random.Random(0), len(self.starts) - 1
+        return statistics.stdev(statistics.median(self._own(n % rounds, source)) for n in range(200))
+
+    def _own(self, index: int, source: random.Random) -> list[float]:
+        return [self.own.near(n, source) for n in range(self.starts[index], self.starts[index + 1])]
 
     def draw(self, index: int, source: random.Random) -> list[float]:
         common = self.common.near(index, source)
-        return [common + self.own.near(n, source) for n in range(self.starts[index], self.starts[index + 1])]
+        return [common + own for own in self._own(index, source)]
 
 
 @dataclass(frozen=True)
@@ -88,7 +117,7 @@ class Noise:
     round_s: float
     """What one takes, with its share of the warm-up."""
     sides: tuple[_Calls, _Calls]
-    walls: tuple[Smooth, Smooth, Smooth]
+    walls: tuple[_Walls, _Walls, _Walls]
     """Reference, candidate, empty."""
     control: bool = False
     """Both sides did the same. So if the candidate's batches took longer, that is not put right here."""
@@ -96,56 +125,59 @@ class Noise:
     @property
     def wall_noise(self) -> float:
         """Of a round's difference of the sides on the host wall clock, over the candidate's time."""
-        apart = [theirs - ours for theirs, ours in zip(self.walls[0].values, self.walls[1].values, strict=True)]
-        return Smooth(apart).spread / self.call_us
+        theirs, ours, _ = self.walls
+        return Smooth([theirs.of_round(n) - ours.of_round(n) for n in range(ours.rounds)]).spread / self.call_us
 
     def draw(self, rounds: int, source: random.Random) -> list[Drawn]:
         """Without a gain: what the two sides usually take is the same."""
         drawn = [self._round(source) for _ in range(rounds)]
-        ahead, shift_us = self._middle
+        ahead, behind_us = self._middle
         return [
             one._replace(
-                candidate=[x * ahead for x in one.candidate], reference_wall_us=one.reference_wall_us + shift_us
+                candidate=[x * ahead for x in one.candidate],
+                reference_walls_us=[us + behind_us for us in one.reference_walls_us],
             )
             for one in drawn
         ]
 
     def _round(self, source: random.Random) -> Drawn:
-        index = source.randrange(len(self.sides[0].starts) - 1)
+        index, at = source.randrange(len(self.sides[0].starts) - 1), source.randrange(self.walls[1].rounds)
         reference, candidate = ([math.exp(x) for x in side.draw(index, source)] for side in self.sides)
-        return Drawn(reference, candidate, *(wall.near(index, source) for wall in self.walls))
+        return Drawn(reference, candidate, *(wall.draw(at, source) for wall in self.walls))
 
     @cached_property
     def _middle(self) -> tuple[float, float]:
         """Of many rounds: by how much the candidate is ahead on the device, and behind on the host wall clock."""
         source = random.Random(self.name)
-        many = [self._round(source) for _ in range(2000)]
+        many = [self._round(source) for _ in range(800)]
         ahead = statistics.median(x / y for one in many for x, y in zip(*one[:2], strict=True))
-        theirs_us = uncontended([one.reference_wall_us for one in many])
-        ours_us = uncontended([one.candidate_wall_us for one in many])
-        return ahead, 0.0 if self.control else ours_us - theirs_us
+        apart_us = [one.candidate_walls_us[0] - one.reference_walls_us[0] for one in many]
+        return ahead, 0.0 if self.control else statistics.median(apart_us)
 
 
 def noise_of(record: Mapping[str, Any], planned: int, *, control: bool = False) -> Noise | None:
     """None where there was no time, where calls are of several kinds, or where the host wall clock was kept otherwise then."""
-    timing = record["timing"]
-    if not timing or get(record["problem"]["id"]).kinds or not any(timing.get("empty_walls_us") or ()):
+    timing, problem = record["timing"], get(record["problem"]["id"])
+    if not timing or problem.kinds or not any(timing.get("empty_walls_us") or ()):
         return None
     samples = [timing[f"{side}_samples_us"] for side in ("reference", "candidate")]
-    rounds = len(samples[0])
+    rounds, batches = len(samples[0]), len(timing["candidate_walls_us"])
     sides = [_Calls([[math.log(us / _median(side)) for us in one] for one in side]) for side in samples]
-    each = len(timing["empty_walls_us"]) // len(timing["reference_walls_us"])
-    walls = [
-        Smooth(values[:rounds])  # a suspect's were taken twice
-        for values in (timing["reference_walls_us"], timing["candidate_walls_us"], timing["empty_walls_us"][::each])
-    ]
+    longest_us = len(samples[0][0]) * max(timing["reference_walls_us"])
+    repeats = 1 if problem.mutates or longest_us > LONGEST_US else REPEATS
+    reference, candidate, empty = (
+        _Walls([values[each * n : each * (n + 1)] for n in range(batches)], 1 if name == "candidate" else repeats)
+        for name in ("reference", "candidate", "empty")
+        if (values := timing[f"{name}_walls_us"]) and (each := len(values) // batches)
+    )
     return Noise(
         name=f"{record['problem']['id']:02d} {record['size']}, {record['ranks']} ranks",
         call_us=_median(samples[1]),
         planned=planned,
-        round_s=record["stage_seconds"]["timing"] / rounds,
+        # Half of a round are the queued batches, of which there may be more.
+        round_s=record["stage_seconds"]["timing"] / (rounds + max(0, batches - rounds) / 2),
         sides=(sides[0], sides[1]),
-        walls=(walls[0], walls[1], walls[2]),
+        walls=(reference, candidate, empty),
         control=control,
     )
 

@@ -47,7 +47,7 @@ def row(path: Path, result: Evaluation, seconds: float) -> str:
     if timing is not None:
         times = (
             f"| {timing.reference_us:.1f} | {timing.candidate_us:.1f} | "
-            f"{timing.speedup:.2f} ({timing.speedup_low:.2f}-{timing.speedup_high:.2f}) |"
+            f"{timing.speedup:.2f} ({timing.speedup_low:.2f}-{timing.speedup_high:.2f}), {timing.decision} |"
         )
     return (
         f"| {path.stem} | {result.problem.id} | {result.ranks} | {result.size} | {result.verdict} | "

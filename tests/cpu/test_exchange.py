@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,18 @@ def test_a_reused_output_is_recognised_with_little_room_for_truths(tmp_path: Pat
         reports = exchange.run_candidate(Schedule(slots))
         assert all(report.reused == (True,) * 4 for report in reports.values())
         assert exchange.check(slots, words="copied").mismatch is None
+
+
+def test_the_reference_is_measured_several_times_on_the_same_arguments(tmp_path: Path) -> None:
+    """What an empty batch leaves behind is what came: sealed, to be opened once more. The candidate finds the same."""
+    candidate = tmp_path / "candidate.py"
+    candidate.write_text(ONE_OUTPUT_FOR_ALL.replace("kept[0].copy_(total)", "total"))
+    with exchange_of(candidate) as exchange:
+        queued = Schedule(exchange.deliver(SPEC, 2, keep=True), digests=True)
+        digests = []
+        for _ in range(3):
+            reports = exchange.run_oracle(queued, function="reference")
+            digests.append([report.digests for report in reports.values()])
+            exchange.run_oracle(replace(queued, empty=True), function="reference")
+        assert digests[0] == digests[1] == digests[2]
+        assert digests[0] == [report.digests for report in exchange.run_candidate(queued).values()]

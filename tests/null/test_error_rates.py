@@ -76,10 +76,19 @@ def test_what_counts_as_an_error(rates: ModuleType) -> None:
 
 
 def test_two_verdicts_of_one_candidate_are_shown(rates: ModuleType) -> None:
-    again = [
+    """In a section of their own, which is replaced and is kept when the rest of the page is made again."""
+    rows = [
         row(rates, verdict, right=False, expected="race", run=run) for run, verdict in enumerate(("race", "wrong"), 1)
     ]
-    assert "| x | 2 | race 1, wrong 1 |" in rates.page(again, {})
+    section = rates.again(rows, who="abc")
+    assert "| x | 2 | race 1, wrong 1 |" in section
+    bare = rates.page([row(rates, "race", right=False, expected="race")], {})
+    page = rates.with_section(bare, section)
+    assert page.count(rates.AGAIN) == 1
+    assert page.index(rates.AGAIN) < page.index(rates.AFTER)
+    assert rates.section_of(page) == section
+    assert rates.with_section(page, "") == bare
+    assert rates.with_section(rates.with_section(page, section), section) == page
 
 
 def test_verdicts_of_two_judges_are_not_mixed(

@@ -246,6 +246,7 @@ class OneSize:
             progress=self.progress,
             against=self.against,
             shares=self.world.kinds,
+            mutates=bool(self.problem.mutates),
         )
         self._check_baseline()  # once more: buffers that it keeps from call to call have been used by now
         limit = utilisation(

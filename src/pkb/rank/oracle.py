@@ -171,6 +171,7 @@ class OracleRank(Rank):
         self.mutates, self.returns_input = tuple(problem.mutates), problem.returns_input
         if command.schedule.empty:
             return self._run_empty(command)
+        self.batch = Batch()  # what it holds, if these calls are made once more, would take the room of theirs
         report = self.run(problem.function(command.function), command)
         if command.schedule.aligned or not command.schedule.digests:
             self.batch = (
@@ -182,11 +183,13 @@ class OracleRank(Rank):
 
     def _run_empty(self, command: RunBatch) -> BatchReport:
         """What the window costs: arguments of the same sizes are opened and outputs of the same sizes committed to, and no
-        call is made between. The arguments are good for nothing afterwards."""
+        call is made between. To open what is open seals it, so that the same calls can be made once more."""
         slots = command.schedule.slots
         outputs = iter([self.batch.outputs[slot]["returned"] for slot in slots])
         self.seals.open_again(slots)
-        return self.run(lambda *_: next(outputs), command)
+        report = self.run(lambda *_: next(outputs), command)
+        self.seals.open_again(slots)
+        return report
 
     def _look_for_company(self) -> Company:
         """One rank at a time where ranks share a device: they would be each other's company."""

@@ -55,6 +55,8 @@ class RankConfig:
 
 
 Groups = dict[str, dist.ProcessGroup | None]
+WAKE_S = 0.01
+"""A host that has slept, whose caches are another process's, and a device whose clocks have gone down."""
 
 
 class StatusPage:
@@ -174,11 +176,15 @@ class Rank:
             os.close(fd)
 
     def wake(self) -> None:
-        """A kernel or two of our own: after half a second without work the first launch of a process that shares a GPU takes
-        tens of milliseconds, which are nobody's."""
+        """Kernels of our own until host and device are as quick as in the middle of work: after half a second without any, the
+        first launch of a process that shares a GPU takes tens of milliseconds, which are nobody's."""
+        give_up = time.monotonic() + (0.0 if self.device.in_step else WAKE_S)
         self.device.unpin_cache()
-        self.device.flush_cache()
-        self.device.synchronize()
+        while True:
+            self.device.flush_cache()
+            self.device.synchronize()
+            if time.monotonic() >= give_up:
+                break
 
     def drop(self, *, keep_memory: bool) -> None:
         """Let go of arguments and outputs. The allocator keeps its memory where calls are timed: asking the driver for more

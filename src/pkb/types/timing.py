@@ -110,11 +110,12 @@ class Timing:
     reference_samples_us: tuple[tuple[float, ...], ...] = ()
     candidate_samples_us: tuple[tuple[float, ...], ...] = ()
     reference_walls_us: tuple[float, ...] = ()
+    """As many by round as there are empty ones."""
     candidate_walls_us: tuple[float, ...] = ()
     """By round, what an empty batch costs included; more than `rounds` where rounds were made again or a candidate was
     measured again."""
     empty_walls_us: tuple[float, ...] = ()
-    """What an empty batch costs, per call of a full one; several by round."""
+    """What an empty batch costs, per call of a full one; one or several by round."""
     note: str = ""
     roofline: Roofline | None = None
     """None where nothing is known of the hardware, and for times that are not believed."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pkb.judge.exchange import Exchange
-from pkb.judge.timing.clock import WallTimes
+from pkb.judge.timing.clock import REPEATS, WallTimes
 from pkb.judge.timing.conclude import Measured, conclude, hold_against_wall_clock, paired
 from pkb.judge.timing.rounds import Round, take_round, warm_up
 from pkb.judge.timing.sides import Workload
@@ -39,12 +39,15 @@ def measure(
     progress: Callable[[str], None],
     shares: Mapping[str, float] | None = None,
     against: Against = "reference",
+    mutates: bool = False,
 ) -> tuple[Timing, Communication]:
-    """The times, and what moved the data while they were taken. `shares`: of the problem's kinds of calls."""
+    """The times, and what moved the data while they were taken. `shares`: of the problem's kinds of calls. `mutates`: calls
+    change their arguments, and cannot be repeated."""
     work = Workload(exchange, spec, calls, plan.verify_share, shares=shares or {}, against=against)
     progress(f"timing: {plan.warmup_calls} warm-up calls")
     hiding_us = warm_up(work, plan.warmup_calls)
     stage = _Rounds(work, rounds, hiding_us if on_gpu else 0.0, on_gpu, progress)  # a CPU has no queue to fill
+    stage.walls.repeats = 1 if mutates else REPEATS
     found, clock = stage.until_settled()
     timing = conclude(
         stage.measured, found, clock, floor_us=floor_us, note=note,
@@ -73,18 +76,19 @@ class _Rounds:
     def until_settled(self) -> tuple[Estimate, ClockCheck]:
         """What the last look shows; each has its share of the error that all of them together may make."""
         give_up, ahead = math.inf, False
-        for look in looks(self.planned):
-            if len(self.taken) >= self.planned and give_up == math.inf:
+        planned = looks(self.planned)
+        for number, look in enumerate(planned, 1):
+            self._take(look.rounds, give_up, stamped=not ahead)
+            if give_up == math.inf and len(self.taken) >= self.planned:
                 more_s = MORE_S if self.on_gpu else CPU_MORE_S
                 give_up = time.monotonic() + (0.0 if self.work.spec.as_published else more_s)
-            if time.monotonic() >= give_up:
-                break
-            self._take(look.rounds, give_up, stamped=not ahead)
+            if over := time.monotonic() >= give_up:
+                look = look.as_the_last(planned[number:])
             if not ahead:
                 found = estimate(paired(self.taken, self.work.shares), look.error)
             clock = self._held_against_the_clock(look)
             beyond_doubt = clock.contradicts and len(self.taken) >= self.planned
-            if beyond_doubt or settled(found.ratio, look, confirmed=clock.confirms):
+            if over or beyond_doubt or settled(found.ratio, look, confirmed=clock.confirms):
                 break
             ahead = (
                 len(self.taken) >= self.planned and found.ratio.low > 1
@@ -94,7 +98,7 @@ class _Rounds:
     def _take(self, rounds: int, give_up: float, *, stamped: bool) -> None:
         """Rounds until there are so many, or time is up. Unless `stamped`, the ranks' clocks have said what they can, and only
         the host wall clock is asked again, which takes half the time."""
-        made = self.taken if stamped else self.walls.reference_us
+        made = self.taken if stamped else self.walls.candidate_us
         while len(made) < rounds and time.monotonic() < give_up:
             more = ", to be sure" if len(made) >= self.planned else f" of {self.planned}"
             self.progress(f"timing: round {len(made) + 1}{more}")

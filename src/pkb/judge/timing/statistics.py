@@ -4,7 +4,7 @@ derives it."""
 import math
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pkb.types.stock import Against
@@ -27,7 +27,7 @@ UNSEEN = 1.1
 """A claim may exceed by this factor what the window has excluded, where the window alone cannot tell the candidate from the
 reference: the most that forged times can gain."""
 TRIMMED = 0.2
-"""Of the rounds on the host wall clock, at either end."""
+"""Of rounds' medians and of batches on the host wall clock, at either end."""
 MOST_RATIO = 1e4
 
 Rounds = Sequence[Sequence[float]]
@@ -200,6 +200,10 @@ class Look(NamedTuple):
     settles: float
     """How far from 1 the interval must be."""
 
+    def as_the_last(self, later: Sequence["Look"]) -> "Look":
+        """With what `later` ones would have spent: time is up, and they will not be."""
+        return self._replace(error=self.error + sum(one.error for one in later))
+
 
 def looks(planned: int) -> list[Look]:
     return [Look(max(1, math.ceil(part * planned)), ERROR * share, FAR if part < 1 else 1.0) for part, share in LOOKS]
@@ -245,25 +249,29 @@ def window_ratio(
     empty_us: Sequence[float],
     error: float = ERROR,
 ) -> WindowRatio:
-    """By rounds; `empty_us` has one or several for each.
+    """By rounds, of which the candidate has one batch each and the others one or several.
 
-    Fieller's interval: the ratios x for which (reference - empty) - x (candidate - empty) may be 0, by the jackknife over
-    rounds, half of which decide. It holds for few rounds, and has no upper end where nothing may be left of the candidate.
+    Fieller's interval: the ratios x for which (reference - empty) - x (candidate - empty) may be 0, each side by the trimmed
+    mean of its batches, the error by the jackknife over rounds. It holds for few rounds, and has no upper end where nothing
+    may be left of the candidate.
     """
-    count = len(reference_us)
-    each = max(1, len(empty_us) // count)
-    empty = [statistics.fmean(empty_us[each * n : each * (n + 1)] or [0.0]) for n in range(count)]
-    sides = (reference_us, candidate_us, empty)
-    whole = [uncontended(side) for side in sides]
-    parts = [[uncontended([*side[:n], *side[n + 1 :]]) for side in sides] for n in range(count if count > 1 else 0)]
-    wide = student(1 - error, max(1, count // 2)) * (count - 1) / math.sqrt(count)
+    count = len(candidate_us)
+    sides = [_by_round(side, count) for side in (reference_us, candidate_us, empty_us)]
+
+    def net(rounds: Sequence[int]) -> tuple[float, float]:
+        theirs, ours, nothing = (statistics.fmean(_trimmed(us for n in rounds for us in side[n])) for side in sides)
+        return theirs - nothing, ours - nothing
+
+    theirs, ours = net(range(count))
+    left_out = [net([n for n in range(count) if n != out]) for out in range(count)] if count > 1 else [(0.0, 0.0)] * 2
+    first, second = zip(*left_out, strict=True)
+    of_theirs, of_both, of_ours = map(statistics.covariance, (first, first, second), (first, second, second))
+    wide = student(1 - error, max(1, len(_trimmed(candidate_us)) - 1)) * (count - 1) / math.sqrt(count)
 
     def above(x: float, direction: int) -> bool:
         """Is the ratio above x; or (1 and -1) may it be, or must it be?"""
-        value, *left_out = ((theirs - nothing) - x * (ours - nothing) for theirs, ours, nothing in [whole, *parts])
-        if not direction:
-            return value > 0
-        return value + direction * (wide * statistics.stdev(left_out) if left_out else math.inf) > 0
+        half = wide * math.sqrt(max(0.0, of_theirs - 2 * x * of_both + x * x * of_ours))
+        return theirs - x * ours + direction * half > 0
 
     def end(direction: int) -> float:
         if above(MOST_RATIO, direction):
@@ -276,7 +284,19 @@ def window_ratio(
             low, high = (middle, high) if above(math.exp(middle), direction) else (low, middle)
         return math.exp(low)
 
-    return WindowRatio(end(0), end(-1), end(1))
+    return WindowRatio(end(0), end(-1), end(1)) if count > 1 else WindowRatio(end(0), 0.0, math.inf)
+
+
+def _by_round(times: Sequence[float], rounds: int) -> list[Sequence[float]]:
+    each = max(1, len(times) // rounds)
+    return [times[each * n : each * (n + 1)] or [0.0] for n in range(rounds)]
+
+
+def _trimmed(values: Iterable[float]) -> list[float]:
+    """In order, without a fifth at either end."""
+    ordered = sorted(values)
+    cut = int(TRIMMED * len(ordered))
+    return ordered[cut : len(ordered) - cut]
 
 
 class Mean(NamedTuple):
@@ -287,10 +307,8 @@ class Mean(NamedTuple):
 
 def trimmed_mean(values: Sequence[float], error: float) -> Mean:
     """Without a fifth at either end, and Yuen's interval for it: one odd round has no part in either."""
-    count = len(values)
-    cut = int(TRIMMED * count)
-    ordered = sorted(values)
-    kept = ordered[cut : count - cut]
+    count, kept = len(values), _trimmed(values)
+    cut = (count - len(kept)) // 2
     middle = statistics.fmean(kept)
     if len(kept) < 2:
         return Mean(middle, math.inf)

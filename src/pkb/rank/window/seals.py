@@ -59,7 +59,7 @@ class Seals:
         return True
 
     def open_again(self, slots: Iterable[int]) -> None:
-        """The same work once more on arguments that nobody needs any longer: to know what opening costs."""
+        """The next `open` does its work once more, which seals what is open: to know what opening costs."""
         self._opened.difference_update(slots)
 
     def commit(self, trees: Iterable[Tree], key: bytes) -> Callable[[], list[Digest]]:
