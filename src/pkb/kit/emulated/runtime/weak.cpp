@@ -1,0 +1,219 @@
+// Lazy release consistency in software. Each allocation that kernels can reach has a copy (`mine`) which lies at its addresses while
+// kernels run, and a second one (`agreed`) of what copy and memory last agreed upon: a byte in which the two differ has been
+// written here and not been made visible. So nobody has to announce a write, and nothing that a kernel, a copy or a thread of the
+// host writes meanwhile is lost. One thread of the system runs fibers and calls all of this.
+#include "weak.h"
+
+#include <algorithm>
+
+#include "log.h"
+
+namespace emu {
+bool weak_running = false;
+
+namespace {
+constexpr size_t PIECE = 4096;            // compared at once
+constexpr uint32_t NOT_SYMMETRIC = 1u << 31;
+struct Memory {
+  uint32_t allocation, owner;
+  size_t bytes;
+  char *real, *mine, *agreed;
+};
+struct Place {  // where kernels see it: an allocation may be mapped more than once
+  uint64_t begin, end;
+  Memory* memory;
+};
+std::vector<std::unique_ptr<Memory>> memories;
+std::vector<Place> places;                // by address
+bool enabled = false;
+uint64_t seen = 0;                        // the version of the memory that `mine` has
+std::minstd_rand chance(1);
+unsigned drain_one_in = 0, refresh_one_in = 0;
+struct Written { uint64_t address = 0; unsigned bytes = 0; } written_lately[64];
+unsigned writes = 0;
+
+char* another_mapping(char* of, size_t bytes, char* at) {
+  void* made = mremap(of, 0, bytes, MREMAP_MAYMOVE | (at ? MREMAP_FIXED : 0), at);  // a size of 0 leaves the old one in place
+  if (made == MAP_FAILED) fail("symmetric memory cannot be mapped again for weak execution", of);
+  return static_cast<char*>(made);
+}
+char* new_memory(size_t bytes) {
+  void* made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (made == MAP_FAILED) fail("no memory for weak execution", nullptr);
+  return static_cast<char*>(made);
+}
+void drop(Memory* m) {
+  for (char* part : {m->real, m->mine, m->agreed}) munmap(part, m->bytes);
+}
+Place* place_of(uint64_t address) {
+  auto found = std::upper_bound(places.begin(), places.end(), address, [](uint64_t a, const Place& p) { return a < p.end; });
+  return found != places.end() && found->begin <= address ? &*found : nullptr;
+}
+// One access of the machine where the size is that of a word: others may look.
+void copy(char* to, const char* from, size_t bytes) {
+  const bool aligned = (((uintptr_t)to | (uintptr_t)from) & (bytes - 1)) == 0;
+  if (bytes == 8 && aligned) __atomic_store_n((uint64_t*)to, __atomic_load_n((const uint64_t*)from, __ATOMIC_RELAXED), __ATOMIC_SEQ_CST);
+  else if (bytes == 4 && aligned) __atomic_store_n((uint32_t*)to, __atomic_load_n((const uint32_t*)from, __ATOMIC_RELAXED), __ATOMIC_SEQ_CST);
+  else if (bytes == 2 && aligned) __atomic_store_n((uint16_t*)to, __atomic_load_n((const uint16_t*)from, __ATOMIC_RELAXED), __ATOMIC_SEQ_CST);
+  else for (size_t i = 0; i < bytes; ++i) __atomic_store_n(to + i, __atomic_load_n(from + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+}
+// Written here: to the memory, and no byte beside it, which may be another rank's.
+void drain_word(Memory& m, size_t at, size_t bytes) {
+  unsigned differ = 0;
+  for (size_t i = 0; i < bytes; ++i) differ += m.mine[at + i] != m.agreed[at + i];
+  if (!differ) return;
+  if (differ < bytes && bytes > 1) return drain_word(m, at, bytes / 2), drain_word(m, at + bytes / 2, bytes / 2);
+  copy(m.agreed + at, m.mine + at, bytes), copy(m.real + at, m.agreed + at, bytes);
+}
+// Written by others: to the copy, except for what is written here.
+void refresh_word(Memory& m, size_t at, size_t bytes) {
+  uint64_t real = 0, agreed = 0, mine = 0;
+  memcpy(&agreed, m.agreed + at, bytes), memcpy(&mine, m.mine + at, bytes);
+  copy(reinterpret_cast<char*>(&real), m.real + at, bytes);
+  if (real == agreed) return;
+  if (mine != agreed && bytes > 1) return refresh_word(m, at, bytes / 2), refresh_word(m, at + bytes / 2, bytes / 2);
+  if (mine != agreed) return;
+  memcpy(m.agreed + at, &real, bytes), copy(m.mine + at, m.agreed + at, bytes);
+}
+// Whole words of a range, or of everything.
+template <class Word>
+void each_word(Memory& m, size_t begin, size_t end, Word word) {
+  for (size_t at = begin & ~(size_t)7; at < end; at += 8) word(m, at, 8);
+}
+// Exactly these bytes.
+template <class Word>
+void each_part(Memory& m, size_t at, size_t end, Word word) {
+  while (at < end) {
+    size_t bytes = 8;
+    while (at % bytes || at + bytes > end) bytes /= 2;
+    word(m, at, bytes);
+    at += bytes;
+  }
+}
+bool drain(Memory& m, size_t begin, size_t end) {
+  bool any = false;
+  for (size_t at = begin; at < end; at += PIECE) {
+    const size_t bytes = std::min(PIECE, end - at);
+    if (!memcmp(m.mine + at, m.agreed + at, bytes)) continue;
+    each_word(m, at, at + bytes, drain_word);
+    any = true;
+  }
+  return any;
+}
+void refresh(Memory& m) {
+  for (size_t at = 0; at < m.bytes; at += PIECE)
+    if (memcmp(m.real + at, m.agreed + at, PIECE)) each_word(m, at, at + PIECE, refresh_word);
+}
+template <class Do>
+void within(uint64_t address, unsigned bytes, Do what) {
+  if (!weak_running) return;
+  if (const Place* p = place_of(address)) what(*p->memory, address - p->begin, std::min<size_t>(address - p->begin + bytes, p->memory->bytes));
+}
+bool show_all() {
+  bool any = false;
+  for (auto& m : memories) any |= drain(*m, 0, m->bytes);
+  if (any) weak_changed();
+  return any;
+}
+unsigned one_of(std::initializer_list<unsigned> choices) { return *(choices.begin() + chance() % choices.size()); }
+}  // namespace
+
+void weak_begin(unsigned seed) { enabled = true, chance.seed(seed + 1); }
+void weak_end() {
+  weak_leave();
+  for (auto& m : memories) drop(m.get());
+  memories.clear(), places.clear();
+  enabled = false;
+}
+void weak_memory(uint64_t begin, uint64_t bytes, uint32_t allocation, uint32_t owner) {
+  if (!enabled) return;
+  const WeakPause pause;
+  std::erase_if(places, [&](const Place& p) { return p.begin < begin + bytes && begin < p.end; });
+  std::erase_if(memories, [](const std::unique_ptr<Memory>& m) {
+    const bool used = std::any_of(places.begin(), places.end(), [&](const Place& p) { return p.memory == m.get(); });
+    if (!used) drop(m.get());
+    return !used;
+  });
+  if (allocation >= NOT_SYMMETRIC) return;
+  bytes = (bytes + PIECE - 1) / PIECE * PIECE;
+  auto same = std::find_if(memories.begin(), memories.end(), [&](auto& m) { return m->allocation == allocation && m->owner == owner && m->bytes == bytes; });
+  if (same == memories.end()) {
+    char* real = another_mapping(reinterpret_cast<char*>(begin), bytes, nullptr);
+    memories.push_back(std::make_unique<Memory>(Memory{allocation, owner, bytes, real, new_memory(bytes), new_memory(bytes)}));
+    same = memories.end() - 1;
+  }
+  places.push_back({begin, begin + bytes, same->get()});
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+}
+void weak_enter() {
+  if (!enabled || weak_running || !may_report || !shared_head) return;
+  weak_changed();  // what the host has written
+  seen = __atomic_load_n(&shared_head->version, __ATOMIC_SEQ_CST);
+  for (auto& m : memories) memcpy(m->mine, m->real, m->bytes), memcpy(m->agreed, m->mine, m->bytes);
+  for (const Place& p : places) another_mapping(p.memory->mine, p.memory->bytes, reinterpret_cast<char*>(p.begin));
+  weak_running = true;
+  drain_one_in = one_of({1u << 30, 64, 8}), refresh_one_in = one_of({4096, 64, 8});
+}
+void weak_leave() {
+  if (!weak_running) return;
+  weak_running = false;
+  for (const Place& p : places) another_mapping(p.memory->real, p.memory->bytes, reinterpret_cast<char*>(p.begin));
+  show_all();  // after the last that any thread can have written
+}
+void weak_changed() {
+  if (!enabled || !shared_head) return;
+  const uint64_t before = __atomic_fetch_add(&shared_head->version, 1, __ATOMIC_SEQ_CST);
+  if (seen == before) seen = before + 1;
+}
+bool weak_covers(uint64_t address) { return weak_running && place_of(address); }
+void weak_release() {
+  if (weak_running) show_all();
+}
+void weak_acquire() {
+  if (!weak_running) return;
+  const uint64_t now = __atomic_load_n(&shared_head->version, __ATOMIC_SEQ_CST);
+  if (now == seen) return;
+  seen = now;
+  for (auto& m : memories) refresh(*m);
+}
+void weak_look(uint64_t address, unsigned bytes) {
+  within(address, bytes, [](Memory& m, size_t at, size_t end) { each_part(m, at, end, refresh_word); });
+}
+void weak_before(uint64_t address, unsigned bytes) {
+  within(address, bytes, [](Memory& m, size_t at, size_t end) { each_part(m, at, end, drain_word), each_part(m, at, end, refresh_word); });
+}
+void weak_after(uint64_t address, unsigned bytes) {
+  within(address, bytes, [](Memory& m, size_t at, size_t end) {
+    each_part(m, at, end, [](Memory& m, size_t at, size_t n) { copy(m.agreed + at, m.mine + at, n), copy(m.real + at, m.agreed + at, n); });
+  });
+  weak_changed();
+}
+void weak_touched(uint64_t address, unsigned bytes, bool write) {
+  if (!weak_covers(address)) return;
+  if (write) {
+    written_lately[writes++ % 64] = {address, bytes};
+    if (chance() % drain_one_in) return;
+    const Written& one = written_lately[chance() % std::min(writes, 64u)];
+    within(one.address, one.bytes, [](Memory& m, size_t at, size_t end) { each_part(m, at, end, drain_word); });
+    weak_changed();
+  } else if (chance() % refresh_one_in == 0) {
+    weak_look(address, bytes);
+  }
+}
+void weak_idle() {
+  if (!weak_running || memories.empty() || chance() % 8) return;
+  Memory& m = *memories[chance() % memories.size()];
+  const size_t begin = chance() % (m.bytes / PIECE) * PIECE, end = std::min(begin + 16 * PIECE, m.bytes);
+  size_t first = begin + chance() % PIECE / 16 * 16;
+  for (size_t n = 0; n < end - begin; n += 16) {
+    const size_t at = begin + (first - begin + n) % (end - begin);
+    if (!memcmp(m.mine + at, m.agreed + at, 16)) continue;
+    drain_word(m, at, 8), drain_word(m, at + 8, 8);
+    return weak_changed();
+  }
+}
+}  // namespace emu
+
+extern "C" {
+void emu_weak_begin(unsigned seed) { emu::weak_begin(seed); }
+}
