@@ -187,7 +187,9 @@ def main() -> None:
         if options.names and not any(name in case.name for name in options.names):
             continue
         counts = run([number], range(options.seeds), weak=not options.strong)[number]
-        print(f"{case.name}: {'right' if case.right else 'wrong'} by the model; wrong words by seed: {counts}", flush=True)
+        print(
+            f"{case.name}: {'right' if case.right else 'wrong'} by the model; wrong words by seed: {counts}", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Runs kernels, their mutants and whole files in weak execution, and compares with the truth. Prints a line for each.
 
-    python tests/races/weak_runs.py --kernel "01 two-shot" --world 3            # its mutants
-    python tests/races/weak_runs.py --honest --world 2 --world 8                # kernels as they are
-    python tests/races/weak_runs.py --files --world 3                           # solutions, examples, honest adversaries
+python tests/races/weak_runs.py --kernel "01 two-shot" --world 3            # its mutants
+python tests/races/weak_runs.py --honest --world 2 --world 8                # kernels as they are
+python tests/races/weak_runs.py --files --world 3                           # solutions, examples, honest adversaries
 """
 
 import argparse

@@ -152,6 +152,27 @@ class RaceAnalysis:
 
 
 @dataclass(frozen=True)
+class WeakExecution:
+    """Calls in which what kernels write reaches other ranks late and in any order, as far as the memory model lets it
+    (docs/races.md): what happens to rely on more than that may give wrong numbers there."""
+
+    calls: int
+    """Whose results were compared with the truth."""
+    wrong: str = ""
+    """What was, in words; empty where nothing was."""
+    why_not: str = ""
+    """Why nothing can be said."""
+
+    @property
+    def in_words(self) -> str:
+        if self.wrong:
+            return f"weak execution: {self.wrong}"
+        if self.why_not:
+            return f"no weak execution: {self.why_not}"
+        return f"weak execution: right in {self.calls} {'call' if self.calls == 1 else 'calls'}"
+
+
+@dataclass(frozen=True)
 class RaceProof:
     """Recorded calls, analysed: a proof for the traces that were executed, by the candidate's processes' own account."""
 
@@ -177,6 +198,8 @@ class RaceProof:
     are not recorded: such pairs do not count."""
     why_not: str = ""
     """Why nothing was proven; empty where there are findings, or none in `traces` traces."""
+    weak: WeakExecution | None = None
+    """None where no kernel of a candidate's could be executed so."""
 
     @property
     def in_words(self) -> str:

@@ -79,8 +79,8 @@ def _library() -> ctypes.CDLL:
 
 
 def begin(shared_fd: int, log_fd: int, *, rank: int, world: int, weak_seed: int | None = None) -> None:
-    """Maps both files, which may be closed afterwards. With a `weak_seed` what kernels write to symmetric memory becomes visible
-    late and in any order,. Raises `OSError` where that fails."""
+    """Maps both files, which may be closed afterwards. With a `weak_seed` kernels run in weak execution:
+    what they write to symmetric memory becomes visible late and in any order. Raises `OSError` where that fails."""
     failed = _library().emu_record_begin(shared_fd, log_fd, rank, world)
     if failed:
         raise OSError(failed, "the log of memory accesses cannot be mapped")

@@ -146,6 +146,7 @@ void record_copy(const void* to, const void* from, unsigned bytes, unsigned zero
   if (!emu_recording_now) return;
   Guard guard;
   settle();
+  weak_touched((uint64_t)from, bytes, false);
   did_more();
   as(current());
   put2(R_COPY, 0, bytes + zeros, sites.of_code(code).id, (uint64_t)to, (uint64_t)from, bytes);

@@ -1,8 +1,11 @@
-// Lazy release consistency in software. Each allocation that kernels can reach has a copy (`mine`) which lies at its addresses while
-// kernels run, and a second one (`agreed`) of what copy and memory last agreed upon: a byte in which the two differ has been
-// written here and not been made visible. So nobody has to announce a write, and nothing that a kernel, a copy or a thread of the
-// host writes meanwhile is lost. One thread of the system runs fibers and calls all of this.
+// Lazy release consistency in software. A page of symmetric memory that a kernel reads or writes weakly is from then on a copy
+// (`mine`), which lies at its addresses while kernels run; all other pages are the memory itself. A second copy (`agreed`) has what
+// copy and memory last agreed upon: a byte in which the two differ has been written here and not been made visible. So a write need
+// not be announced, and nothing that a kernel, a copy or a thread of the host writes meanwhile is lost. Pages that were copied
+// once are copies from the beginning the next time, when they may be older than what a kernel has to see.
 #include "weak.h"
+
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -12,12 +15,15 @@ namespace emu {
 bool weak_running = false;
 
 namespace {
-constexpr size_t PIECE = 4096;            // compared at once
+const size_t PAGE = (size_t)sysconf(_SC_PAGESIZE);
+constexpr size_t MOST_PAGES = 8192;       // that are copies: the others stay as they are
 constexpr uint32_t NOT_SYMMETRIC = 1u << 31;
 struct Memory {
   uint32_t allocation, owner;
   size_t bytes;
   char *real, *mine, *agreed;
+  std::vector<bool> copied;               // by page
+  std::vector<size_t> pages;              // those, by their offsets
 };
 struct Place {  // where kernels see it: an allocation may be mapped more than once
   uint64_t begin, end;
@@ -26,6 +32,7 @@ struct Place {  // where kernels see it: an allocation may be mapped more than o
 std::vector<std::unique_ptr<Memory>> memories;
 std::vector<Place> places;                // by address
 bool enabled = false;
+size_t pages_copied = 0;
 uint64_t seen = 0;                        // the version of the memory that `mine` has
 std::minstd_rand chance(1);
 unsigned drain_one_in = 0, refresh_one_in = 0;
@@ -75,34 +82,42 @@ void refresh_word(Memory& m, size_t at, size_t bytes) {
   if (mine != agreed) return;
   memcpy(m.agreed + at, &real, bytes), copy(m.mine + at, m.agreed + at, bytes);
 }
-// Whole words of a range, or of everything.
 template <class Word>
-void each_word(Memory& m, size_t begin, size_t end, Word word) {
-  for (size_t at = begin & ~(size_t)7; at < end; at += 8) word(m, at, 8);
+void each_word(Memory& m, size_t page, Word word) {
+  for (size_t at = page; at < page + PAGE; at += 8) word(m, at, 8);
 }
-// Exactly these bytes.
+// These bytes, where they are copies.
 template <class Word>
 void each_part(Memory& m, size_t at, size_t end, Word word) {
   while (at < end) {
     size_t bytes = 8;
     while (at % bytes || at + bytes > end) bytes /= 2;
-    word(m, at, bytes);
+    if (m.copied[at / PAGE]) word(m, at, bytes);
     at += bytes;
   }
 }
-bool drain(Memory& m, size_t begin, size_t end) {
+bool drain(Memory& m) {
   bool any = false;
-  for (size_t at = begin; at < end; at += PIECE) {
-    const size_t bytes = std::min(PIECE, end - at);
-    if (!memcmp(m.mine + at, m.agreed + at, bytes)) continue;
-    each_word(m, at, at + bytes, drain_word);
+  for (const size_t at : m.pages) {
+    if (!memcmp(m.mine + at, m.agreed + at, PAGE)) continue;
+    each_word(m, at, drain_word);
     any = true;
   }
   return any;
 }
 void refresh(Memory& m) {
-  for (size_t at = 0; at < m.bytes; at += PIECE)
-    if (memcmp(m.real + at, m.agreed + at, PIECE)) each_word(m, at, at + PIECE, refresh_word);
+  for (const size_t at : m.pages)
+    if (memcmp(m.real + at, m.agreed + at, PAGE)) each_word(m, at, refresh_word);
+}
+void put_in_place(Memory& m, size_t at) {
+  memcpy(m.mine + at, m.real + at, PAGE), memcpy(m.agreed + at, m.mine + at, PAGE);
+  for (const Place& p : places)
+    if (p.memory == &m) another_mapping(m.mine + at, PAGE, reinterpret_cast<char*>(p.begin + at));
+}
+void copy_page(Memory& m, size_t at) {
+  if (m.copied[at / PAGE] || pages_copied == MOST_PAGES) return;
+  m.copied[at / PAGE] = true, m.pages.push_back(at), ++pages_copied;
+  put_in_place(m, at);
 }
 template <class Do>
 void within(uint64_t address, unsigned bytes, Do what) {
@@ -111,7 +126,7 @@ void within(uint64_t address, unsigned bytes, Do what) {
 }
 bool show_all() {
   bool any = false;
-  for (auto& m : memories) any |= drain(*m, 0, m->bytes);
+  for (auto& m : memories) any |= drain(*m);
   if (any) weak_changed();
   return any;
 }
@@ -123,7 +138,7 @@ void weak_end() {
   weak_leave();
   for (auto& m : memories) drop(m.get());
   memories.clear(), places.clear();
-  enabled = false;
+  enabled = false, pages_copied = 0;
 }
 void weak_memory(uint64_t begin, uint64_t bytes, uint32_t allocation, uint32_t owner) {
   if (!enabled) return;
@@ -131,15 +146,15 @@ void weak_memory(uint64_t begin, uint64_t bytes, uint32_t allocation, uint32_t o
   std::erase_if(places, [&](const Place& p) { return p.begin < begin + bytes && begin < p.end; });
   std::erase_if(memories, [](const std::unique_ptr<Memory>& m) {
     const bool used = std::any_of(places.begin(), places.end(), [&](const Place& p) { return p.memory == m.get(); });
-    if (!used) drop(m.get());
+    if (!used) drop(m.get()), pages_copied -= m->pages.size();
     return !used;
   });
   if (allocation >= NOT_SYMMETRIC) return;
-  bytes = (bytes + PIECE - 1) / PIECE * PIECE;
+  bytes = (bytes + PAGE - 1) / PAGE * PAGE;
   auto same = std::find_if(memories.begin(), memories.end(), [&](auto& m) { return m->allocation == allocation && m->owner == owner && m->bytes == bytes; });
   if (same == memories.end()) {
     char* real = another_mapping(reinterpret_cast<char*>(begin), bytes, nullptr);
-    memories.push_back(std::make_unique<Memory>(Memory{allocation, owner, bytes, real, new_memory(bytes), new_memory(bytes)}));
+    memories.push_back(std::make_unique<Memory>(Memory{allocation, owner, bytes, real, new_memory(bytes), new_memory(bytes), std::vector<bool>(bytes / PAGE), {}}));
     same = memories.end() - 1;
   }
   places.push_back({begin, begin + bytes, same->get()});
@@ -149,15 +164,16 @@ void weak_enter() {
   if (!enabled || weak_running || !may_report || !shared_head) return;
   weak_changed();  // what the host has written
   seen = __atomic_load_n(&shared_head->version, __ATOMIC_SEQ_CST);
-  for (auto& m : memories) memcpy(m->mine, m->real, m->bytes), memcpy(m->agreed, m->mine, m->bytes);
-  for (const Place& p : places) another_mapping(p.memory->mine, p.memory->bytes, reinterpret_cast<char*>(p.begin));
+  for (auto& m : memories)
+    for (const size_t at : m->pages) put_in_place(*m, at);
   weak_running = true;
   drain_one_in = one_of({1u << 30, 64, 8}), refresh_one_in = one_of({4096, 64, 8});
 }
 void weak_leave() {
   if (!weak_running) return;
   weak_running = false;
-  for (const Place& p : places) another_mapping(p.memory->real, p.memory->bytes, reinterpret_cast<char*>(p.begin));
+  for (const Place& p : places)
+    if (!p.memory->pages.empty()) another_mapping(p.memory->real, p.memory->bytes, reinterpret_cast<char*>(p.begin));
   show_all();  // after the last that any thread can have written
 }
 void weak_changed() {
@@ -167,7 +183,9 @@ void weak_changed() {
 }
 bool weak_covers(uint64_t address) { return weak_running && place_of(address); }
 void weak_release() {
-  if (weak_running) show_all();
+  if (!weak_running) return;
+  if (chance() % 8 == 0) usleep(chance() % 400);  // others act upon what they see already
+  show_all();
 }
 void weak_acquire() {
   if (!weak_running) return;
@@ -189,7 +207,11 @@ void weak_after(uint64_t address, unsigned bytes) {
   weak_changed();
 }
 void weak_touched(uint64_t address, unsigned bytes, bool write) {
-  if (!weak_covers(address)) return;
+  if (!weak_running) return;
+  within(address, bytes, [](Memory& m, size_t at, size_t end) {
+    for (at = at / PAGE * PAGE; at < end; at += PAGE) copy_page(m, at);
+  });
+  if (!place_of(address)) return;
   if (write) {
     written_lately[writes++ % 64] = {address, bytes};
     if (chance() % drain_one_in) return;
@@ -201,12 +223,12 @@ void weak_touched(uint64_t address, unsigned bytes, bool write) {
   }
 }
 void weak_idle() {
-  if (!weak_running || memories.empty() || chance() % 8) return;
+  if (!weak_running || memories.empty() || chance() % 4) return;
   Memory& m = *memories[chance() % memories.size()];
-  const size_t begin = chance() % (m.bytes / PIECE) * PIECE, end = std::min(begin + 16 * PIECE, m.bytes);
-  size_t first = begin + chance() % PIECE / 16 * 16;
-  for (size_t n = 0; n < end - begin; n += 16) {
-    const size_t at = begin + (first - begin + n) % (end - begin);
+  if (m.pages.empty()) return;
+  const size_t page = m.pages[chance() % m.pages.size()], first = chance() % (PAGE / 16);
+  for (size_t n = 0; n < PAGE / 16; ++n) {
+    const size_t at = page + (first + n) % (PAGE / 16) * 16;
     if (!memcmp(m.mine + at, m.agreed + at, 16)) continue;
     drain_word(m, at, 8), drain_word(m, at + 8, 8);
     return weak_changed();

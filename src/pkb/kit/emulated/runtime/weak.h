@@ -1,4 +1,4 @@
-// Weak execution: while kernels run, symmetric memory is a copy of the rank's own, and what is written there reaches other ranks
+// Weak execution: while kernels run, they work on a copy of symmetric memory that is the rank's own, and what is written there reaches other ranks
 // late, in any order, and at the latest by a release of scope sys or the end of a kernel. What others have written is seen late
 // too, at the latest after an acquire. A strong access is one of the memory itself. docs/races.md says what this models.
 #pragma once
