@@ -21,7 +21,7 @@ from pkb.kit.emulated.analyse import make_files
 from pkb.kit.emulated.recipe import module_recipe
 from pkb.rank.emulate import recorder
 
-PAGE, ROUNDS, LIMIT_S = 4096, 12, 100
+PAGE, ROUNDS, LIMIT_S = 4096, 8, 300
 CAST = 0x70 << 48 | 1 << 40
 
 
@@ -70,7 +70,7 @@ CASES = (
     Case("a fence of scope gpu behind the look", RELEASE, "WAIT(relaxed.sys, F, r); __threadfence(); __syncthreads()", False),
     Case("a weak look", RELEASE, "while (__ldcg(F) < r) {} __syncthreads()", False),
     Case("a plain look", RELEASE, "while (*F < r) {} __syncthreads()", False),
-    Case("a third rank that does not acquire", "ONE ST(relaxed.sys, F, r)", "WAIT(acquire.sys, G, r); __syncthreads()", False, between="WAIT(relaxed.sys, F, r); __syncthreads(); ONE ST(release.sys, G, r)"),
+    Case("through a third rank, a relaxed store", "ONE ST(relaxed.sys, F, r)", "WAIT(acquire.sys, G, r); __syncthreads()", False, between="WAIT(relaxed.sys, F, r); __syncthreads(); ONE ST(release.sys, G, r)"),
 )  # fmt: skip
 
 SOURCE = r"""
