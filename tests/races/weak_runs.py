@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # some references import it, which cannot be done while calls are recorded
 import torch.distributed as dist
 from kernels import BY_NAME, KERNELS, SOLUTIONS
 from mutants import Built, build
