@@ -69,7 +69,7 @@ CASES = (
     Case("a volatile look", RELEASE, "while (*(volatile unsigned*)F < r) {} __syncthreads()", False),
     Case("a fence of scope gpu behind the look", RELEASE, "WAIT(relaxed.sys, F, r); __threadfence(); __syncthreads()", False),
     Case("a weak look", RELEASE, "while (__ldcg(F) < r) {} __syncthreads()", False),
-    Case("a plain look", RELEASE, "while (*F < r) {} __syncthreads()", False),
+    Case("a plain look", RELEASE, "while (*F < r) {} __syncthreads()", False, threads=1),
     Case("through a third rank, a relaxed store", "ONE ST(relaxed.sys, F, r)", "WAIT(acquire.sys, G, r); __syncthreads()", False, between="WAIT(relaxed.sys, F, r); __syncthreads(); ONE ST(release.sys, G, r)"),
 )  # fmt: skip
 

@@ -85,7 +85,10 @@ def begin(shared_fd: int, log_fd: int, *, rank: int, world: int, weak_seed: int 
     if failed:
         raise OSError(failed, "the log of memory accesses cannot be mapped")
     if weak_seed is not None:
-        _library().emu_weak_begin(weak_seed)
+        failed = _library().emu_weak_begin(weak_seed)
+        if failed:
+            _library().emu_record_end()
+            raise OSError(failed, "symmetric memory cannot be mapped twice")
 
 
 def end() -> None:

@@ -5,6 +5,7 @@
 // once are copies from the beginning the next time, when they may be older than what a kernel has to see.
 #include "weak.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -124,16 +125,29 @@ void within(uint64_t address, unsigned bytes, Do what) {
   if (!weak_running) return;
   if (const Place* p = place_of(address)) what(*p->memory, address - p->begin, std::min<size_t>(address - p->begin + bytes, p->memory->bytes));
 }
-bool show_all() {
+bool is_hidden() {  // something that was written here
+  for (auto& m : memories)
+    for (const size_t at : m->pages)
+      if (memcmp(m->mine + at, m->agreed + at, PAGE)) return true;
+  return false;
+}
+void show_all() {
   bool any = false;
   for (auto& m : memories) any |= drain(*m);
   if (any) weak_changed();
-  return any;
 }
 unsigned one_of(std::initializer_list<unsigned> choices) { return *(choices.begin() + chance() % choices.size()); }
 }  // namespace
 
-void weak_begin(unsigned seed) { enabled = true, chance.seed(seed + 1); }
+int weak_begin(unsigned seed) {
+  char* some = new_memory(PAGE);
+  void* again = mremap(some, 0, PAGE, MREMAP_MAYMOVE);
+  const int why_not = again == MAP_FAILED ? errno : 0;  // a kernel that is none, or a filter of system calls
+  if (!why_not) munmap(again, PAGE);
+  munmap(some, PAGE);
+  enabled = !why_not, chance.seed(seed + 1);
+  return why_not;
+}
 void weak_end() {
   weak_leave();
   for (auto& m : memories) drop(m.get());
@@ -184,7 +198,7 @@ void weak_changed() {
 bool weak_covers(uint64_t address) { return weak_running && place_of(address); }
 void weak_release() {
   if (!weak_running) return;
-  if (chance() % 8 == 0) usleep(chance() % 400);  // others act upon what they see already
+  if (chance() % 4 == 0 && is_hidden()) usleep(chance() % 1000);  // others act upon what they see already
   show_all();
 }
 void weak_acquire() {
@@ -216,8 +230,11 @@ void weak_touched(uint64_t address, unsigned bytes, bool write) {
     written_lately[writes++ % 64] = {address, bytes};
     if (chance() % drain_one_in) return;
     const Written& one = written_lately[chance() % std::min(writes, 64u)];
-    within(one.address, one.bytes, [](Memory& m, size_t at, size_t end) { each_part(m, at, end, drain_word); });
-    weak_changed();
+    within(one.address, one.bytes, [](Memory& m, size_t at, size_t end) {
+      if (!memcmp(m.mine + at, m.agreed + at, end - at)) return;
+      each_part(m, at, end, drain_word);
+      weak_changed();
+    });
   } else if (chance() % refresh_one_in == 0) {
     weak_look(address, bytes);
   }
@@ -237,5 +254,5 @@ void weak_idle() {
 }  // namespace emu
 
 extern "C" {
-void emu_weak_begin(unsigned seed) { emu::weak_begin(seed); }
+int emu_weak_begin(unsigned seed) { return emu::weak_begin(seed); }  // 0: kernels run so from now on
 }

@@ -7,7 +7,7 @@
 namespace emu {
 extern bool weak_running;  // copies are in place
 bool weak_covers(uint64_t address);  // they are, and this is in one
-void weak_begin(unsigned seed);
+int weak_begin(unsigned seed);  // 0, or why not
 void weak_end();
 void weak_memory(uint64_t begin, uint64_t bytes, uint32_t allocation, uint32_t owner);  // symmetric, or somebody's new memory
 void weak_enter();         // kernels run from here, by this thread
