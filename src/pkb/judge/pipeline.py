@@ -147,7 +147,7 @@ class OneSize:
                 proof, sound = run_weakly(recorder, proof, weakly)
         self.world.sound = self.world.sound and sound
         self.notes.evidence = replace(self.notes.evidence, race_proof=proof)
-        self.notes.checks += [proof.in_words, *([proof.weak.in_words] if proof.weak else []), OWN_ACCOUNT]
+        self.notes.checks += [text for text in (proof.in_words, proof.weak_in_words, OWN_ACCOUNT) if text]
         return proof
 
     def _stages(self, source: Source, inspection: Inspection) -> None:

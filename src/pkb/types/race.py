@@ -210,6 +210,18 @@ class RaceProof:
         flags += "; plain stores of one launch to the same bytes were left out" if self.same_stores else ""
         return f"{'race in' if self.findings else 'no race in'} {many} with {self.ranks} ranks ({self.events} events){flags}"
 
+    @property
+    def weak_in_words(self) -> str:
+        """Empty where there was no weak execution."""
+        if self.weak is None:
+            return ""
+        alone = (
+            "; no race is proven that explains it, so it does not count"
+            if self.weak.wrong and not self.findings
+            else ""
+        )
+        return f"{self.weak.in_words}{alone}"
+
 
 OWN_ACCOUNT = "traces are recorded in the candidate's own processes: its host code could have changed them"
 _TAGS: Mapping[tuple[str, ...], type] = {

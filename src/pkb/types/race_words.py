@@ -157,7 +157,7 @@ def report_lines(proof: RaceProof, *, width: int = 76) -> list[str]:
     if proof.seeds:
         first, last = proof.seeds[0], proof.seeds[-1]
         lines.append(f"seeds {first} to {last}, ranks started {_schedule(proof)}; --seed {first} begins with the same")
-    lines += [proof.weak.in_words] if proof.weak else []
+    lines += [clean(proof.weak_in_words)] if proof.weak else []
     for number, finding in enumerate(proof.findings):
         lines += [
             "",
