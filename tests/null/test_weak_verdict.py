@@ -129,5 +129,5 @@ def test_what_does_not_end_well_says_nothing(tmp_path: Path) -> None:
     assert found.weak.wrong == ""
     assert found.weak.why_not.startswith("it did not end well: ")
     broken, sound = weakly(tmp_path, Ranks(WRONG, breaks=True))
-    assert (broken.weak, sound) == (WeakExecution(0, why_not="a lock could not be had in time"), True)
+    assert (broken.weak, sound) == (WeakExecution(0, why_not="a log is broken"), True)
     assert proven_race(broken).detail == proven_race(proof()).detail

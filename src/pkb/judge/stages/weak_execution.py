@@ -18,7 +18,7 @@ EXTRA_S = 20.0
 LOG_BYTES = 64 << 10
 """The log is not read. It is full at once, which costs nothing."""
 BROKEN_AT = 28
-"""In a log's head: whether a lock could not be had in time (kit/emulated/runtime/events.h)."""
+"""In a log's head: whether the order of strong accesses is not exact, or worse (kit/emulated/runtime/events.h)."""
 
 
 def run_weakly(recorder: Recorder, proof: RaceProof, batches: int) -> Proved:
@@ -34,7 +34,7 @@ def run_weakly(recorder: Recorder, proof: RaceProof, batches: int) -> Proved:
             except CrewFailure as failure:
                 found = WeakExecution(done, why_not=f"it did not end well: {failure}"[:300])
                 return Proved(replace(proof, weak=found), sound=False)
-            why_not = why_not or ("a lock could not be had in time" if _is_broken(trace) else "")
+            why_not = why_not or ("a log is broken" if _is_broken(trace) else "")
         if why_not or outcome is None or outcome.rejected:
             found = WeakExecution(done, why_not=(why_not or f"no result: {outcome and outcome.rejected}")[:300])
             return Proved(replace(proof, weak=found))
