@@ -47,9 +47,10 @@ Program = Callable[[int], bytes]
 
 
 def run(
-    program: Program, *, world: int, seed: int = 1, cuda: str = "", nvls: bool = False, recorded: bool = True
-) -> Ran:
-    """`cuda` is a candidate's text, where it needs the emulated GPU."""
+    program: Program, *, world: int, seed: int = 1, cuda: str = "", nvls: bool = False, recorded: bool = True,
+    weak: bool = False,
+) -> Ran:  # fmt: skip
+    """`cuda` is a candidate's text, where it needs the emulated GPU. In weak execution nothing is analysed."""
     with tempfile.TemporaryDirectory(prefix="pkb-races-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         logs = _logs(stack, world) if recorded else []
@@ -57,7 +58,7 @@ def run(
         for rank in range(world):
             pid = os.fork()
             if pid == 0:
-                _rank(program, rank, world, folder, logs, seed, cuda, nvls)
+                _rank(program, rank, world, folder, logs, seed, cuda, nvls, weak)
             pids.append(pid)
         trouble = _reap(pids)
         said = tuple(
@@ -67,7 +68,7 @@ def run(
         raised = [
             (folder / f"raised-{rank}").read_text() for rank in range(world) if (folder / f"raised-{rank}").exists()
         ]
-        report = analyse(logs[0], logs[1:]) if logs else {}
+        report = analyse(logs[0], logs[1:]) if logs and not weak else {}
         return Ran(report, said, "\n".join(filter(None, [*raised, trouble])))
 
 
@@ -100,7 +101,7 @@ def _reap(pids: list[int]) -> str:
 
 
 def _rank(
-    program: Program, rank: int, world: int, folder: Path, logs: list[int], seed: int, cuda: str, nvls: bool
+    program: Program, rank: int, world: int, folder: Path, logs: list[int], seed: int, cuda: str, nvls: bool, weak: bool
 ) -> None:
     """Never returns."""
     status = 1
@@ -123,7 +124,8 @@ def _rank(
         if logs:
             from pkb.rank.emulate.races import recording
 
-            with recording.recorded(logs[0], logs[1 + rank], rank=rank, world=world):
+            weak_seed = 8 * seed + rank if weak else None
+            with recording.recorded(logs[0], logs[1 + rank], rank=rank, world=world, weak_seed=weak_seed):
                 said = program(rank)
         else:
             said = program(rank)

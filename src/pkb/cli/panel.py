@@ -17,7 +17,7 @@ from rich.text import Text
 from pkb.types.failure import READ_FROM_THE_TOP
 from pkb.types.profile import SideProfile
 from pkb.types.race import RaceProof
-from pkb.types.race_words import finding_lines, timeline_lines
+from pkb.types.race_words import finding_lines, timeline_lines, weak_lines
 from pkb.types.units import time_words
 from pkb.types.verdict import Evaluation, Failure, Mismatch, Verdict
 from pkb.types.words import TRACE_LINES, clean, number_words, share_words, value_words
@@ -112,7 +112,7 @@ def failure_part(failure: Failure, *, rule: bool = False) -> RenderableType:
 def race_part(proof: RaceProof) -> RenderableType:
     """The first finding and the ranks' timelines; `--race-report` prints the others."""
     finding, *others = proof.findings
-    lines = finding_lines(finding)
+    lines = finding_lines(finding) + weak_lines(proof)
     if others:
         lines.append(f"{len(others)} more: pkb eval --race-report")
     return Group(*(Text(line) for line in lines), "", *(Text(line, no_wrap=True) for line in timeline_lines(proof)))

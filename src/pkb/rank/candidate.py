@@ -90,7 +90,7 @@ class CandidateRank(Rank):
                 self.poison()
                 self.device.synchronize()
             case BeginRecording():
-                return RecordingReply(self.recording.begin(fds, seed=command.seed))
+                return RecordingReply(self.recording.begin(fds, seed=command.seed, weak=command.weak))
             case EndRecording():
                 return RecordingReply(self.recording.end())
             case Wake():

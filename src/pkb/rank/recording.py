@@ -21,7 +21,7 @@ class Recording:
         """How calls are recorded: loaded by those ranks that are asked to."""
         self._open = contextlib.ExitStack()
 
-    def begin(self, fds: list[int], *, seed: int) -> str:
+    def begin(self, fds: list[int], *, seed: int, weak: bool = False) -> str:
         """Why nothing is recorded; empty if it is."""
         if os.environ.get("PKB_EMULATE_CUDA") != "1":
             return "calls cannot be recorded without a C++ compiler"
@@ -29,7 +29,10 @@ class Recording:
         try:
             shared, log = fds
             ways = importlib.import_module("pkb.rank.emulate.races.recording")
-            self._open.enter_context(ways.recorded(shared, log, rank=self._rank, world=self._world))
+            weak_seed = seed if weak else None
+            self._open.enter_context(
+                ways.recorded(shared, log, rank=self._rank, world=self._world, weak_seed=weak_seed)
+            )
         except CANNOT as error:
             return _words(error)
         emulated_gpu.reseed(seed)

@@ -152,6 +152,27 @@ class RaceAnalysis:
 
 
 @dataclass(frozen=True)
+class WeakExecution:
+    """Calls in which what kernels write reaches other ranks late and in any order, as far as the memory model lets it
+    (docs/races.md): what happens to rely on more than that may give wrong numbers there."""
+
+    calls: int
+    """Whose results were compared with the truth."""
+    wrong: str = ""
+    """What was, in words; empty where nothing was."""
+    why_not: str = ""
+    """Why nothing can be said."""
+
+    @property
+    def in_words(self) -> str:
+        if self.wrong:
+            return f"weak execution: {self.wrong}"
+        if self.why_not:
+            return f"no weak execution: {self.why_not}"
+        return f"weak execution: right in {self.calls} {'call' if self.calls == 1 else 'calls'}"
+
+
+@dataclass(frozen=True)
 class RaceProof:
     """Recorded calls, analysed: a proof for the traces that were executed, by the candidate's processes' own account."""
 
@@ -177,6 +198,8 @@ class RaceProof:
     are not recorded: such pairs do not count."""
     why_not: str = ""
     """Why nothing was proven; empty where there are findings, or none in `traces` traces."""
+    weak: WeakExecution | None = None
+    """None where no kernel of a candidate's could be executed so."""
 
     @property
     def in_words(self) -> str:
@@ -186,6 +209,18 @@ class RaceProof:
         flags = "; operators of torch that only flags of its own can order were left out" if self.own_flags else ""
         flags += "; plain stores of one launch to the same bytes were left out" if self.same_stores else ""
         return f"{'race in' if self.findings else 'no race in'} {many} with {self.ranks} ranks ({self.events} events){flags}"
+
+    @property
+    def weak_in_words(self) -> str:
+        """Empty where there was no weak execution."""
+        if self.weak is None:
+            return ""
+        alone = (
+            "; no race is proven that explains it, so it does not count"
+            if self.weak.wrong and not self.findings
+            else ""
+        )
+        return f"{self.weak.in_words}{alone}"
 
 
 OWN_ACCOUNT = "traces are recorded in the candidate's own processes: its host code could have changed them"

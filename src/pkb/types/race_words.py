@@ -55,6 +55,11 @@ def finding_lines(finding: RaceFinding) -> list[str]:
     return lines
 
 
+def weak_lines(proof: RaceProof) -> list[str]:
+    """What came of it, where it came to anything."""
+    return [clean(proof.weak.in_words)] if proof.weak is not None and proof.weak.wrong else []
+
+
 def marks(moment: Moment, finding: RaceFinding) -> str:
     """`[1]` or `[2]` where the moment is one of the two accesses."""
     place = (moment.rank, moment.file, moment.line)
@@ -152,6 +157,7 @@ def report_lines(proof: RaceProof, *, width: int = 76) -> list[str]:
     if proof.seeds:
         first, last = proof.seeds[0], proof.seeds[-1]
         lines.append(f"seeds {first} to {last}, ranks started {_schedule(proof)}; --seed {first} begins with the same")
+    lines += [clean(proof.weak_in_words)] if proof.weak else []
     for number, finding in enumerate(proof.findings):
         lines += [
             "",
@@ -170,4 +176,6 @@ def _schedule(proof: RaceProof) -> str:
 
 def feedback_lines(proof: RaceProof | None) -> Sequence[str]:
     """For a model: the first finding, as the panel shows it."""
-    return () if proof is None or not proof.findings else (*finding_lines(proof.findings[0]), *timeline_lines(proof))
+    if proof is None or not proof.findings:
+        return ()
+    return (*finding_lines(proof.findings[0]), *weak_lines(proof), *timeline_lines(proof))

@@ -87,9 +87,10 @@ class Recorder:
         )
         for number, seed in enumerate(seeds):
             self.progress(f"races: recording trace {number + 1} of {traces}")
-            with _files(seed, proof.ranks) as trace:
+            with trace_files(seed, proof.ranks) as trace:
                 try:
-                    why_not = self._record(trace, late=_late_rank(self.schedule, number, proof.ranks))
+                    _, why_not = self.record(trace, late=_late_rank(self.schedule, number, proof.ranks))
+                    self.exchange.drop()
                 except CrewFailure as failure:
                     why_not = f"recorded calls did not end well: {failure}"[:300]
                     return Proved(replace(proof, why_not=why_not), sound=False)
@@ -98,11 +99,13 @@ class Recorder:
                 break
         return Proved(proof)
 
-    def _record(self, trace: Trace, *, late: int | None) -> str:
-        """Why there is no record; empty if there is."""
+    def record(
+        self, trace: Trace, *, late: int | None = None, weak: bool = False, extra_s: float = SLOWER_S
+    ) -> tuple[tuple[int, ...], str]:
+        """The calls, and why there is no record of them; empty if there is. The caller drops them."""
         candidate = self.exchange.candidate
         slots = self.exchange.deliver(self.spec, CALLS)
-        begin = BeginRecording(trace.seed)
+        begin = BeginRecording(trace.seed, weak=weak)
         for rank in candidate.ranks:
             candidate.tell(
                 rank, replace(begin, seed=(64 * trace.seed + rank) % (1 << 31)), [trace.shared, trace.logs[rank]]
@@ -111,10 +114,9 @@ class Recorder:
         if not (why_not := next((reply.why_not for reply in answers.values() if reply.why_not), "")):
             common = Schedule(slots)
             delayed = {late: replace(common, late_host_us=(LATE_US,) * CALLS)} if late is not None else None
-            self.exchange.run_candidate(common, late=delayed, extra_s=SLOWER_S)
+            self.exchange.run_candidate(common, late=delayed, extra_s=extra_s)
         ends = candidate.ask(EndRecording(), timeout_s=60)
-        self.exchange.drop()
-        return why_not or next((reply.why_not for reply in ends.values() if reply.why_not), "")
+        return slots, why_not or next((reply.why_not for reply in ends.values() if reply.why_not), "")
 
     def _judged(self, proof: RaceProof, trace: Trace) -> RaceProof:
         """With what one more trace shows."""
@@ -200,7 +202,8 @@ def proven_race(proof: RaceProof) -> Decided:
     evidence = Evidence(
         race_kind=first.kind, race_proof=proof, failing_ranks=tuple(sorted({first.first.rank, first.second.rank}))
     )
-    return Decided(Verdict.RACE, Stage.RACES, f"{finding_title(first)}{more}", evidence)
+    weak = f". In {proof.weak.in_words}" if proof.weak is not None and proof.weak.wrong else ""
+    return Decided(Verdict.RACE, Stage.RACES, f"{finding_title(first)}{more}{weak}", evidence)
 
 
 def _sides(found: RaceAnalysis) -> list[Access]:
@@ -214,12 +217,12 @@ def _late_rank(schedule: RaceSchedule, number: int, ranks: int) -> int | None:
 
 
 @contextlib.contextmanager
-def _files(seed: int, ranks: int) -> Iterator[Trace]:
+def trace_files(seed: int, ranks: int, *, log_bytes: int = LOG_BYTES) -> Iterator[Trace]:
     """Of a fixed size: no rank can cut them short under a reader, or make them larger."""
     trace = Trace(
         seed,
         _memory_file("pkb-race-counter", SHARED_BYTES),
-        tuple(_memory_file("pkb-race-log", LOG_BYTES) for _ in range(ranks)),
+        tuple(_memory_file("pkb-race-log", log_bytes) for _ in range(ranks)),
     )
     try:
         yield trace

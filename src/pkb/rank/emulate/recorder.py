@@ -64,6 +64,7 @@ def _library() -> ctypes.CDLL:
     """The emulator's runtime: also where a candidate has no CUDA."""
     library = ctypes.CDLL(str(runtime_recipe().obtain().path), mode=ctypes.RTLD_GLOBAL)
     library.emu_record_begin.argtypes = [c_int] * 4
+    library.emu_weak_begin.argtypes = [c_uint32]
     library.emu_record_memory.argtypes = [c_uint64, c_uint64, c_uint32, c_uint32]
     library.emu_record_site.argtypes = [c_char_p, c_int, c_char_p]
     library.emu_record_site.restype = c_uint32
@@ -77,11 +78,17 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def begin(shared_fd: int, log_fd: int, *, rank: int, world: int) -> None:
-    """Maps both files, which may be closed afterwards. Raises `OSError` where that fails."""
+def begin(shared_fd: int, log_fd: int, *, rank: int, world: int, weak_seed: int | None = None) -> None:
+    """Maps both files, which may be closed afterwards. With a `weak_seed` kernels run in weak execution:
+    what they write to symmetric memory becomes visible late and in any order. Raises `OSError` where that fails."""
     failed = _library().emu_record_begin(shared_fd, log_fd, rank, world)
     if failed:
         raise OSError(failed, "the log of memory accesses cannot be mapped")
+    if weak_seed is not None:
+        failed = _library().emu_weak_begin(weak_seed)
+        if failed:
+            _library().emu_record_end()
+            raise OSError(failed, "symmetric memory cannot be mapped twice")
 
 
 def end() -> None:

@@ -235,6 +235,8 @@ class BeginRecording(Command[RecordingReply]):
 
     seed: Annotated[int, Between(0, (1 << 31) - 1)]
     """Of the emulated GPU's schedule."""
+    weak: bool = False
+    """Kernels run in weak execution (`WeakExecution`), and the log does not matter."""
 
 
 @dataclass(frozen=True)

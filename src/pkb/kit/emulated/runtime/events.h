@@ -18,6 +18,8 @@ struct LogHead {            // of a log file
 struct SharedHead {         // of the file that all ranks share: all zero in the beginning
   uint64_t number;          // the last that was given out
   uint32_t lock;            // 0 free, else rank + 1 of its owner
+  uint32_t unused;
+  uint64_t version;         // of symmetric memory in weak execution: who sees another one looks at the memory again
 };
 
 enum Strength : uint8_t { WEAK, RELAXED, ACQUIRE, RELEASE, ACQ_REL, SC };

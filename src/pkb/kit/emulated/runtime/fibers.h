@@ -53,6 +53,7 @@ struct Fiber {
   unsigned generation = 0;
   Look look, last;  // for those who ask what it waits for; the last strong read that was recorded
   PendingRead pending;
+  PendingRead stored;              // volatile, in weak execution: not visible to others yet
   std::vector<Copy> copies;
   std::vector<BulkStore> stores;
   int meets = 0;                   // the line of an __activemask where it is
@@ -77,7 +78,7 @@ inline Fiber* take_fiber(void (*entry)()) {
   }
   Fiber* f = spare.back();
   spare.pop_back();
-  f->done = false, f->polled = false, f->gate = nullptr, f->look = f->last = {}, f->pending = {}, f->copies.clear(), f->stores.clear(), f->meets = 0;
+  f->done = false, f->polled = false, f->gate = nullptr, f->look = f->last = {}, f->pending = f->stored = {}, f->copies.clear(), f->stores.clear(), f->meets = 0;
   return f;
 }
 }  // namespace emu

@@ -11,6 +11,8 @@ namespace {
 constexpr unsigned REPEATS = 1 << 12;  // accesses that are remembered: a thread that repeats one says nothing new
 struct Repeat { uint64_t address = 0, epoch = 0; uint32_t what = 0, site = 0; } repeats[REPEATS];
 unsigned last_launch = 0;
+bool acquires(const Site& s) { return s.scope == SYS && (s.order == ACQUIRE || s.order == ACQ_REL || s.order == SC); }
+bool releases(const Site& s) { return s.scope == SYS && (s.order == RELEASE || s.order == ACQ_REL || s.order == SC); }
 const void* site_mark(const Site& s) { return reinterpret_cast<const void*>((uintptr_t)s.id); }
 void did_more() {  // the current thread does not only spin: what it reads next may be another write of the same value
   if (on_fiber) block->fibers[block->current]->last = {};
@@ -28,6 +30,7 @@ bool others_see(uint64_t address) {
 void record_weak(uint64_t address, unsigned bytes, bool write, unsigned proxy, const void* code, const EmuAt* at) {
   if (!on_fiber || !others_see(address)) return;
   Guard guard;
+  weak_touched(address, bytes, write);
   if (bytes > 4096) return record_range(address, bytes, write, at ? sites.of_instruction(*at).id : sites.of_code(code).id);
   settle();
   did_more();
@@ -66,7 +69,9 @@ void record_volatile(uint64_t address, unsigned bytes, bool write, const void* c
   }
   Guard guard;
   settle();
+  weak_before(address, bytes);
   if (write) {
+    block->fibers[block->current]->stored = {address, bytes, code};
     take_lock();
     put_strong(1, sites.of_code(code), RELAXED, SYS, address, bytes, next_number());
     give_lock();
@@ -77,6 +82,7 @@ void record_volatile(uint64_t address, unsigned bytes, bool write, const void* c
 void settle() {
   if (!emu_recording_now || !on_fiber) return;
   Fiber& f = *block->fibers[block->current];
+  if (f.stored.bytes) weak_before(f.stored.address, f.stored.bytes), weak_changed(), f.stored = {};
   if (!f.pending.bytes) return;
   const PendingRead p = f.pending;
   f.pending = {};
@@ -140,6 +146,7 @@ void record_copy(const void* to, const void* from, unsigned bytes, unsigned zero
   if (!emu_recording_now) return;
   Guard guard;
   settle();
+  weak_touched((uint64_t)from, bytes, false);
   did_more();
   as(current());
   put2(R_COPY, 0, bytes + zeros, sites.of_code(code).id, (uint64_t)to, (uint64_t)from, bytes);
@@ -168,15 +175,19 @@ void emu_access_begin(const void* address, unsigned bytes, int way, const EmuAt*
     return;
   }
   settle();
+  weak_before((uint64_t)address, bytes);
   uint64_t value = 0;
   memcpy(&value, address, bytes < 8 ? bytes : 8);  // faults here, not under the lock
   Look& last = block->fibers[block->current]->last;
   if (way == 0 && bytes <= 8 && last.address == address && last.value == value && last.at == site_mark(s)) {
+    if (acquires(s)) weak_acquire();
     log_mutex.unlock();
     in_fiber = true;  // a spin: the same again
     return;
   }
+  if (way && releases(s)) weak_release();
   take_lock();
+  weak_before((uint64_t)address, bytes);
   access_now = {next_number(), at, (uint64_t)address, bytes, true};
 }
 void emu_access_end(int way) {
@@ -190,7 +201,9 @@ void emu_access_end(int way) {
   const bool again = way == 0 && f.last.address == now.address && f.last.value == value && f.last.at == now.at;
   f.last = way == 0 ? now : Look{};
   if (!again) put_strong(way, s, s.order, s.scope, access_now.address, access_now.bytes, access_now.number);
+  if (way) weak_after(access_now.address, access_now.bytes);
   give_lock();
+  if (acquires(s)) weak_acquire();
   log_mutex.unlock();
   in_fiber = true;
 }
@@ -203,6 +216,7 @@ void emu_fence(const EmuAt* at) {
   const bool proxy = strstr(at->what, "proxy.async") != nullptr;
   if (!proxy && s.order == WEAK && strncmp(at->what, "membar", 6) != 0 && strncmp(at->what, "__threadfence", 13) != 0) return;
   unsigned scope = s.scope ? s.scope : strstr(at->what, "sys") ? SYS : strstr(at->what, "block") || strstr(at->what, "cta") ? CTA : GPU;
+  if (!proxy && scope == SYS) weak_release(), weak_acquire();
   as(current());
   put(R_FENCE, mode_of(ACQ_REL, proxy ? 0 : scope, proxy ? ASYNC : GENERIC), 0, s.id, 0);
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include "events.h"
 #include "runtime.h"
+#include "weak.h"
 
 extern "C" volatile int emu_recording_now;
 

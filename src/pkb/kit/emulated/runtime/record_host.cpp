@@ -31,6 +31,7 @@ void emu_record_end() {
   std::lock_guard<std::recursive_mutex> guard(log_mutex);
   if (!emu_recording_now) return;
   emu_recording_now = 0;
+  weak_end();
   munmap(shared_head, 4096);
   munmap(head, capacity + LOG_HEAD);
   head = nullptr, shared_head = nullptr;
@@ -39,6 +40,7 @@ int emu_recording() { return emu_recording_now; }
 void emu_record_memory(uint64_t begin, uint64_t bytes, uint32_t allocation, uint32_t owner) {
   if (!emu_recording_now) return;
   Guard guard;
+  weak_memory(begin, bytes, allocation, owner);
   put2(R_MEMORY, 0, 0, 0, begin, bytes, (uint64_t)allocation << 32 | owner);
 }
 uint32_t emu_record_site(const char* file, int line, const char* text) {
@@ -52,6 +54,7 @@ void emu_record_strong(uint64_t address, uint64_t bytes, int way, int order, int
   Guard guard;
   take_lock();
   put_strong(way, {site, 0, 0, GENERIC}, order, scope, address, (unsigned)bytes, next_number());
+  weak_changed();
   give_lock();
 }
 void emu_record_lock() { if (emu_recording_now) log_mutex.lock(), take_lock(); }
@@ -87,6 +90,7 @@ void emu_record_host(int kind, uint64_t a, uint64_t b, uint32_t site) {
     case HOST_STREAM_JOIN: as({}), put(R_STREAM_JOIN, 0, 0, site, a <= 2 ? 0 : a); break;
     case HOST_JOIN_LAUNCHES: as({}), put(R_STREAM_JOIN, 0, 0, site, ~0ull); break;
     case HOST_SIGNAL: case HOST_WAIT:
+      weak_changed();
       as(virtual_thread);
       put2(kind == HOST_SIGNAL ? R_SIGNAL : R_WAIT, mode_of(ACQ_REL, SYS, GENERIC), 0, site, a, next_number(), 0);
       break;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "runtime.h"
+#include "weak.h"
 
 namespace emu {
 namespace {
@@ -23,6 +24,7 @@ void rest(bool moved, const std::vector<Kernel*>& running) {
     if (random_numbers() % 64 == 0) usleep(random_numbers() % 200);
     return;
   }
+  weak_idle();
   const double now = seconds();
   if (idle_since == 0) idle_since = now;
   const double idle = now - idle_since;

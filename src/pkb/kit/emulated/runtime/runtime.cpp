@@ -264,8 +264,12 @@ void begin_running() {
     sigaction(SIGBUS, &fault, &before_bus);
   }
   set_timer(4000);
+  weak_enter();
 }
-void end_running() { set_timer(0); }
+void end_running() {
+  weak_leave();
+  set_timer(0);
+}
 }  // namespace emu
 
 using namespace emu;
@@ -273,6 +277,7 @@ extern "C" {
 void emu_poll(const void* address, unsigned bytes, const EmuAt* at) {
   Inside inside;
   settle();
+  weak_look((uint64_t)address, bytes);
   uint64_t now = 0;
   memcpy(&now, address, std::min(bytes, 8u));
   Fiber& f = me();

@@ -90,7 +90,7 @@ void run(std::set<Stream*> wanted, Over over) {
       if (stream->queue.empty()) continue;
       Operation& o = stream->queue.front();
       bool done = false;
-      if (o.launch && !o.begun++) record_plain(R_BEGIN, o.launch);
+      if (o.launch && !o.begun++) weak_acquire(), record_plain(R_BEGIN, o.launch);
       if (o.kernel) {
         kernels.push_back(o.kernel.get());
         moved |= o.kernel->step();
@@ -102,11 +102,12 @@ void run(std::set<Stream*> wanted, Over over) {
         if (done) record_token(R_EVENT_WAIT, o.wait->number, stream->number);
       } else {
         const AsOperation as(o.launch);
+        const WeakPause pause;
         if (o.call) o.call();
         done = true;
       }
       if (done) {
-        if (o.launch) record_plain(R_END, o.launch);
+        if (o.launch) weak_release(), record_plain(R_END, o.launch);
         if (o.record) o.record->done = true, record_token(R_EVENT_RECORD, o.record->number, stream->number);
         stream->queue.pop_front();
         moved = true;

@@ -28,9 +28,9 @@ def install(rank: int) -> contextlib.ExitStack:
 
 
 @contextlib.contextmanager
-def recorded(shared_fd: int, log_fd: int, *, rank: int, world: int) -> Iterator[None]:
-    """Calls made by `recorded_calls` inside are recorded."""
-    recorder.begin(shared_fd, log_fd, rank=rank, world=world)
+def recorded(shared_fd: int, log_fd: int, *, rank: int, world: int, weak_seed: int | None = None) -> Iterator[None]:
+    """Calls made by `recorded_calls` inside are recorded, with a `weak_seed` in weak execution."""
+    recorder.begin(shared_fd, log_fd, rank=rank, world=world, weak_seed=weak_seed)
     try:
         with install(rank):
             yield
