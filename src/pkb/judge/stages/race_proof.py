@@ -21,6 +21,7 @@ from pkb.judge.exchange import Exchange
 from pkb.kit.emulated.analyse import SHARED_BYTES
 from pkb.types.protocol.codec import Malformed
 from pkb.types.protocol.commands import BeginRecording, DrawSpec, EndRecording, Schedule
+from pkb.types.protocol.replies import RecordingReply
 from pkb.types.race import Access, RaceAnalysis, RaceFinding, RaceProof, RaceSchedule, Site, read_analysis
 from pkb.types.race_words import finding_title
 from pkb.types.verdict import Communication, Evidence, Stage, Verdict
@@ -89,17 +90,20 @@ class Recorder:
             self.progress(f"races: recording trace {number + 1} of {traces}")
             with _files(seed, proof.ranks) as trace:
                 try:
-                    why_not = self._record(trace, late=_late_rank(self.schedule, number, proof.ranks))
+                    said = self._record(trace, late=_late_rank(self.schedule, number, proof.ranks))
                 except CrewFailure as failure:
                     why_not = f"recorded calls did not end well: {failure}"[:300]
                     return Proved(replace(proof, why_not=why_not), sound=False)
-                proof = replace(proof, why_not=why_not) if why_not else self._judged(proof, trace)
+                if said.why_not:
+                    proof = replace(proof, why_not=said.why_not)
+                else:
+                    proof = self._judged(proof, trace, own_flags=said.unknown_looks and self.lines.may_poll)
             if proof.why_not or proof.findings:
                 break
         return Proved(proof)
 
-    def _record(self, trace: Trace, *, late: int | None) -> str:
-        """Why there is no record; empty if there is."""
+    def _record(self, trace: Trace, *, late: int | None) -> RecordingReply:
+        """What ranks said, all together: why there is no record, if there is none."""
         candidate = self.exchange.candidate
         slots = self.exchange.deliver(self.spec, CALLS)
         begin = BeginRecording(trace.seed)
@@ -114,10 +118,11 @@ class Recorder:
             self.exchange.run_candidate(common, late=delayed, extra_s=SLOWER_S)
         ends = candidate.ask(EndRecording(), timeout_s=60)
         self.exchange.drop()
-        return why_not or next((reply.why_not for reply in ends.values() if reply.why_not), "")
+        why_not = why_not or next((reply.why_not for reply in ends.values() if reply.why_not), "")
+        return RecordingReply(why_not, any(reply.unknown_looks for reply in ends.values()))
 
-    def _judged(self, proof: RaceProof, trace: Trace) -> RaceProof:
-        """With what one more trace shows."""
+    def _judged(self, proof: RaceProof, trace: Trace, *, own_flags: bool) -> RaceProof:
+        """With what one more trace shows. With `own_flags`, flags that nobody knows for flags may order operators."""
         try:
             found = read_analysis(self.analyse(trace))
         except Malformed as error:
@@ -132,7 +137,7 @@ class Recorder:
         ):
             return replace(proof, why_not="the analyser names a rank that does not exist")
         every = merged(found.findings)
-        flagged = [one for one in every if self.lines.looks_at_memory and between_operators(one)]
+        flagged = [one for one in every if own_flags and between_operators(one)]
         stored = [one for one in every if of_one_launch(one)]
         counted = [one for one in every if one not in flagged and one not in stored]
         return replace(
@@ -175,8 +180,9 @@ def merged(findings: Sequence[RaceFinding]) -> list[RaceFinding]:
 def between_operators(finding: RaceFinding) -> bool:
     """Both accesses are whole launches of torch's, or the caller's.
 
-    Where a candidate's Python looks at memory and goes on by what it finds, flags that operators write and read order launches
-    as well as any barrier does, and no recorder sees that they are flags. Nothing is concluded from such pairs there.
+    Where a candidate's Python polls memory of peers and goes on by what it finds, flags that operators write and read order
+    launches as well as any barrier does. The recorder knows a few integers for flags; where it may be others, nothing is
+    concluded from such pairs.
     """
     return all(side.what.startswith(_OPERATORS) for side in (finding.first, finding.second))
 
