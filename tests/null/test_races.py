@@ -355,26 +355,3 @@ def test_bounds_are_those_of_the_schema() -> None:
     assert analysis()["findings"]
     properties = SCHEMA["$defs"]["race_proof"]["properties"]
     assert (properties["findings"]["maxItems"], properties["timeline"]["maxItems"]) == (20, 40)
-
-
-def test_plain_stores_of_one_launch_to_the_same_bytes_accuse_nobody(tmp_path: Path) -> None:
-    def stored_twice(**other: Any) -> bytes:
-        document = json.loads(printed())
-        finding = document["findings"][0]
-        finding["first"] = finding["first"] | {"write": True, "what": "plain store"}
-        finding["second"] = finding["first"] | {"thread": finding["first"]["thread"] + 1} | other
-        return json.dumps(document).encode()
-
-    left_out, _ = proven(tmp_path, stored_twice(), CLEAN, CLEAN)
-    assert (left_out.findings, left_out.traces) == ((), 3)
-    assert left_out.in_words.endswith("; plain stores of one launch to the same bytes were left out")
-    first = json.loads(printed())["findings"][0]["first"]
-    for other in (
-        {"rank": 1 - first["rank"]},
-        {"call": first["call"] + 1},
-        {"what": "st.global"},
-        {"write": False},
-    ):
-        found, _ = proven(tmp_path, stored_twice(**other), CLEAN, CLEAN)
-        assert found.findings, other
-        assert not found.same_stores

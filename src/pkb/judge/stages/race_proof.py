@@ -138,8 +138,7 @@ class Recorder:
             return replace(proof, why_not="the analyser names a rank that does not exist")
         every = merged(found.findings)
         flagged = [one for one in every if own_flags and between_operators(one)]
-        stored = [one for one in every if of_one_launch(one)]
-        counted = [one for one in every if one not in flagged and one not in stored]
+        counted = [one for one in every if one not in flagged]
         return replace(
             proof,
             traces=proof.traces + 1,
@@ -147,7 +146,6 @@ class Recorder:
             findings=tuple(map(self._placed, counted)),
             timeline=found.timeline if counted[:1] == list(found.findings[:1]) else (),
             own_flags=proof.own_flags or bool(flagged),
-            same_stores=proof.same_stores or bool(stored),
         )
 
     def _placed(self, finding: RaceFinding) -> RaceFinding:
@@ -185,14 +183,6 @@ def between_operators(finding: RaceFinding) -> bool:
     concluded from such pairs.
     """
     return all(side.what.startswith(_OPERATORS) for side in (finding.first, finding.second))
-
-
-def of_one_launch(finding: RaceFinding) -> bool:
-    """Plain stores to the same bytes by threads of one launch: mostly of the same value, such as a mark that all may set. What
-    is stored is not recorded, so nobody is accused of it."""
-    first, second = finding.first, finding.second
-    one = all(getattr(first, name) == getattr(second, name) for name in ("rank", "kernel", "call"))
-    return one and first.write and second.write and first.what == second.what == "plain store"
 
 
 def touches_peers(source: Source, backend: str, communication: Communication) -> bool:
