@@ -200,6 +200,8 @@ def test_flags_of_operators_that_python_waits_for_are_no_race(tmp_path: Path) ->
     waits = "while int(flags.min()) < epoch:\n    pass\n"
     for only in ({"more": waits}, {"unknown_looks": True}):  # its flags are known; it cannot wait for any
         assert proven(tmp_path, document, **only)[0].findings  # type: ignore[arg-type]
+    for unseen in ("flags = buffer.numpy()\n", "c_int.from_address(flags.data_ptr())\n", "import threading\n"):
+        assert not proven(tmp_path, document, CLEAN, CLEAN, more=unseen + waits)[0].findings
     found, _ = proven(tmp_path, document, CLEAN, CLEAN, more=waits, unknown_looks=True)
     assert (found.traces, found.findings, found.timeline) == (3, (), ())
     assert "left out" in found.in_words

@@ -4,11 +4,22 @@ Who polls must look again and again, so a look that no loop can repeat waits for
 """
 
 import ast
+import re
 
 _LOOKS = frozenset({"item", "tolist", "cpu", "numpy", "equal", "is_nonzero", "any", "all", "int", "bool", "float"})
 _CONVERTS = frozenset({"int", "bool", "float"})
 """As functions they look at a tensor; as methods they convert it."""
 _ENDS_EARLY = frozenset({"any", "all", "next", "takewhile"})
+
+_UNSEEN = re.compile(
+    r"from_address|from_buffer|frombuffer|memoryview|array_interface|dlpack|string_at|ctypes\.cast|\.numpy\b"
+    r"|\bthreading\b|concurrent\.futures|multiprocessing|\basyncio\b"
+)
+
+
+def looks_unseen(text: str) -> bool:
+    """Whether it may look at memory other than by operators of its own thread, which are what is recorded."""
+    return _UNSEEN.search(text) is not None
 
 
 def polls(tree: ast.AST) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pkb.candidates.compiler_log import candidate_line
 from pkb.candidates.constants import Constants, Dynamic, fold
-from pkb.candidates.polling import polls
+from pkb.candidates.polling import looks_unseen, polls
 from pkb.candidates.prebuild import arguments_of, find_calls
 from pkb.candidates.source import Source
 from pkb.kit.cuda import _headers, _plain_name
@@ -37,6 +37,10 @@ class SourceLines:
     def may_poll(self) -> bool:
         """Whether its Python may wait for a value in memory, rather than for a barrier."""
         return polls(self._source.tree) if self._source.tree else True
+
+    @property
+    def looks_unseen(self) -> bool:
+        return looks_unseen(self._source.text)
 
     def at(self, file: str, line: int) -> SourcePlace:
         """Whatever the names: a report is a claim of the candidate's processes."""

@@ -97,7 +97,8 @@ class Recorder:
                 if said.why_not:
                     proof = replace(proof, why_not=said.why_not)
                 else:
-                    proof = self._judged(proof, trace, own_flags=said.unknown_looks and self.lines.may_poll)
+                    own_flags = self.lines.may_poll and (said.unknown_looks or self.lines.looks_unseen)
+                    proof = self._judged(proof, trace, own_flags=own_flags)
             if proof.why_not or proof.findings:
                 break
         return Proved(proof)
