@@ -1,14 +1,16 @@
-"""What the race detector costs: `python benchmarks/race_cost.py [--ranks N] [--calls N] [PROBLEM ...]`.
+"""What the race detector costs: `python benchmarks/race_cost.py [--ranks N] [--calls N] [--write] [PROBLEM ...]`.
 
 Runs our solutions at size tiny three ways, in one process after another: built without the calls that announce accesses, built
 with them and not recorded (what every evaluation on platform cpu does), and recorded. Prints CPU seconds of all ranks as
 ratios to the first way, what the logs hold, and what their analysis takes. CPU seconds count and not the clock's, but polling
-is in them: a rank that waits longer polls more.
+is in them: a rank that waits longer polls more. The last two columns are all of a row (both builds, three runs, the analysis),
+in CPU seconds of all processes and by the clock. With --write, rows replace those of docs/races.md.
 """
 
 import argparse
 import contextlib
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,11 @@ from pkb.problems.draw import Draw, GroupRef
 from pkb.rank.emulate import recorder
 
 SOLUTIONS = Path(__file__).parents[1] / "solutions"
+PAGE = Path(__file__).parents[1] / "docs" / "races.md"
+NAMES = (
+    "CPU s", "announced", "recorded", "events", "log MiB", "analysis CPU s", "its MiB", "findings", "all CPU s", "all clock s",
+)  # fmt: skip
+HEAD = f"| problem | {' | '.join(NAMES)} |"
 LIMIT_S = 120.0
 MIB = 1 << 20
 
@@ -57,8 +64,9 @@ def rank_main(path: Path, problem: Any, rank: int, world: int, calls: int, folde
     seconds = 0.0
     for call in range(calls + 1):
         draw = Draw(
-            b"0" * 16, call, rank, world, problem.sizes["tiny"], DTYPES["bf16"], torch.device("cpu"), problem.layout
-        )
+            b"0" * 16, call, rank, world, problem.sizes["tiny"], DTYPES[problem.default_dtype], torch.device("cpu"),
+            problem.layout,
+        )  # fmt: skip
         values = [dist.group.WORLD if isinstance(v, GroupRef) else v for v in problem.inputs(draw).values()]
         if call == 1 and files:
             recorder.begin(files[0], files[1 + rank], rank=rank, world=world)
@@ -122,6 +130,7 @@ class Measured:
 
 def row(number: int, world: int, calls: int) -> str:
     path, problem = next(SOLUTIONS.glob(f"{number:02d}_*_cuda.py")), get(number)
+    clock, cpu = time.monotonic(), _cpu_s()
     with mock.patch.object(recipe, "_SEEN", ()):
         without = run(path, problem, world, calls, [])
     announced = run(path, problem, world, calls, [])
@@ -136,23 +145,41 @@ def row(number: int, world: int, calls: int) -> str:
     found = "broken" if report["broken"] else len(report["findings"])
     return (
         f"| {number} | {without:.2f} | {announced / without:.2f} | {recorded / without:.2f} | {report['events']:,} | "
-        f"{used / MIB:.1f} | {measured.seconds:.2f} | {measured.megabytes:.0f} | {found} |"
+        f"{used / MIB:.1f} | {measured.seconds:.2f} | {measured.megabytes:.0f} | {found} | "
+        f"{_cpu_s() - cpu:.0f} | {time.monotonic() - clock:.0f} |"
     )
+
+
+def _cpu_s() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def write(rows: list[str]) -> None:
+    """Rows of other problems stay."""
+    before, _, rest = PAGE.read_text().partition("| problem | CPU s |")
+    old = [line for line in ("| problem" + rest).splitlines() if line.startswith("|")][2:]
+    _, _, after = rest.rpartition(old[-1] + "\n")
+    by_problem = {int(line.split("|")[1]): line for line in (*old, *rows)}
+    table = [HEAD, "|---" * (len(NAMES) + 1) + "|", *(by_problem[number] for number in sorted(by_problem))]
+    PAGE.write_text(before + "\n".join(table) + "\n" + after)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("problems", nargs="*", type=int, default=[1, 13, 45, 54, 72, 82])
+    parser.add_argument("problems", nargs="*", type=int, help="all with a CUDA solution, if none is named")
+    parser.add_argument("--write", action="store_true", help=f"rows go into {PAGE.name} as well")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--calls", type=int, default=3)
     options = parser.parse_args()
     recipe.runtime_recipe().obtain()
     analyser_recipe().obtain()
-    names = "CPU s", "announced", "recorded", "events", "log MiB", "analysis CPU s", "its MiB", "findings"
-    print(f"| problem | {' | '.join(names)} |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for number in options.problems:
-        print(row(number, options.ranks, options.calls), flush=True)
+    print(HEAD + "\n" + "|---" * (len(NAMES) + 1) + "|")
+    for number in options.problems or [int(path.name[:2]) for path in sorted(SOLUTIONS.glob("*_cuda.py"))]:
+        line = row(number, options.ranks, options.calls)
+        print(line, flush=True)
+        if options.write:
+            write([line])
 
 
 if __name__ == "__main__":

@@ -140,10 +140,11 @@ def check_devices(tensor: torch.Tensor) -> None:
     check("and so is one that tensors are moved to", right=all(torch.equal(tensor.float(), t.float()) for t in there))
     dist.all_reduce(made)
     try:
-        torch.cuda.CUDAGraph()
-        check("graphs of torch are not emulated", right=False)
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            made.view(3, 1).add_(1)
+        check("operators of torch are not captured", right=False)
     except NotEmulatedHere as what:
-        check("and are named", right="torch.cuda.CUDAGraph" in str(what))
+        check("and are named", right="torch.add_ in a CUDA graph" in str(what) and made.sum().item() == 0)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,9 @@ def _mp(store: str, load: str) -> tuple[str, str]:
 _PATTERNS = '"Release and Acquire Patterns"'
 _STRONG = '"Morally Strong Operations"'
 _CAUSE = '"Causality Order"'
+_RACE = '"Conflict and Data-races"'
+_SAME = f"{_RACE}, with one outcome: threads of a launch that store the same value race without effect, and are not reported"
+_UNREAD = f"{_RACE}, with one outcome: nobody reads what they leave"
 LITMUS = (
     Litmus("mp release acquire sys", _mp("ST(release.sys, F, 1)", "WAIT(acquire.sys, F, 1)"),
            {RANKS: "", BLOCKS: "", WARPS: "", LANES: ""}, f"{_PATTERNS}; L19 fig. 2"),
@@ -207,6 +210,19 @@ LITMUS = (
     Litmus("cp.async for the block", ("COPY(SH, X); COMMIT; COPIED(0); __syncthreads();", "__syncthreads(); R(SH);"), {WARPS: ""}, "instruction cp.async"),
     Litmus("cp.async waited for behind the barrier", ("COPY(SH, X); COMMIT; __syncthreads(); COPIED(0);", "__syncthreads(); R(SH);"),
            {WARPS: NO}, "instruction cp.async: the issuing thread waits"),
+    Litmus("a mark that all set", ("X[0] = 7; __syncthreads(); R(X);", "X[0] = 7; __syncthreads(); R(X);"), {WARPS: "", LANES: ""}, _SAME),
+    Litmus("marks that differ", ("X[0] = 7; __syncthreads(); R(X);", "X[0] = 8; __syncthreads(); R(X);"), {WARPS: NO, LANES: NO}, _RACE),
+    Litmus("marks of two bytes that differ in one", ("*(short*)X = 7; __syncthreads(); R(X);", "*(short*)X = 263; __syncthreads(); R(X);"), {WARPS: NO}, _RACE),
+    Litmus("a mark that all set, in shared memory", ("SH[0] = 7; __syncthreads(); R(SH);", "SH[0] = 7; __syncthreads(); R(SH);"), {WARPS: ""}, _SAME),
+    Litmus("marks in shared memory that differ", ("SH[0] = 7; __syncthreads(); R(SH);", "SH[0] = 8; __syncthreads(); R(SH);"), {WARPS: NO}, _RACE),
+    Litmus("a mark that was there already", ("X[0] = 0; __syncthreads(); R(X);", "X[0] = 0; __syncthreads(); R(X);"), {WARPS: ""}, _SAME),
+    Litmus("vectors that overlap and agree there", ("*(long long*)X = 0x700000005; __syncthreads(); R(X);", "*(int*)(X + 1) = 7; X[2] = 9; __syncthreads(); R(X + 1);"),
+           {WARPS: ""}, _SAME),
+    Litmus("vectors that overlap and do not agree there", ("*(long long*)X = 0x700000005; __syncthreads(); R(X);", "*(int*)(X + 1) = 8; X[2] = 9; __syncthreads(); R(X + 1);"),
+           {WARPS: NO}, _RACE),
+    Litmus("marks that differ, overwritten before they are read", ("X[0] = 7; __syncthreads(); X[0] = 1; R(X);", "X[0] = 8; __syncthreads();"), {WARPS: ""}, _UNREAD),
+    Litmus("one launch writes, the next reads", ("X[0] = 7; if (!threadIdx.x) X[0] = 8;", "R(X);"), {SAME_STREAM: ""}, '"Program Order"'),
+    Litmus("the same mark on two ranks", ("X[0] = 7;", "X[0] = 7;"), {RANKS: NO}, f"{_RACE}: values are not compared across launches"),
     Litmus("multimem store, released", ('asm volatile("multimem.st.relaxed.sys.global.u32 [%0], %1;" ::"l"(cast + 0), "r"(1)); ST(release.sys, F, 1);',
            "WAIT(acquire.sys, F, 1); R(X);"), {RANKS: ""}, "instruction multimem.st; " + _PATTERNS),
     Litmus("multimem store, relaxed", ('asm volatile("multimem.st.relaxed.sys.global.u32 [%0], %1;" ::"l"(cast + 0), "r"(1)); ST(relaxed.sys, F, 1);',

@@ -1,5 +1,6 @@
 """Proven races: what an analyser prints is checked before it is believed, and what is believed is shown with its lines."""
 
+import ast
 import io
 import json
 import random
@@ -16,6 +17,7 @@ from race_examples import ACCESS, CANDIDATE, FINDING, TIMELINE, analysis, printe
 from rich.console import Console
 from verdict_examples import example
 
+from pkb.candidates.polling import polls
 from pkb.candidates.source import read
 from pkb.candidates.source_lines import SourceLines
 from pkb.cli.panel import render
@@ -78,8 +80,9 @@ def test_no_spoilt_analysis_raises_anything_else() -> None:
 class FakeCrew:
     """Ranks that record whatever they are told to."""
 
-    def __init__(self, why_not: str = "") -> None:
+    def __init__(self, why_not: str, unknown_looks: bool) -> None:
         self.spec, self.ranks, self.why_not = SimpleNamespace(world_size=2), range(2), why_not
+        self.unknown_looks = unknown_looks
         self.told: list[tuple[int, int]] = []
 
     def tell(self, rank: int, command: Any, fds: Sequence[int]) -> None:
@@ -90,12 +93,12 @@ class FakeCrew:
         return {0: RecordingReply(), 1: RecordingReply(self.why_not)}
 
     def ask(self, command: object, *, timeout_s: float) -> dict[int, RecordingReply]:
-        return {0: RecordingReply(), 1: RecordingReply()}
+        return {0: RecordingReply(), 1: RecordingReply(unknown_looks=self.unknown_looks)}
 
 
 class FakeExchange:
-    def __init__(self, why_not: str = "") -> None:
-        self.candidate = FakeCrew(why_not)
+    def __init__(self, why_not: str, unknown_looks: bool) -> None:
+        self.candidate = FakeCrew(why_not, unknown_looks)
         self.late: list[Any] = []
 
     def deliver(self, spec: DrawSpec, count: int) -> tuple[int, ...]:
@@ -108,11 +111,16 @@ class FakeExchange:
 
 
 def proven(
-    folder: Path, *documents: bytes | Exception, why_not: str = "", more: str = "", **options: Any
+    folder: Path,
+    *documents: bytes | Exception,
+    why_not: str = "",
+    more: str = "",
+    unknown_looks: bool = False,
+    **options: Any,
 ) -> tuple[RaceProof, FakeExchange]:
     path = folder / "candidate.py"
     path.write_text(CANDIDATE + more)
-    exchange = FakeExchange(why_not)
+    exchange = FakeExchange(why_not, unknown_looks)
 
     said = iter(documents)
 
@@ -190,11 +198,37 @@ def test_flags_of_operators_that_python_waits_for_are_no_race(tmp_path: Path) ->
     document = printed(findings=[operators])
     assert proven(tmp_path, document)[0].findings
     waits = "while int(flags.min()) < epoch:\n    pass\n"
-    found, _ = proven(tmp_path, document, CLEAN, CLEAN, more=waits)
+    for only in ({"more": waits}, {"unknown_looks": True}):  # its flags are known; it cannot wait for any
+        assert proven(tmp_path, document, **only)[0].findings  # type: ignore[arg-type]
+    for unseen in ("flags = buffer.numpy()\n", "c_int.from_address(flags.data_ptr())\n", "import threading\n"):
+        assert not proven(tmp_path, document, CLEAN, CLEAN, more=unseen + waits)[0].findings
+    found, _ = proven(tmp_path, document, CLEAN, CLEAN, more=waits, unknown_looks=True)
     assert (found.traces, found.findings, found.timeline) == (3, (), ())
     assert "left out" in found.in_words
     mixed = FINDING | {"second": operators["second"]}
-    assert len(proven(tmp_path, printed(findings=[operators, mixed]), more=waits)[0].findings) == 1
+    both = printed(findings=[operators, mixed])
+    assert len(proven(tmp_path, both, more=waits, unknown_looks=True)[0].findings) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        ("total = sum(float(part[0]) for part in parts)", False),
+        ("if int(flags[0]) == epoch:\n    go()", False),
+        ("for peer in range(8):\n    total += float(parts[peer])", False),
+        ("found = any(peer == rank for peer in ranks)", False),
+        ("while flags[0] != epoch:\n    pass", True),
+        ("for _ in range(10**9):\n    if flags[0] == epoch:\n        break", True),
+        ("def meet():\n    for _ in endless:\n        if look():\n            return", True),
+        ("def meet():\n    if int(flags[0]) < epoch:\n        meet()", True),
+        ("class Flag:\n    def wait(self):\n        return self.flag.item() or self.wait()", True),
+        ("any(int(flags[0]) == epoch for _ in endless)", True),
+        ("next(1 for _ in endless if flags[0].item() == epoch)", True),
+        ("for _ in iter(lambda: int(flags[0]), epoch):\n    pass", True),
+    ],
+)
+def test_who_may_wait_for_memory_is_read_from_its_text(text: str, may: bool) -> None:
+    assert polls(ast.parse(text)) is may
 
 
 def test_ranks_that_cannot_record_say_why(tmp_path: Path) -> None:
@@ -323,26 +357,3 @@ def test_bounds_are_those_of_the_schema() -> None:
     assert analysis()["findings"]
     properties = SCHEMA["$defs"]["race_proof"]["properties"]
     assert (properties["findings"]["maxItems"], properties["timeline"]["maxItems"]) == (20, 40)
-
-
-def test_plain_stores_of_one_launch_to_the_same_bytes_accuse_nobody(tmp_path: Path) -> None:
-    def stored_twice(**other: Any) -> bytes:
-        document = json.loads(printed())
-        finding = document["findings"][0]
-        finding["first"] = finding["first"] | {"write": True, "what": "plain store"}
-        finding["second"] = finding["first"] | {"thread": finding["first"]["thread"] + 1} | other
-        return json.dumps(document).encode()
-
-    left_out, _ = proven(tmp_path, stored_twice(), CLEAN, CLEAN)
-    assert (left_out.findings, left_out.traces) == ((), 3)
-    assert left_out.in_words.endswith("; plain stores of one launch to the same bytes were left out")
-    first = json.loads(printed())["findings"][0]["first"]
-    for other in (
-        {"rank": 1 - first["rank"]},
-        {"call": first["call"] + 1},
-        {"what": "st.global"},
-        {"write": False},
-    ):
-        found, _ = proven(tmp_path, stored_twice(**other), CLEAN, CLEAN)
-        assert found.findings, other
-        assert not found.same_stores

@@ -15,6 +15,12 @@ AT_END = (
     "equivalent: nothing is read behind the wait in this kernel; its end comes before what the next one of the stream "
     "reads."
 )
+OF_THREAD_0 = (
+    "equivalent: behind it thread 0 alone writes `count`, which it alone has written before; the list is read behind the "
+    "next block barrier."
+)
+TWICE = "equivalent here: all of a short row is in the list, so the block barrier before `ties` are counted follows at once."
+COLLECTED = "equivalent here: `collect` has ended with a block barrier, and nothing is written between the two."
 ONE_BLOCK = "equivalent: the kernel that ends with `finish_grid` is one block of one warp, and does nothing else."
 
 BEFORE_RELEASE = (
@@ -29,7 +35,8 @@ COUNT = tuple(
         "any block may be the last",
     )
 )  # fmt: skip
-FINISHING = ("16 pushed", "54 large", "72", "81", "81 shared out", "82 few", "82 many")
+SHORT_ROWS, LONG_ROWS = ("82 few", "82 many"), ("82 collected", "82 bisected")
+FINISHING = ("16 pushed", "54 large", "72", "81", "81 shared out", *SHORT_ROWS, *LONG_ROWS)
 """Kernels whose ranks meet in `finish_grid` and nowhere else, which is the last thing that their kernels do."""
 
 EQUIVALENT: dict[tuple[str, str], str] = {
@@ -38,6 +45,9 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     **{pair: IN_FINISH for pair in product(FINISHING, BEFORE_RELEASE)},
     **{pair: AT_END for pair in product(FINISHING, AFTER_WAIT)},
     **{("54 large", mutant): ONE_BLOCK for mutant in COUNT},
+    **{(kernel, "log_prob_topk.cu:104 __syncthreads removed"): OF_THREAD_0 for kernel in SHORT_ROWS},
+    **{(kernel, "log_prob_topk.cu:143 __syncthreads removed"): TWICE for kernel in SHORT_ROWS},
+    **{(kernel, "log_prob_topk.cu:133 __syncthreads removed"): COLLECTED for kernel in LONG_ROWS},
 }
 
 

@@ -54,6 +54,9 @@ def product(m: int, n: int, k: int) -> dict[str, int]:
     return {"m": m, "n": n, "k": k}
 
 
+SEVERAL_TOKENS = (('MODULE.kernel("merge")[share, 128, shared]', 'MODULE.kernel("merge")[2, 128, shared]'),)
+LONG_ROWS = ("constexpr int SMALL = 512;", "constexpr int SMALL = 8;")
+
 KERNELS = (
     collective("01 one-shot", 1, ONE_SHOT_BYTES=ALWAYS),
     collective("01 two-shot", 1, ONE_SHOT_BYTES=0),
@@ -82,10 +85,14 @@ KERNELS = (
            edits=(("THREADS, SCORES = 256, 4096", "THREADS, SCORES = 64, 64"),)),
     Kernel("54 large", 54, {"batch": 1, "tokens": 24, "heads": 4, "head_size": 8}, {"SMALL_WORK": 0},
            edits=(("kernel[kernel.resident_blocks(256), 256]", "kernel[2, 64]"),)),
-    Kernel("72", 72, {"batch": 1, "groups": 24, "group_dim": 1, "local": 40, "filter": 60}, calls=2),
+    Kernel("72", 72, {"batch": 1, "groups": 24, "group_dim": 1, "local": 40, "filter": 60}, calls=2,
+           edits=(("kernel.resident_blocks(threads, shared=shared), batch * own", "2, batch * own"),)),  # several items each
     Kernel("81", 81, "tiny", {"MANY_PAIR_PIXELS": 1 << 40}, calls=2),
     Kernel("81 shared out", 81, "tiny", {"MANY_PAIR_PIXELS": 0}, calls=2),
-    Kernel("82 few", 82, "tiny", calls=3),
-    Kernel("82 many", 82, "tiny", {"FEW_TOKENS": 0}, calls=2),
+    Kernel("82 few", 82, "tiny", {"ROWS": 4}, SEVERAL_TOKENS, calls=3),
+    Kernel("82 many", 82, "tiny", {"ROWS": 4, "FEW_TOKENS": 0}, SEVERAL_TOKENS, calls=2),
+    Kernel("82 collected", 82, {"batch": 1, "seq": 8, "vocab": 960, "top_k": 5, "top_p_percent": 90}, {"ROWS": 4},
+           (*SEVERAL_TOKENS, LONG_ROWS), calls=2),
+    Kernel("82 bisected", 82, "tiny", {"ROWS": 4}, (*SEVERAL_TOKENS, LONG_ROWS), calls=2),
 )  # fmt: skip
 BY_NAME = {kernel.name: kernel for kernel in KERNELS}

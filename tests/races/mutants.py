@@ -1,14 +1,16 @@
 """Runs mutants of our kernels on the race detector, and prints a table.
 
-python tests/races/mutants.py --kernel "01 one-shot" --world 3
-python tests/races/mutants.py --honest --world 8
+    python tests/races/mutants.py --kernel "01 one-shot" --world 3
+    python tests/races/mutants.py --kernel 21 --only "wait removed"
+
+With `--out` it can be stopped and begun again: what the file has is not run again.
 """
 
 import argparse
 import ctypes
 import json
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,9 @@ from pkb.problems import get
 from pkb.problems.base import DTYPES
 from pkb.problems.draw import Draw, GroupRef
 from pkb.rank.emulate import recorder
+
+Known = frozenset[tuple[str, str, int]]
+"""Kernels, mutants and numbers of ranks that were run before."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +114,14 @@ class Row:
         return f"{self.kernel} | {self.world} ranks | {self.mutant} | {', '.join(self.kinds) or '-'} | {self.trouble}"
 
 
-def row(built: Built, mutant: Mutant | None, *, world: int, seeds: int) -> tuple[Row, set[int]]:
+def row(built: Built, mutant: Mutant | None, *, world: int, seeds: Sequence[int]) -> tuple[Row, set[int]]:
     """Runs one, and says which mutants' places were come to. A trace that is broken or cut short says nothing."""
     kinds: set[str] = set()
     trouble, events, tried = "", 0, 0
     reached: set[int] = set()
-    for seed in range(1, seeds + 1):
+    for seed in seeds:
         ran, came = run_mutant(built, mutant.number if mutant else 0, world=world, seed=seed)
-        tried, events, reached = seed, events + ran.report["events"], reached | came
+        tried, events, reached = tried + 1, events + ran.report["events"], reached | came
         if ran.report["broken"] or ran.report["truncated"]:
             trouble = trouble or f"{ran.report.get('reason') or 'the trace is broken or cut short'}"
             continue
@@ -129,13 +134,22 @@ def row(built: Built, mutant: Mutant | None, *, world: int, seeds: int) -> tuple
     return found, reached
 
 
-def rows(kernel: Kernel, *, world: int, seeds: int, honest: bool, only: str = "") -> Iterator[Row]:
+def rows(kernel: Kernel, *, world: int, seeds: int, only: str = "", known: Known = frozenset()) -> Iterator[Row]:
+    """Without those that are known. The honest kernel says which mutants there are, so it runs wherever they do."""
     built = build(kernel)
-    found, reached = row(built, None, world=world, seeds=1)
-    yield found
-    for mutant in built.mutants if not honest else ():
-        if mutant.number in reached and only in mutant.name:
-            yield row(built, mutant, world=world, seeds=seeds)[0]
+    found, reached = row(built, None, world=world, seeds=[1])
+    if (kernel.name, "honest", world) not in known:
+        yield found
+    for mutant in built.mutants:
+        if mutant.number in reached and only in mutant.name and (kernel.name, mutant.name, world) not in known:
+            yield row(built, mutant, world=world, seeds=range(1, seeds + 1))[0]
+
+
+def known_rows(path: Path | None) -> Known:
+    if path is None or not path.exists():
+        return frozenset()
+    lines = map(json.loads, path.read_text().splitlines())
+    return frozenset((line["kernel"], line["mutant"], line["world"]) for line in lines)
 
 
 def main() -> None:
@@ -144,14 +158,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="mutants whose name holds this")
     parser.add_argument("--world", type=int, action="append", help="ranks; 3, if no number is given")
     parser.add_argument("--seeds", type=int, default=5, help="orders of threads that are tried until one is reported")
-    parser.add_argument("--honest", action="store_true", help="no mutants")
     parser.add_argument("--out", type=Path, help="lines of JSON are added to it")
     options = parser.parse_args()
+    known = known_rows(options.out)
     for name in options.kernel or [kernel.name for kernel in KERNELS]:
         for world in options.world or [3]:
-            for found in rows(
-                BY_NAME[name], world=world, seeds=options.seeds, honest=options.honest, only=options.only
-            ):
+            for found in rows(BY_NAME[name], world=world, seeds=options.seeds, only=options.only, known=known):
                 print(found.line(), flush=True)
                 if options.out:
                     with options.out.open("a") as file:

@@ -20,6 +20,7 @@ import triton.language as tl
 from race_world import run
 
 from pkb.kit import triton_kit
+from pkb.rank.emulate.races import looks
 from pkb.rank.emulate.races.recording import recorded_calls
 
 CALLS, WORDS = 3, 64
@@ -39,6 +40,8 @@ class Program:
     world: int = 3
     lines: tuple[str, ...] = ()
     """Parts of lines of this file, of which a finding must name each."""
+    unknown_looks: bool = False
+    """Whether the host looks at bytes of peers that are not known for flags."""
 
 
 def _handle(words: int = WORDS) -> tuple[torch.Tensor, Any]:
@@ -158,6 +161,55 @@ def by_library(*, barrier: bool) -> Callable[[int, int], Solution]:
             if not barrier:
                 other[:2].fill_(0)
             return total
+
+        return solution
+
+    return make
+
+
+def by_flags(*, dtype: torch.dtype, second: bool = True) -> Callable[[int, int], Solution]:
+    """Python waits for flags that operators set. A few integers are known for flags; floats are not."""
+
+    def make(rank: int, world: int) -> Solution:
+        buffer, handle = _handle()
+        flags = symm_mem.empty(world, dtype=dtype).zero_()
+        assert dist.group.WORLD is not None
+        flag_handle, epoch = symm_mem.rendezvous(flags, dist.group.WORLD), [0]
+        dist.barrier()
+
+        def meet() -> None:
+            epoch[0] += 1
+            for peer in range(world):
+                flag_handle.get_buffer(peer, (world,), dtype)[rank] = epoch[0]
+            while int(flags.min()) < epoch[0]:
+                pass
+
+        def solution(x: torch.Tensor) -> torch.Tensor:
+            buffer.copy_(x)
+            meet()
+            total = sum(handle.get_buffer(peer, (WORDS,), torch.float32) for peer in range(world))
+            if second:
+                meet()
+            return total + float(x[0])  # a look at what is not a peer's
+
+        return solution
+
+    return make
+
+
+def by_numbers(*, second: bool) -> Callable[[int, int], Solution]:
+    """Each rank publishes one number, which the others look at: no flag, and no wait."""
+
+    def make(rank: int, world: int) -> Solution:
+        buffer, handle = _handle(1)
+
+        def solution(x: torch.Tensor) -> torch.Tensor:
+            buffer.fill_(x[0])
+            handle.barrier(channel=0)
+            total = sum(float(handle.get_buffer(peer, (1,), torch.float32)[0]) for peer in range(world))
+            if second:
+                handle.barrier(channel=1)
+            return x * total
 
         return solution
 
@@ -290,6 +342,11 @@ PROGRAMS = (
     Program("torch: message waited for too late", by_messages(late=True), _found(RACE, REUSED), world=2),
     Program("torch: its own reduction", by_library(barrier=True), _found()),
     Program("torch: a peer's buffer written beside it", by_library(barrier=False), _found(RACE, REUSED)),
+    Program("torch: flags that Python waits for", by_flags(dtype=torch.int32), _found()),
+    Program("torch: such flags before the reads only", by_flags(dtype=torch.int32, second=False), _found(RACE, REUSED)),
+    Program("torch: flags that nobody knows", by_flags(dtype=torch.float32), _found(RACE, REUSED), unknown_looks=True),
+    Program("torch: numbers that the host looks at", by_numbers(second=True), _found(), unknown_looks=True),
+    Program("torch: such numbers overwritten too early", by_numbers(second=False), _found(RACE, REUSED), unknown_looks=True),
     Program("torch: parts that interleave", by_parts(), _found()),
     Program("Triton: release and acquire", in_triton(), _found(), world=2),
     Program("Triton: relaxed where release is needed", in_triton(sem="relaxed"), _found(RELAXED), world=2),
@@ -303,7 +360,7 @@ PROGRAMS = (
 
 
 def _expected(program: Program) -> dict[str, Any]:
-    return {"expected": sorted(program.expected), "lines": program.lines}
+    return {"expected": sorted(program.expected), "lines": program.lines, "unknown_expected": program.unknown_looks}
 
 
 def main() -> None:
@@ -322,13 +379,11 @@ def main() -> None:
             calls = recorded_calls(call)
             for number in range(CALLS):
                 calls(torch.full((WORDS,), float(rank + number)))
-            return b""
+            return b"unknown" if looks.unknown() else b"known"
 
         ran = run(body, world=program.world)
-        print(
-            json.dumps({"name": program.name, "trouble": ran.trouble, "report": ran.report, **_expected(program)}),
-            flush=True,
-        )
+        found = {"name": program.name, "trouble": ran.trouble, "report": ran.report, "unknown": b"unknown" in ran.said}
+        print(json.dumps(found | _expected(program)), flush=True)
 
 
 if __name__ == "__main__":

@@ -114,10 +114,17 @@ SITES: Sequence[Site] = (
          "add_acq_rel_gpu(arrived, 1)) == blocks_in_grid() - 1;\n"
          f"  if (!@{FINISH}barrier after the count removed@) __syncthreads();\n"
          f"  if (@{FINISH}any block may be the last@ ? block_in_grid() != 0 : !last) return;\n"),
+    Site("*arrived = 0, st_relaxed_sys(p.own_count(exchange), count);",
+         f"{{ *arrived = 0; if (!@{FINISH}exchanges not counted@) st_relaxed_sys(p.own_count(exchange), count); }}"),
     Site("(ld_relaxed_sys(own_count(0)) + more) % regions",
          "(@one region@ ? 0 : (ld_relaxed_sys(own_count(0)) + more) % regions)"),
     Site("      wait_async<STAGES - 2>();\n",
          "      if (@waits for a group fewer@) wait_async<STAGES - 1>(); else wait_async<STAGES - 2>();\n", "pkb_mma.cuh"),
+    Site("      if (number < steps) load(number);\n      commit_async();\n",
+         "      if (number < steps) load(number);\n      if (!@first groups not closed@) commit_async();\n", "pkb_mma.cuh"),
+    Site("load(number + STAGES - 1);\n      commit_async();\n",
+         "load(number + STAGES - 1);\n      if (!@groups not closed@) commit_async();\n", "pkb_mma.cuh"),
+    Site("    wait_async<0>();\n", "    if (!@last wait removed@) wait_async<0>();\n", "pkb_mma.cuh"),
 )  # fmt: skip
 """What is particular; block and warp barriers are found by their names."""
 

@@ -39,6 +39,7 @@ def test_a_race_is_found_where_one_is_and_nowhere_else(name: str, found: Found) 
     kinds = {finding["kind"] for finding in one["report"]["findings"]}
     assert bool(kinds) == bool(one["expected"]), one["report"]["findings"]
     assert kinds <= set(one["expected"])
+    assert one["unknown"] == one["unknown_expected"]
     text = (HERE / "programs.py").read_text().splitlines()
     named = {
         text[side["line"] - 1].strip()

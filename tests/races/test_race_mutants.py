@@ -62,11 +62,16 @@ def test_all_mutants_are_reported(kernel: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [2, 4, 8])
-def test_honest_kernels_are_not_reported(world: int, tmp_path: Path) -> None:
-    rows = _run(tmp_path, "--honest", "--world", str(world))
-    assert len(rows) == len(KERNELS)
-    _check(rows)
+@pytest.mark.parametrize("world", [2, 3, 4, 8])
+def test_nothing_honest_is_reported(world: int, tmp_path: Path) -> None:
+    """All of it takes more than an hour on two cores: `python tests/races/honest.py --out FILE` can be stopped and goes on."""
+    out = tmp_path / "rows"
+    command = [sys.executable, str(HERE / "honest.py"), "--world", str(world), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert not [row for row in rows if row["kinds"] or row["trouble"]], done.stderr[-2000:]
+    assert len(rows) > 3 * len(KERNELS)
+    assert all(row["events"] > 50 for row in rows)
 
 
 def test_every_kernel_is_here_and_every_argument_is_for_one() -> None:

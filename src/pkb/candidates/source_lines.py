@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from pkb.candidates.compiler_log import candidate_line
 from pkb.candidates.constants import Constants, Dynamic, fold
+from pkb.candidates.polling import looks_unseen, polls
 from pkb.candidates.prebuild import arguments_of, find_calls
 from pkb.candidates.source import Source
 from pkb.kit.cuda import _headers, _plain_name
 from pkb.types.protocol.limits import MAX_NAME, clean
 from pkb.types.words import without_controls
 
-_LOOKS = frozenset({"item", "tolist", "cpu", "numpy", "equal", "is_nonzero", "any", "all", "int", "bool", "float"})
 _INLINE_HEAD = "\n" * 3
 """Lines that `load_inline` puts before a candidate's own."""
 
@@ -34,9 +34,13 @@ class SourceLines:
         self._known: dict[tuple[str, int], SourcePlace] = {}
 
     @cached_property
-    def looks_at_memory(self) -> bool:
+    def may_poll(self) -> bool:
         """Whether its Python may wait for a value in memory, rather than for a barrier."""
-        return any(map(_looks, ast.walk(self._source.tree))) if self._source.tree else True
+        return polls(self._source.tree) if self._source.tree else True
+
+    @property
+    def looks_unseen(self) -> bool:
+        return looks_unseen(self._source.text)
 
     def at(self, file: str, line: int) -> SourcePlace:
         """Whatever the names: a report is a claim of the candidate's processes."""
@@ -84,15 +88,6 @@ class SourceLines:
         kernels = [text for text in texts if "__global__" in text]
         head = _INLINE_HEAD if "load_inline" in self._source.text else ""
         return head + kernels[0] if len(kernels) == 1 else ""
-
-
-def _looks(node: ast.AST) -> bool:
-    if isinstance(node, ast.Call):
-        called = node.func
-        if isinstance(called, ast.Attribute):
-            return called.attr in _LOOKS - {"int", "bool", "float"}  # as methods they convert tensors
-        return isinstance(called, ast.Name) and called.id in _LOOKS
-    return isinstance(node, ast.While)
 
 
 def _line(text: str, number: int) -> str:

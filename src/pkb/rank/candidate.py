@@ -92,7 +92,7 @@ class CandidateRank(Rank):
             case BeginRecording():
                 return RecordingReply(self.recording.begin(fds, seed=command.seed, weak=command.weak))
             case EndRecording():
-                return RecordingReply(self.recording.end())
+                return RecordingReply(self.recording.end(), self.recording.unknown_looks)
             case Wake():
                 self.wake()
             case Drop():

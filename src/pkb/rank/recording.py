@@ -20,6 +20,8 @@ class Recording:
         self._ways: Any = None
         """How calls are recorded: loaded by those ranks that are asked to."""
         self._open = contextlib.ExitStack()
+        self.unknown_looks = False
+        """In the recording that has ended."""
 
     def begin(self, fds: list[int], *, seed: int, weak: bool = False) -> str:
         """Why nothing is recorded; empty if it is."""
@@ -40,6 +42,7 @@ class Recording:
         return ""
 
     def end(self) -> str:
+        self.unknown_looks = self._ways is not None and self._ways.looks.unknown()
         self._ways = None
         try:
             self._open.close()

@@ -194,8 +194,7 @@ class RaceProof:
     """Pairs of torch's operators were found that nothing orders but, it may be, flags of the candidate's own, which its Python
     looks at: they do not count."""
     same_stores: bool = False
-    """Threads of one launch store to the same bytes, which is a race by the model and harmless if it is the same value. Values
-    are not recorded: such pairs do not count."""
+    """Of verdicts before 2026-11-16: plain stores of one launch to the same bytes were left out. Since then values decide."""
     why_not: str = ""
     """Why nothing was proven; empty where there are findings, or none in `traces` traces."""
     weak: WeakExecution | None = None

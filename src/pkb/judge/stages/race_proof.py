@@ -21,6 +21,7 @@ from pkb.judge.exchange import Exchange
 from pkb.kit.emulated.analyse import SHARED_BYTES
 from pkb.types.protocol.codec import Malformed
 from pkb.types.protocol.commands import BeginRecording, DrawSpec, EndRecording, Schedule
+from pkb.types.protocol.replies import RecordingReply
 from pkb.types.race import Access, RaceAnalysis, RaceFinding, RaceProof, RaceSchedule, Site, read_analysis
 from pkb.types.race_words import finding_title
 from pkb.types.verdict import Communication, Evidence, Stage, Verdict
@@ -89,20 +90,24 @@ class Recorder:
             self.progress(f"races: recording trace {number + 1} of {traces}")
             with trace_files(seed, proof.ranks) as trace:
                 try:
-                    _, why_not = self.record(trace, late=_late_rank(self.schedule, number, proof.ranks))
+                    _, said = self.record(trace, late=_late_rank(self.schedule, number, proof.ranks))
                     self.exchange.drop()
                 except CrewFailure as failure:
                     why_not = f"recorded calls did not end well: {failure}"[:300]
                     return Proved(replace(proof, why_not=why_not), sound=False)
-                proof = replace(proof, why_not=why_not) if why_not else self._judged(proof, trace)
+                if said.why_not:
+                    proof = replace(proof, why_not=said.why_not)
+                else:
+                    own_flags = self.lines.may_poll and (said.unknown_looks or self.lines.looks_unseen)
+                    proof = self._judged(proof, trace, own_flags=own_flags)
             if proof.why_not or proof.findings:
                 break
         return Proved(proof)
 
     def record(
         self, trace: Trace, *, late: int | None = None, weak: bool = False, extra_s: float = SLOWER_S
-    ) -> tuple[tuple[int, ...], str]:
-        """The calls, and why there is no record of them; empty if there is. The caller drops them."""
+    ) -> tuple[tuple[int, ...], RecordingReply]:
+        """The calls, and what ranks said, all together: why there is no record of them, if there is none. The caller drops them."""
         candidate = self.exchange.candidate
         slots = self.exchange.deliver(self.spec, CALLS)
         begin = BeginRecording(trace.seed, weak=weak)
@@ -116,10 +121,11 @@ class Recorder:
             delayed = {late: replace(common, late_host_us=(LATE_US,) * CALLS)} if late is not None else None
             self.exchange.run_candidate(common, late=delayed, extra_s=extra_s)
         ends = candidate.ask(EndRecording(), timeout_s=60)
-        return slots, why_not or next((reply.why_not for reply in ends.values() if reply.why_not), "")
+        why_not = why_not or next((reply.why_not for reply in ends.values() if reply.why_not), "")
+        return slots, RecordingReply(why_not, any(reply.unknown_looks for reply in ends.values()))
 
-    def _judged(self, proof: RaceProof, trace: Trace) -> RaceProof:
-        """With what one more trace shows."""
+    def _judged(self, proof: RaceProof, trace: Trace, *, own_flags: bool) -> RaceProof:
+        """With what one more trace shows. With `own_flags`, flags that nobody knows for flags may order operators."""
         try:
             found = read_analysis(self.analyse(trace))
         except Malformed as error:
@@ -134,9 +140,8 @@ class Recorder:
         ):
             return replace(proof, why_not="the analyser names a rank that does not exist")
         every = merged(found.findings)
-        flagged = [one for one in every if self.lines.looks_at_memory and between_operators(one)]
-        stored = [one for one in every if of_one_launch(one)]
-        counted = [one for one in every if one not in flagged and one not in stored]
+        flagged = [one for one in every if own_flags and between_operators(one)]
+        counted = [one for one in every if one not in flagged]
         return replace(
             proof,
             traces=proof.traces + 1,
@@ -144,7 +149,6 @@ class Recorder:
             findings=tuple(map(self._placed, counted)),
             timeline=found.timeline if counted[:1] == list(found.findings[:1]) else (),
             own_flags=proof.own_flags or bool(flagged),
-            same_stores=proof.same_stores or bool(stored),
         )
 
     def _placed(self, finding: RaceFinding) -> RaceFinding:
@@ -177,18 +181,11 @@ def merged(findings: Sequence[RaceFinding]) -> list[RaceFinding]:
 def between_operators(finding: RaceFinding) -> bool:
     """Both accesses are whole launches of torch's, or the caller's.
 
-    Where a candidate's Python looks at memory and goes on by what it finds, flags that operators write and read order launches
-    as well as any barrier does, and no recorder sees that they are flags. Nothing is concluded from such pairs there.
+    Where a candidate's Python polls memory of peers and goes on by what it finds, flags that operators write and read order
+    launches as well as any barrier does. The recorder knows a few integers for flags; where it may be others, nothing is
+    concluded from such pairs.
     """
     return all(side.what.startswith(_OPERATORS) for side in (finding.first, finding.second))
-
-
-def of_one_launch(finding: RaceFinding) -> bool:
-    """Plain stores to the same bytes by threads of one launch: mostly of the same value, such as a mark that all may set. What
-    is stored is not recorded, so nobody is accused of it."""
-    first, second = finding.first, finding.second
-    one = all(getattr(first, name) == getattr(second, name) for name in ("rank", "kernel", "call"))
-    return one and first.write and second.write and first.what == second.what == "plain store"
 
 
 def touches_peers(source: Source, backend: str, communication: Communication) -> bool:

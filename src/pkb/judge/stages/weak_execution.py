@@ -28,7 +28,8 @@ def run_weakly(recorder: Recorder, proof: RaceProof, batches: int) -> Proved:
         recorder.progress(f"races: weak execution {seed - proof.seeds[0] + 1} of {batches}")
         with trace_files(seed, proof.ranks, log_bytes=LOG_BYTES) as trace:
             try:
-                slots, why_not = recorder.record(trace, weak=True, extra_s=EXTRA_S)
+                slots, said = recorder.record(trace, weak=True, extra_s=EXTRA_S)
+                why_not = said.why_not
                 outcome = recorder.exchange.check(slots, words="weak execution") if not why_not else None
                 recorder.exchange.drop()
             except CrewFailure as failure:

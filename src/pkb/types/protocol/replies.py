@@ -201,6 +201,8 @@ class RecordingReply(Reply):
     """Whether this rank records; if not, why."""
 
     why_not: Sentence = ""
+    unknown_looks: bool = False
+    """At the end: its host looked at memory of peers in which there may be flags that the recorder does not know for flags."""
 
 
 # -- the oracle's ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ namespace races {
 struct Access {
   uint64_t time = 0, location = 0, write_number = 0;
   uint32_t launch = 0, block = 0, site = 0, lanes = 0;
+  uint32_t dispute = 0;  // that of a later read, if another thread's store to it differs: from 1
   uint16_t warp = 0;
   uint8_t bytes = 0;   // mask in its cell
   uint8_t mode = 0;
@@ -34,6 +35,8 @@ struct Finding {
   std::vector<Moment> moments;
 };
 using FindingKey = std::tuple<uint32_t, uint32_t, uint32_t, uint32_t, bool, bool>;  // rank and site of both, whether it writes
+
+struct Dispute { FindingKey key; Finding finding; };  // stores of one launch that differ: a race once somebody reads
 
 class Findings {
  public:

@@ -277,7 +277,7 @@ void Machine::step(const Event& e) {
       launches[index].site = e.r.site, launches[index].call = calls[e.rank];
       launches[index].threads = std::max<uint32_t>(1, std::min<uint32_t>(1024, (uint32_t)e.more[1]));
       launches[index].enqueued = publishable(host);
-      if (e.r.kind == R_HOST_OPERATION) launches[index].threads = 1024, begin(index);
+      if (e.r.kind == R_HOST_OPERATION) launches[index].threads = 1024, launches[index].by_host = true, begin(index);
       break;
     }
     case R_BEGIN: begin(find_launch(e.rank, at)); break;

@@ -49,7 +49,7 @@ struct Launch {
   uint32_t rank = 0, site = 0, stream = 0, threads = 0, call = 0;
   uint64_t operation = 0;
   Clock enqueued, start, end;
-  bool host = false, begun = false;
+  bool host = false, begun = false, by_host = false;  // by_host: of torch or Triton
   std::unordered_map<uint32_t, BlockState> blocks;
 };
 struct Stream { Clock clock; uint64_t begun = 0, done = 0; bool blocking = false; uint32_t rank = 0; };

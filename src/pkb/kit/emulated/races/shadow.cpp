@@ -91,12 +91,34 @@ void Shadow::access(const Who& w, uint64_t address, uint32_t bytes, bool write, 
       for (uint64_t word = at / 4; word <= (end - 1) / 4; ++word)
         if (auto l = locations_.find(place_of(begin.object, word)); l != locations_.end()) l->second.released.clear(), l->second.last_scope = 0;
     auto& accesses = p.cells[cell % CELLS];
+    now.dispute = 0;
     check(w, mine, now, accesses, {begin.object, at});
     insert(accesses, now);
     at = end;
   }
 }
-void Shadow::check(const Who& w, const Clock& mine, const Access& now, std::vector<Access>& cell, const Spot& spot) {
+Finding Shadow::described(const Access& e, const Who& other, const Access& now, const Who& w, const Spot& spot) const {
+  Finding f;
+  const unsigned first = (unsigned)__builtin_ctz(e.bytes & now.bytes);
+  f.memory = name_of(spot.object), f.offset = spot.offset / CELL * CELL + first;
+  if (spot.object >= m_.trace.logs.size() && spot.object < 2 * m_.trace.logs.size())
+    f.offset %= std::max<uint64_t>(1, m_.trace.logs[w.rank].head().arena_slot);
+  f.bytes = (uint64_t)__builtin_popcount(e.bytes & now.bytes), f.number = m_.number;
+  f.first = {other, e.site, m_.launches[e.launch].call, m_.launches[e.launch].site, e.mode, e.write, e.copied};
+  f.second = {w, now.site, m_.launches[w.launch].host ? m_.calls[w.rank] : m_.launches[w.launch].call, m_.launches[w.launch].site, now.mode, now.write, now.copied};
+  for (const Who& side : {other, w}) {
+    auto& blocks = m_.launches[side.launch].blocks;
+    if (auto block = blocks.find(side.block); block != blocks.end())
+      f.moments.insert(f.moments.end(), block->second.moments.begin(), block->second.moments.end());
+  }
+  return f;
+}
+uint32_t Shadow::disputed(const FindingKey& key, const Access& e, const Who& other, const Access& now, const Who& w, const Spot& spot) {
+  auto [found, is_new] = dispute_numbers_.try_emplace(key, (uint32_t)disputes_.size() + 1);
+  if (is_new) disputes_.push_back({key, described(e, other, now, w, spot)});
+  return found->second;
+}
+void Shadow::check(const Who& w, const Clock& mine, Access& now, std::vector<Access>& cell, const Spot& spot) {
   const BlockState& here = m_.block_of(w);
   size_t kept = 0;
   for (size_t i = 0; i < cell.size(); ++i) {
@@ -130,24 +152,22 @@ void Shadow::check(const Who& w, const Clock& mine, const Access& now, std::vect
         proxy = found == proxied_.end() || !m_.knows(found->second, e.launch, e.block, e.warp, e.lanes, time);
       }
       const bool strong = e.strength() != WEAK && now.strength() != WEAK && m_.mutual(e.scope(), other, now.scope(), w);
-      if (conflict && ((!ordered && !strong) || read_only || proxy)) {
-        const FindingKey found{other.rank, e.site, w.rank, now.site, e.write, now.write};
+      const FindingKey found{other.rank, e.site, w.rank, now.site, e.write, now.write};
+      // Threads of one launch may all store the same, as marks are set; and what nobody reads may hold whatever it does.
+      const bool stores = e.write && now.write && e.launch == now.launch && e.strength() == WEAK && now.strength() == WEAK &&
+                          !e.copied && !now.copied && !m_.launches[e.launch].by_host;
+      if (stores && !ordered) {
+        if (e.scope() != UNKNOWN_EFFECT && now.scope() == CHANGED) now.dispute = disputed(found, e, other, now, w, spot);
+        else if (!now.dispute) now.dispute = e.dispute;
+      } else if (conflict && ((!ordered && !strong) || read_only || proxy)) {
         if (Finding* f = m_.findings.add(found)) {
-          const unsigned first = (unsigned)__builtin_ctz(e.bytes & now.bytes);
-          f->memory = name_of(spot.object), f->offset = spot.offset / CELL * CELL + first;
-          if (spot.object >= m_.trace.logs.size() && spot.object < 2 * m_.trace.logs.size())
-            f->offset %= std::max<uint64_t>(1, m_.trace.logs[w.rank].head().arena_slot);
-          f->bytes = (uint64_t)__builtin_popcount(e.bytes & now.bytes), f->number = m_.number;
-          f->first = {other, e.site, m_.launches[e.launch].call, m_.launches[e.launch].site, e.mode, e.write, e.copied};
-          f->second = {w, now.site, m_.launches[w.launch].host ? m_.calls[w.rank] : m_.launches[w.launch].call, m_.launches[w.launch].site, now.mode, now.write, now.copied};
-          f->read_only = read_only, f->proxy = proxy;
-          for (const Who& side : {other, w}) {
-            auto& blocks = m_.launches[side.launch].blocks;
-            if (auto block = blocks.find(side.block); block != blocks.end())
-              f->moments.insert(f->moments.end(), block->second.moments.begin(), block->second.moments.end());
-          }
+          const uint64_t count = f->count;
+          *f = described(e, other, now, w, spot);
+          f->count = count, f->read_only = read_only, f->proxy = proxy;
         }
       }
+      if (e.dispute && !now.write)
+        if (const Dispute& d = disputes_[e.dispute - 1]; Finding* f = m_.findings.add(d.key)) *f = d.finding, f->count = 1;
       // What comes before this one, and is no stronger excuse than it, says nothing more than it does.
       const bool weaker = now.strength() == WEAK || (e.strength() != WEAK && now.scope() <= e.scope());
       if (now.write && (ordered || !strong) && weaker) e.bytes &= ~now.bytes, drop = !e.bytes;
@@ -163,7 +183,7 @@ void Shadow::check(const Who& w, const Clock& mine, const Access& now, std::vect
 void Shadow::insert(std::vector<Access>& cell, const Access& now) {
   for (Access& e : cell)
     if (!now.copied && e.launch == now.launch && e.block == now.block && e.warp == now.warp && e.time == now.time && e.site == now.site && e.mode == now.mode &&
-        e.write == now.write && e.copied == now.copied && e.bytes == now.bytes) {
+        e.write == now.write && e.copied == now.copied && e.bytes == now.bytes && e.dispute == now.dispute) {
       e.lanes |= now.lanes;
       if (now.strong_write) e.write_number = now.write_number;
       return;

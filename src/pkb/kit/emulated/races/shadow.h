@@ -23,7 +23,9 @@ class Shadow {
   Spot resolve(uint32_t rank, uint64_t address);
   std::string name_of(uint64_t object) const;
   Page& page(uint64_t object, uint64_t offset);
-  void check(const Who& w, const Clock& mine, const Access& now, std::vector<Access>& cell, const Spot& spot);
+  void check(const Who& w, const Clock& mine, Access& now, std::vector<Access>& cell, const Spot& spot);
+  Finding described(const Access& e, const Who& other, const Access& now, const Who& w, const Spot& spot) const;
+  uint32_t disputed(const FindingKey& key, const Access& e, const Who& other, const Access& now, const Who& w, const Spot& spot);
   void insert(std::vector<Access>& cell, const Access& now);
 
   Machine& m_;
@@ -33,6 +35,8 @@ class Shadow {
   std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
   std::unordered_map<uint64_t, Location> locations_;
   std::map<std::pair<uint32_t, uint32_t>, Clock> proxied_;  // by launch and block: visible to the asynchronous proxy
+  std::vector<Dispute> disputes_;
+  std::map<FindingKey, uint32_t> dispute_numbers_;
   uint64_t last_page_ = ~0ull, last_location_ = 0;
   Page* last_ = nullptr;
 };

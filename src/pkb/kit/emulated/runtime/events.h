@@ -25,6 +25,7 @@ struct SharedHead {         // of the file that all ranks share: all zero in the
 enum Strength : uint8_t { WEAK, RELAXED, ACQUIRE, RELEASE, ACQ_REL, SC };
 enum Scope : uint8_t { NO_SCOPE, CTA, CLUSTER, GPU, SYS };
 enum Proxy : uint8_t { GENERIC, ASYNC, READONLY, ALL_PROXIES };
+enum Effect : uint8_t { CHANGED, UNCHANGED, UNKNOWN_EFFECT };  // of a weak write on the bytes that were there: in the place of its scope
 
 enum RecordKind : uint8_t {
   R_NONE,

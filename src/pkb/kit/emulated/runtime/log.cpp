@@ -14,10 +14,32 @@ unsigned my_rank = 0, lock_depth = 0;
 Sites sites(tell_site);
 Who written;
 Record* last_weak = nullptr;
+Store store;
 thread_local Who virtual_thread;
 thread_local std::vector<unsigned> operations;
 
+// By words, or what is smaller: a store of the value that is there already is no race with another that has stored it.
+void tell_store() {
+  if (!store.bytes) return;
+  const Store s = store;
+  store.bytes = 0;
+  const unsigned unit = s.bytes < 4 ? s.bytes : 4;
+  const auto* now = reinterpret_cast<const unsigned char*>(s.address);
+  for (unsigned at = 0; at < s.bytes; at += unit) {
+    const unsigned size = s.bytes - at < unit ? s.bytes - at : unit;
+    const Effect effect = !s.known ? UNKNOWN_EFFECT : memcmp(now + at, s.before + at, size) ? CHANGED : UNCHANGED;
+    put_weak(R_WRITE, mode_of(WEAK, effect, s.proxy), size, s.site, s.address + at);
+  }
+}
+void put_weak(RecordKind kind, unsigned mode, unsigned bytes, uint32_t site, uint64_t address) {
+  if (last_weak && last_weak->kind == kind && last_weak->mode == mode && last_weak->site == site &&
+      last_weak->address + last_weak->bytes == address && last_weak->bytes + bytes <= 4096)
+    last_weak->bytes += bytes;
+  else
+    last_weak = put(kind, mode, bytes, site, address);
+}
 Record* put(RecordKind kind, unsigned mode, unsigned bytes, uint32_t site, uint64_t address, const void* more, unsigned units) {
+  tell_store();
   if (kind != R_READ && kind != R_WRITE) ++epoch;
   last_weak = nullptr;
   if (!head) return nullptr;  // another thread has ended the recording meanwhile

@@ -19,6 +19,16 @@ extern Sites sites;
 extern Who written;                     // by the last R_THREAD
 extern uint64_t epoch;                  // what is between two that differ is not a repetition
 extern Record* last_weak;               // may grow, as long as nothing else is written
+struct Store {                          // a weak write that was announced: what it does is seen when the next event is written
+  uint64_t address = 0;
+  uint32_t bytes = 0, site = 0;         // no bytes: there is none
+  uint8_t proxy = 0;
+  bool known = true;
+  unsigned char before[64];
+};
+extern Store store;
+void tell_store();
+void put_weak(RecordKind kind, unsigned mode, unsigned bytes, uint32_t site, uint64_t address);
 extern thread_local Who virtual_thread; // of the host's side
 extern thread_local std::vector<unsigned> operations;
 

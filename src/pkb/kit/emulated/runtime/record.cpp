@@ -29,9 +29,11 @@ bool others_see(uint64_t address) {
 }
 void record_weak(uint64_t address, unsigned bytes, bool write, unsigned proxy, const void* code, const EmuAt* at) {
   if (!on_fiber || !others_see(address)) return;
+  if (write) (void)*reinterpret_cast<const volatile char*>(address);  // faults here, as the thread's own access would
   Guard guard;
   weak_touched(address, bytes, write);
-  if (bytes > 4096) return record_range(address, bytes, write, at ? sites.of_instruction(*at).id : sites.of_code(code).id);
+  if (bytes > 4096) return record_range(address, bytes, write, at ? sites.of_instruction(*at).id : sites.of_code(code).id, UNKNOWN_EFFECT);
+  tell_store();
   settle();
   did_more();
   as(current());
@@ -40,22 +42,19 @@ void record_weak(uint64_t address, unsigned bytes, bool write, unsigned proxy, c
   if (r.address == address && r.epoch == epoch && r.what == what) return;
   const uint32_t site = at ? sites.of_instruction(*at).id : sites.of_code(code).id;
   r = {address, epoch, what, site};
-  const uint8_t mode = mode_of(WEAK, NO_SCOPE, proxy);
-  const RecordKind kind = write ? R_WRITE : R_READ;
-  if (last_weak && last_weak->kind == kind && last_weak->mode == mode && last_weak->site == site &&
-      last_weak->address + last_weak->bytes == address && last_weak->bytes + bytes <= 4096) {
-    last_weak->bytes += bytes;
-    return;
-  }
-  last_weak = put(kind, mode, bytes, site, address);
+  if (!write || bytes > sizeof store.before)
+    return put_weak(write ? R_WRITE : R_READ, mode_of(WEAK, write ? UNKNOWN_EFFECT : NO_SCOPE, proxy), bytes, site, address);
+  store.address = address, store.bytes = bytes, store.site = site, store.proxy = (uint8_t)proxy, store.known = true;
+  memcpy(store.before, reinterpret_cast<const void*>(address), bytes);
 }
-void record_range(uint64_t address, uint64_t bytes, bool write, uint32_t site) {
+void forget_store() { store.known = false; }
+void record_range(uint64_t address, uint64_t bytes, bool write, uint32_t site, unsigned effect) {
   if (!emu_recording_now) return;
   Guard guard;
   as(current());
   while (bytes) {
     const uint64_t part = bytes < 32768 ? bytes : 32768;
-    put(write ? R_WRITE : R_READ, 0, (unsigned)part, site, address);
+    put(write ? R_WRITE : R_READ, mode_of(WEAK, write ? effect : NO_SCOPE, GENERIC), (unsigned)part, site, address);
     address += part, bytes -= part;
   }
 }

@@ -16,9 +16,10 @@ void record_barrier(const Block& b, unsigned number, const uint32_t* who, const 
 void record_arrival(unsigned number, const void* code);
 void record_warp(const Block& b, unsigned warp, unsigned mask);
 void record_copy(const void* to, const void* from, unsigned bytes, unsigned zeros, const void* code);
-void record_range(uint64_t address, uint64_t bytes, bool write, uint32_t site);
+void record_range(uint64_t address, uint64_t bytes, bool write, uint32_t site, unsigned effect = CHANGED);
 void record_weak(uint64_t address, unsigned bytes, bool write, unsigned proxy, const void* code, const EmuAt* at);
 void record_volatile(uint64_t address, unsigned bytes, bool write, const void* code);
+void forget_store();  // the current thread stops between an access and what was said of it
 void settle();  // a volatile read of the current thread has happened by now
 bool others_see(uint64_t address);  // not a stack, not an argument, not the runtime's own
 

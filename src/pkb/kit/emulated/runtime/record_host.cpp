@@ -23,13 +23,14 @@ int emu_record_begin(int shared_fd, int log_fd, int rank, int world) {
   capacity = log.st_size - LOG_HEAD, my_rank = rank, lock_depth = 0;
   *head = {LOG_MAGIC, (uint32_t)rank, (uint32_t)world, 0, 0, 0, (uint64_t)emu_shared_arena, ARENA_SLOTS * SLOT, SLOT};
   sites.clear();
-  written = {};
+  written = {}, store.bytes = 0;
   emu_recording_now = 1;
   return 0;
 }
 void emu_record_end() {
   std::lock_guard<std::recursive_mutex> guard(log_mutex);
   if (!emu_recording_now) return;
+  tell_store();
   emu_recording_now = 0;
   weak_end();
   munmap(shared_head, 4096);

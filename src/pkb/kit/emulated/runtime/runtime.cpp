@@ -93,6 +93,7 @@ void on_tick(int) {
   if (!pthread_equal(pthread_self(), scheduler_thread)) {
     pthread_kill(scheduler_thread, SIGVTALRM);
   } else if (in_fiber && switches == switches_at_tick) {
+    forget_store();
     me().polled = true;  // it may spin on a plain load: others must go on
     leave();
   } else {

@@ -9,7 +9,7 @@ import torch
 import pkb.kit
 import pkb.kit.cuda
 from pkb.rank.devices import CpuDevice, Device
-from pkb.rank.emulate.cuda import extensions, kernels, says_cuda, setters, switch
+from pkb.rank.emulate.cuda import extensions, graphs, kernels, says_cuda, setters, switch
 from pkb.rank.emulate.cuda.device import PROPERTIES, NotEmulatedHere, gpu
 from pkb.rank.emulate.cuda.streams import install_streams
 
@@ -49,8 +49,8 @@ def install(before: Device, source: str) -> EmulatedDevice:
     # On a CPU all tensors are where kernels can reach them.
     cast(Any, torch.Tensor).is_cuda = property(lambda self: True)
     install_streams()
-    for name in ("CUDAGraph", "graph", "make_graphed_callables"):
-        setattr(cuda, name, _not_emulated(f"torch.cuda.{name}"))
+    graphs.install(cuda)
+    cuda.make_graphed_callables = _not_emulated("torch.cuda.make_graphed_callables")
     if says_cuda.wanted(source):
         says_cuda.install()
     setters.install()

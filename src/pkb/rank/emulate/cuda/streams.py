@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from pkb.rank.emulate import cuda_stand_ins
 from pkb.rank.emulate.cuda.device import gpu
+from pkb.rank.emulate.cuda.graphs import refuse_in_capture
 from pkb.rank.symmetric.handle import Handle
 
 
@@ -149,6 +150,7 @@ def _after_kernels(method: Any) -> Any:
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        refuse_in_capture(f"{method.__name__} of symmetric memory")
         if number := _number(None):
             gpu().library.emu_stream_drain(number)
         return method(self, *arguments, **options)

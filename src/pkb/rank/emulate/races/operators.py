@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pkb.rank.emulate import recorder
-from pkb.rank.emulate.races import groups, operations, sites
+from pkb.rank.emulate.races import groups, looks, operations, sites
 from pkb.rank.symmetric import ops as symmetric_ops
 
 _TOUCHES_NOTHING = {
@@ -63,7 +63,9 @@ class Operators(TorchDispatchMode):
         if not used and not func._schema.returns:
             return func(*args, **kwargs)
         site = sites.of_caller(f"torch.{name}")
-        before = {tensor.untyped_storage().data_ptr() for tensor in _tensors((args, tuple(kwargs.values())))}
+        given = list(_tensors((args, tuple(kwargs.values()))))
+        before = {tensor.untyped_storage().data_ptr() for tensor in given}
+        writes = [tensor for tensor, written in used if written]
         flags = [(tensor, written) for tensor, written in used if operations.may_be_flags(tensor)]
         if flags:
             used = [(tensor, written) for tensor, written in used if not operations.may_be_flags(tensor)]
@@ -84,6 +86,9 @@ class Operators(TorchDispatchMode):
                     operations.touch(tensor, write=written, site=site)
                 for tensor in filled:
                     operations.touch(tensor, write=True, site=site)
+        for tensor in writes:
+            looks.written(tensor)
+        looks.followed(given, [*made, *writes], host=name in _HOST_WAITS)
         if name in _HOST_WAITS:
             operations.host_waits()
         return result
@@ -177,6 +182,7 @@ def _looking(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             site = sites.of_caller(f"torch.{name}")
             with operations.operation(site):
                 operations.touch(self, write=False, site=site)
+            looks.followed([self], [], host=True)
             operations.host_waits()
         return method(self, *arguments, **options)
 

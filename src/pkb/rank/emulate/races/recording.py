@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pkb.rank.emulate import recorder
-from pkb.rank.emulate.races import groups, operations, operators, sites, symmetric
+from pkb.rank.emulate.races import groups, looks, operations, operators, sites, symmetric
 from pkb.rank.emulate.recorder import Host
 from pkb.rank.trees import BadTree, tensors_in
 
@@ -15,6 +15,7 @@ from pkb.rank.trees import BadTree, tensors_in
 def install(rank: int) -> contextlib.ExitStack:
     """Everything in place that tells the recorder what Python does; close it before the recording ends."""
     sites.forget()
+    looks.forget()
     operators.make_subclasses_outside()
     operations.set_rank(rank)
     with contextlib.ExitStack() as stack:
