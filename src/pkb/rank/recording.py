@@ -37,12 +37,13 @@ class Recording:
         return ""
 
     def end(self) -> str:
-        self._ways = None
+        was, self._ways = self._ways, None
         try:
             self._open.close()
+            replaced = was.replaced() if was is not None else ""
         except CANNOT as error:
             return _words(error)
-        return ""
+        return clean(f"the candidate has replaced {replaced} of the recorder", 300) if replaced else ""
 
     def watched(self, solution: Callable[..., Any]) -> Callable[..., Any]:
         """The function itself, or one that is recorded."""

@@ -126,6 +126,8 @@ class Recorder:
             return replace(proof, why_not=f"the analyser failed: {error}"[:300])
         if found.why_not:
             return replace(proof, why_not=found.why_not)
+        if found.calls is not None and found.calls != CALLS:  # ended by somebody else, or written by one
+            return replace(proof, why_not=f"a log holds {found.calls} whole calls of {CALLS}")
         if (
             max([side.rank for side in _sides(found)] + [moment.rank for moment in found.timeline], default=0)
             >= proof.ranks

@@ -8,8 +8,11 @@ from typing import Any
 
 from pkb.rank.emulate import recorder
 from pkb.rank.emulate.races import groups, operations, operators, sites, symmetric
+from pkb.rank.emulate.races.untouched import replaced
 from pkb.rank.emulate.recorder import Host
 from pkb.rank.trees import BadTree, tensors_in
+
+__all__ = ["install", "recorded", "recorded_calls", "replaced"]
 
 
 def install(rank: int) -> contextlib.ExitStack:
