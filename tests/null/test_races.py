@@ -97,8 +97,11 @@ class FakeExchange:
     def __init__(self, why_not: str = "") -> None:
         self.candidate = FakeCrew(why_not)
         self.late: list[Any] = []
+        self.alike: list[bool] = []
 
-    def deliver(self, spec: DrawSpec, count: int) -> tuple[int, ...]:
+    def deliver(self, spec: DrawSpec, count: int, *, kinds: Sequence[str]) -> tuple[int, ...]:
+        assert tuple(kinds) == (("",) * count if spec.as_published else ())
+        self.alike.append(spec.as_published)
         return tuple(range(count))
 
     def run_candidate(self, schedule: Schedule, *, late: Any, extra_s: float) -> None:
@@ -143,6 +146,7 @@ def test_nothing_found_is_said_with_the_number_of_traces(tmp_path: Path) -> None
     assert found.seeds == (5, 6, 7)
     assert exchange.candidate.told[:3] == [(0, 320), (1, 321), (0, 384)]
     assert exchange.late == [None, [1], None]
+    assert exchange.alike == [False, True, False]
 
 
 def test_a_finding_is_a_race_that_names_both_lines_of_the_candidate(tmp_path: Path) -> None:
@@ -170,6 +174,7 @@ def test_a_finding_is_a_race_that_names_both_lines_of_the_candidate(tmp_path: Pa
         ((b'{"broken": true}', CLEAN, CLEAN), "a log is broken"),
         ((printed(broken=True), printed(), printed()), "a log is broken"),
         ((CLEAN, printed(events=0), CLEAN), "nothing was recorded"),
+        ((CLEAN, printed(calls=2), CLEAN), "a log holds 2 whole calls of 3"),
         ((CLEAN, b"{"), "malformed"),
         ((CLEAN, CLEAN, AnalyserFailed("status -9")), "the analyser failed: status -9"),
         ((printed(findings=[FINDING | {"second": ACCESS | {"rank": 2}}]), CLEAN, CLEAN), "a rank that does not exist"),
