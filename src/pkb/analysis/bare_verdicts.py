@@ -131,7 +131,6 @@ def _race_proof(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
         "schedule": said.get("schedule") if said.get("schedule") in SCHEDULES else "both",
         "findings": [_race_finding(finding) for finding in said.get("findings") or ()],
         "own_flags": said.get("own_flags") is True,
-        "same_stores": said.get("same_stores") is True,
         "why_not": UNDECIDED if said.get("why_not") else "",
     }
 

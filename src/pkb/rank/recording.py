@@ -37,13 +37,12 @@ class Recording:
         return ""
 
     def end(self) -> str:
-        was, self._ways = self._ways, None
+        self._ways = None
         try:
             self._open.close()
-            replaced = was.replaced() if was is not None else ""
         except CANNOT as error:
             return _words(error)
-        return clean(f"the candidate has replaced {replaced} of the recorder", 300) if replaced else ""
+        return ""
 
     def watched(self, solution: Callable[..., Any]) -> Callable[..., Any]:
         """The function itself, or one that is recorded."""

@@ -5,7 +5,7 @@ what Python does. Noticed because they are held against their files when the cal
 # ranks: 2
 # plan: quick
 # expect: correct
-# checks: races neither proven nor excluded: the candidate has replaced recorder.host of the recorder
+# checks: races neither proven nor excluded: calls cannot be recorded: ValueError: the candidate has replaced recorder.host of the recorder
 # platform: cpu
 
 import importlib

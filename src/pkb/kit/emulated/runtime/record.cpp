@@ -47,7 +47,7 @@ void record_weak(uint64_t address, unsigned bytes, bool write, unsigned proxy, c
   last_weak = put(kind, mode, bytes, site, address);
 }
 void record_range(uint64_t address, uint64_t bytes, bool write, uint32_t site) {
-  if (!recording()) return;
+  if (!emu_recording_now) return;
   Guard guard;
   as(current());
   while (bytes) {
@@ -75,7 +75,7 @@ void record_volatile(uint64_t address, unsigned bytes, bool write, const void* c
   }
 }
 void settle() {
-  if (!recording() || !on_fiber) return;
+  if (!emu_recording_now || !on_fiber) return;
   Fiber& f = *block->fibers[block->current];
   if (!f.pending.bytes) return;
   const PendingRead p = f.pending;
@@ -104,7 +104,7 @@ void record_plain(RecordKind kind, uint64_t address) {
   put(kind, 0, 0, 0, address);
 }
 void record_token(RecordKind kind, uint64_t token, uint64_t stream) {
-  if (!recording()) return;
+  if (!emu_recording_now) return;
   Guard guard;
   put2(kind, 0, 0, 0, token, stream, 0);
 }
@@ -123,7 +123,7 @@ void record_barrier(const Block& b, unsigned number, const uint32_t* who, const 
   else put(R_BARRIER_BLOCK, 0, number, site, 0);
 }
 void record_arrival(unsigned number, const void* code) {
-  if (!recording()) return;
+  if (!emu_recording_now) return;
   Guard guard;
   settle();
   did_more();
@@ -131,13 +131,13 @@ void record_arrival(unsigned number, const void* code) {
   put(R_ARRIVE, 0, number, sites.of_code(code).id, 0);
 }
 void record_warp(const Block& b, unsigned warp, unsigned mask) {
-  if (!recording()) return;
+  if (!emu_recording_now) return;
   Guard guard;
   as({b.kernel->launch, b.linear(), 32 * warp + (unsigned)__builtin_ctz(mask | 1u << 31)});
   put(R_BARRIER_WARP, 0, 0, 0, mask);
 }
 void record_copy(const void* to, const void* from, unsigned bytes, unsigned zeros, const void* code) {
-  if (!recording()) return;
+  if (!emu_recording_now) return;
   Guard guard;
   settle();
   did_more();
@@ -195,7 +195,7 @@ void emu_access_end(int way) {
   in_fiber = true;
 }
 void emu_fence(const EmuAt* at) {
-  if (!recording() || !on_fiber) return;
+  if (!emu_recording_now || !on_fiber) return;
   Guard guard;
   settle();
   did_more();

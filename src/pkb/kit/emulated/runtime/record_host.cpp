@@ -20,35 +20,35 @@ int emu_record_begin(int shared_fd, int log_fd, int rank, int world) {
   if (ours == MAP_FAILED) return munmap(mine, log.st_size), errno;
   prepare_places();
   head = static_cast<LogHead*>(mine), shared_head = static_cast<SharedHead*>(ours);
-  capacity = log.st_size - LOG_HEAD, my_rank = rank, lock_depth = 0;
+  capacity = log.st_size - LOG_HEAD, written_bytes = 0, my_rank = rank, lock_depth = 0;
   *head = {LOG_MAGIC, (uint32_t)rank, (uint32_t)world, 0, 0, 0, (uint64_t)emu_shared_arena, ARENA_SLOTS * SLOT, SLOT};
   sites.clear();
-  written = {}, written_bytes = 0;
+  written = {};
   emu_recording_now = 1;
   return 0;
 }
 void emu_record_end() {
   std::lock_guard<std::recursive_mutex> guard(log_mutex);
   if (!emu_recording_now) return;
-  emu_recording_now = 0, written_bytes = 0;
+  emu_recording_now = 0;
   munmap(shared_head, 4096);
   munmap(head, capacity + LOG_HEAD);
   head = nullptr, shared_head = nullptr;
 }
 int emu_recording() { return emu_recording_now; }
 void emu_record_memory(uint64_t begin, uint64_t bytes, uint32_t allocation, uint32_t owner) {
-  if (!recording()) return;
+  if (!emu_recording_now) return;
   Guard guard;
   put2(R_MEMORY, 0, 0, 0, begin, bytes, (uint64_t)allocation << 32 | owner);
 }
 uint32_t emu_record_site(const char* file, int line, const char* text) {
-  if (!recording()) return 0;
+  if (!emu_recording_now) return 0;
   Guard guard;
   return sites.of_text(file, line, text);
 }
 void emu_record_access(uint64_t address, uint64_t bytes, int is_write, uint32_t site) { record_range(address, bytes, is_write, site); }
 void emu_record_strong(uint64_t address, uint64_t bytes, int way, int order, int scope, uint32_t site) {
-  if (!recording()) return;
+  if (!emu_recording_now) return;
   Guard guard;
   take_lock();
   put_strong(way, {site, 0, 0, GENERIC}, order, scope, address, (unsigned)bytes, next_number());
@@ -57,7 +57,7 @@ void emu_record_strong(uint64_t address, uint64_t bytes, int way, int order, int
 void emu_record_lock() { if (emu_recording_now) log_mutex.lock(), take_lock(); }
 void emu_record_unlock() { if (emu_recording_now && lock_depth) give_lock(), log_mutex.unlock(); }
 void emu_record_fence(int scope, uint32_t site) {
-  if (!recording()) return;
+  if (!emu_recording_now) return;
   Guard guard;
   as(current());
   put(R_FENCE, mode_of(ACQ_REL, scope, GENERIC), 0, site, 0);
@@ -107,7 +107,7 @@ int emu_record_unnamed(char* out, uint32_t size) {
   return count;
 }
 void emu_record_name_site(uint32_t site, const char* file, int line, const char* text) {
-  if (!recording()) return;
+  if (!emu_recording_now) return;
   Guard guard;
   tell_site({site, WEAK, NO_SCOPE, GENERIC}, file, line, text);
 }

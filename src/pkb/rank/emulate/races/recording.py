@@ -8,11 +8,8 @@ from typing import Any
 
 from pkb.rank.emulate import recorder
 from pkb.rank.emulate.races import groups, operations, operators, sites, symmetric
-from pkb.rank.emulate.races.untouched import replaced
 from pkb.rank.emulate.recorder import Host
 from pkb.rank.trees import BadTree, tensors_in
-
-__all__ = ["install", "recorded", "recorded_calls", "replaced"]
 
 
 def install(rank: int) -> contextlib.ExitStack:
@@ -32,13 +29,18 @@ def install(rank: int) -> contextlib.ExitStack:
 
 @contextlib.contextmanager
 def recorded(shared_fd: int, log_fd: int, *, rank: int, world: int) -> Iterator[None]:
-    """Calls made by `recorded_calls` inside are recorded."""
+    """Calls made by `recorded_calls` inside are recorded. Raises `ValueError` at the end if the recorder's functions in Python
+    are not ours any more."""
+    from pkb.rank.emulate.races.untouched import replaced
+
     recorder.begin(shared_fd, log_fd, rank=rank, world=world)
     try:
         with install(rank):
             yield
     finally:
         recorder.end()
+    if name := replaced():
+        raise ValueError(f"the candidate has replaced {name} of the recorder")
 
 
 def recorded_calls(function: Callable[..., Any]) -> Callable[..., Any]:
