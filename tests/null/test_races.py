@@ -21,7 +21,7 @@ from pkb.candidates.source_lines import SourceLines
 from pkb.cli.panel import render
 from pkb.generate.feedback import feedback
 from pkb.judge.exchange import Exchange
-from pkb.judge.hints import PROOF_HINT, RACE_HINTS, hints_for
+from pkb.judge.hints import NOT_PROVEN_HINT, PROOF_HINT, RACE_HINTS, hints_for
 from pkb.judge.stages.race_proof import AnalyserFailed, Recorder, Trace, proven_race
 from pkb.report.race_picture import shown_race
 from pkb.types.document_versions import read_evaluation
@@ -351,3 +351,14 @@ def test_plain_stores_of_one_launch_to_the_same_bytes_accuse_nobody(tmp_path: Pa
         found, _ = proven(tmp_path, stored_twice(**other), CLEAN, CLEAN)
         assert found.findings, other
         assert not found.same_stores
+
+
+@pytest.mark.parametrize(("document", "said"), [(CLEAN, True), (printed(), False), (b"{}", False)])
+def test_a_provoked_race_without_a_proven_one_may_be_something_else(
+    tmp_path: Path, document: bytes, said: bool
+) -> None:
+    found, _ = proven(tmp_path, document, CLEAN, CLEAN)
+    evidence = Evidence(race_kind=RaceKind.STALE_READ, race_proof=found)
+    hints = hints_for(Verdict.RACE, evidence, platform="cpu", backend="cuda")
+    assert (NOT_PROVEN_HINT in hints) is said
+    assert NOT_PROVEN_HINT not in hints_for(Verdict.WRONG, evidence, platform="cpu", backend="cuda")
