@@ -65,7 +65,7 @@ def report_of(logs: list[int]) -> dict[str, Any]:
 
 
 def held_to_bounds(report: dict[str, Any]) -> None:
-    assert set(report) - {"reason"} == {"events", "threads", "truncated", "broken", "findings", "timeline"}
+    assert set(report) - {"reason", "calls"} == {"events", "threads", "truncated", "broken", "findings", "timeline"}
     assert "ended with" not in report.get("reason", ""), report["reason"]
     assert "took more" not in report.get("reason", ""), report["reason"]
     assert len(report["findings"]) <= 20

@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from race_examples import proof
 
-from pkb.analysis.bare_verdicts import MOMENT, PLAIN, SHA256, bare, vocabulary
+from pkb.analysis.bare_verdicts import ACCESS, MEMORY, MOMENT, PLAIN, SHA256, bare, vocabulary
 from pkb.analysis.entries import read_entry
 from pkb.analysis.lost import loss_of
 from pkb.analysis.modes import WORDS, FailureMode, failure_mode
@@ -17,7 +19,7 @@ from pkb.types.document_versions import read_evaluation
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "tests" / "data" / "verdicts").glob("*.json"))
-RECORDS = sorted((ROOT / "docs" / "records").glob("frontier-*.jsonl"))
+RECORDS = sorted((ROOT / "docs" / "records").glob("*frontier*.jsonl"))
 NAMES = {problem.name for problem in default_registry().all()} | {"no_reference"}  # of an example
 CASE = re.compile(r"size \w+, \d+ ranks(, trial \d+)?(, call \d+)?")
 CHECK = re.compile(r"\d+ calls at \w+( with \d+ ranks)?|races: [\w, ]+|not timed|odd size not checked")
@@ -57,6 +59,8 @@ def foreign(record: dict[str, Any]) -> list[tuple[str, str]]:
             or (path.endswith("/case") and CASE.fullmatch(text))
             or (path.endswith("/output") and re.fullmatch(r"the result|result \d+|argument changed in place", text))
             or (path.endswith("/checks") and CHECK.fullmatch(text))
+            or (path.endswith("/memory") and MEMORY.fullmatch(text))
+            or (path.endswith("/what") and ACCESS.fullmatch(text))
             or (path.endswith("/failure/message") and text in OUR_MESSAGES)
             or (path.endswith("/failure/name") and text in OUR_TYPES)
         )
@@ -116,6 +120,19 @@ def test_every_mode_of_an_exception_survives(mode: FailureMode) -> None:
     reduced = bare(whole)
     assert failure_mode(reduced) is mode
     assert SECRET not in json.dumps(reduced)
+
+
+def test_a_race_keeps_its_lines_and_loses_its_names() -> None:
+    whole = json.loads((ROOT / "tests" / "data" / "verdicts" / "race.json").read_text())
+    reduced = bare(whole | {"race_proof": poisoned(json.loads(json.dumps(asdict(proof()))))})
+    assert foreign(reduced) == []
+    (finding,) = reduced["race_proof"]["findings"]
+    assert (finding["kind"], finding["first"]["line"], finding["second"]["line"]) == (
+        "relaxed_where_release_acquire_is_needed", 6, 12,
+    )  # fmt: skip
+    kept = read_evaluation(json.loads(json.dumps(reduced))).race_proof
+    assert kept is not None
+    assert [one.first.write for one in kept.findings] == [True]
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=[path.stem for path in RECORDS])

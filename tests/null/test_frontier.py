@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 frontier, pages, runs = map(program, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
 frontier_cpu = program("benchmarks/frontier_cpu.py")
+races = program("benchmarks/frontier_races.py")
 
 
 def record(
@@ -123,3 +124,41 @@ def test_verdicts_on_cpu_stand_beside_those_of_an_h200_by_class() -> None:
     text = frontier_cpu.beside_h200(here, older)
     assert "| right | 1 |  |" in text, "called right there and wrong here"
     assert "The same class for 2 of 3 files." in text, "a file without a verdict here is not counted"
+
+
+def traced(
+    number: int, verdict: str, *, plan: str, kind: str = "", found: str = "", why_not: str = ""
+) -> dict[str, Any]:
+    access = {"candidate_line": 7}
+    findings = [{"kind": found, "first": access, "second": access}] if found else []
+    proof = {"traces": 3, "events": 10, "findings": findings, "why_not": why_not}
+    return record(number, "allreduce", verdict, plan=plan, race_kind=kind, race_proof=proof)
+
+
+def test_races_that_only_the_detector_sees_are_listed_apart() -> None:
+    reused, relaxed = "buffer_reused_too_early", "relaxed_where_release_acquire_is_needed"
+    files = races.by_file([
+        traced(1, "race", plan="quick", kind=reused, found=reused), traced(1, "wrong", plan="published", found=reused),
+        traced(2, "race", plan="quick", kind=reused, found=reused), traced(2, "race", plan="published", kind="stale_read"),
+        traced(3, "wrong", plan="quick", found=relaxed),
+        traced(4, "race", plan="quick", kind="missing_end_barrier"),
+        traced(5, "correct", plan="quick"), traced(5, "runtime_error", plan="published"),
+        traced(6, "race", plan="quick", kind="stale_read", why_not="left out here"),
+        record(7, "allreduce", "crash", plan="published"),
+        traced(8, "wrong", plan="quick"), traced(8, "race", plan="published", kind=relaxed, found=relaxed),
+    ])  # fmt: skip
+    classes = {number: races.class_of(records) for (_, number, _), records in files.items()}
+    assert classes == {
+        1: races.ALONE, 2: races.BOTH, 3: races.EXPLAINED, 4: races.NOT_PROVEN, 5: races.CLEAN, 6: races.UNDECIDED,
+        7: races.EARLIER, 8: races.ALONE,
+    }  # fmt: skip
+    page = races.table(files)
+    assert f"| {races.ALONE} | 2 | 2 |" in page
+    assert "| gpt-5.5 cuda | 8 | published | `relaxed_where_release_acquire_is_needed` | 7/7 |" in page
+    assert "| gpt-5.5 cuda | 2 |" not in page
+
+
+def test_files_that_end_before_a_trace_are_judged_once() -> None:
+    assert [races.wanted(plan, "crash") for plan in ("published", "quick")] == [True, False]
+    assert [races.wanted(plan, "compile_error") for plan in ("published", "quick")] == [False, False]
+    assert [races.wanted(plan, None) for plan in ("published", "quick")] == [True, True]

@@ -23,7 +23,7 @@ from pkb.candidates.source_lines import SourceLines
 from pkb.cli.panel import render
 from pkb.generate.feedback import feedback
 from pkb.judge.exchange import Exchange
-from pkb.judge.hints import PROOF_HINT, RACE_HINTS, hints_for
+from pkb.judge.hints import NOT_PROVEN_HINT, PROOF_HINT, RACE_HINTS, hints_for
 from pkb.judge.stages.race_proof import AnalyserFailed, Recorder, Trace, proven_race
 from pkb.report.race_picture import shown_race
 from pkb.types.document_versions import read_evaluation
@@ -100,8 +100,11 @@ class FakeExchange:
     def __init__(self, why_not: str, unknown_looks: bool) -> None:
         self.candidate = FakeCrew(why_not, unknown_looks)
         self.late: list[Any] = []
+        self.alike: list[bool] = []
 
-    def deliver(self, spec: DrawSpec, count: int) -> tuple[int, ...]:
+    def deliver(self, spec: DrawSpec, count: int, *, kinds: Sequence[str]) -> tuple[int, ...]:
+        assert tuple(kinds) == (("",) * count if spec.as_published else ())
+        self.alike.append(spec.as_published)
         return tuple(range(count))
 
     def run_candidate(self, schedule: Schedule, *, late: Any, extra_s: float) -> None:
@@ -151,6 +154,7 @@ def test_nothing_found_is_said_with_the_number_of_traces(tmp_path: Path) -> None
     assert found.seeds == (5, 6, 7)
     assert exchange.candidate.told[:3] == [(0, 320), (1, 321), (0, 384)]
     assert exchange.late == [None, [1], None]
+    assert exchange.alike == [False, True, False]
 
 
 def test_a_finding_is_a_race_that_names_both_lines_of_the_candidate(tmp_path: Path) -> None:
@@ -178,6 +182,7 @@ def test_a_finding_is_a_race_that_names_both_lines_of_the_candidate(tmp_path: Pa
         ((b'{"broken": true}', CLEAN, CLEAN), "a log is broken"),
         ((printed(broken=True), printed(), printed()), "a log is broken"),
         ((CLEAN, printed(events=0), CLEAN), "nothing was recorded"),
+        ((CLEAN, printed(calls=2), CLEAN), "a log holds 2 whole calls of 3"),
         ((CLEAN, b"{"), "malformed"),
         ((CLEAN, CLEAN, AnalyserFailed("status -9")), "the analyser failed: status -9"),
         ((printed(findings=[FINDING | {"second": ACCESS | {"rank": 2}}]), CLEAN, CLEAN), "a rank that does not exist"),
@@ -357,3 +362,14 @@ def test_bounds_are_those_of_the_schema() -> None:
     assert analysis()["findings"]
     properties = SCHEMA["$defs"]["race_proof"]["properties"]
     assert (properties["findings"]["maxItems"], properties["timeline"]["maxItems"]) == (20, 40)
+
+
+@pytest.mark.parametrize(("document", "said"), [(CLEAN, True), (printed(), False), (b"{}", False)])
+def test_a_provoked_race_without_a_proven_one_may_be_something_else(
+    tmp_path: Path, document: bytes, said: bool
+) -> None:
+    found, _ = proven(tmp_path, document, CLEAN, CLEAN)
+    evidence = Evidence(race_kind=RaceKind.STALE_READ, race_proof=found)
+    hints = hints_for(Verdict.RACE, evidence, platform="cpu", backend="cuda")
+    assert (NOT_PROVEN_HINT in hints) is said
+    assert NOT_PROVEN_HINT not in hints_for(Verdict.WRONG, evidence, platform="cpu", backend="cuda")

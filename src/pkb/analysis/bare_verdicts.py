@@ -9,12 +9,13 @@ import math
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from pkb.analysis.modes import FailureMode, failure_mode
 from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.failure import FailureKind
 from pkb.types.plan import PLANS
+from pkb.types.race import RaceSchedule
 from pkb.types.timing import Decision
 from pkb.types.verdict import Communication, RaceKind, Stage, Standing, Verdict
 
@@ -24,6 +25,13 @@ PLAIN = re.compile(r"[\w .,+()-]{0,60}")
 """Names of GPUs, drivers and versions, which the machine says and not the candidate."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.+]+")
+MEMORY = re.compile(r"symmetric allocation \d+ of rank \d+|shared memory|global memory of rank \d+")
+ACCESS = re.compile(
+    r"(?:plain|volatile) (?:load|store)|(?:st|ld|atom|red|multimem|cp)\.[a-z0-9.:_]{1,60}|atomic[A-Za-z_]{1,20}"
+)
+"""What the analyser and the instruction set say of where two accesses met and what they are."""
+SCHEDULES = get_args(RaceSchedule)
+KERNEL, UNDECIDED = "of the candidate", "left out here"
 VERSIONS = ("torch", "CUDA", "NCCL", "driver", "python", "triton")
 _CASE = re.compile(r"size (?:tiny|paper|real|odd), \d+ ranks(?:, trial \d+)?(?:, call \d+)?")
 _CHECKS = re.compile(r"\d+ calls at \w+(?: with \d+ ranks)?|races: [\w, ]+|not timed|odd size not checked")
@@ -44,7 +52,7 @@ def vocabulary() -> frozenset[str]:
     words = {str(member) for enum in enums for member in enum}
     return frozenset(words | set(PLANS) | BACKENDS | PATHS) | {
         "cpu", "virtual", "node", "tiny", "paper", "real", "odd", "bf16", "fp16", "fp32", "fp64", "compute", "hbm", "link",
-        "datasheet", "measured", "latency", "reference", "baseline", "",
+        "datasheet", "measured", "latency", "reference", "baseline", "", *SCHEDULES, UNDECIDED, KERNEL,
     }  # fmt: skip
 
 
@@ -77,6 +85,7 @@ def bare(document: Mapping[str, Any]) -> dict[str, Any]:
             for state in document.get("rank_states") or ()
         ],
         "failure": _failure(document.get("failure"), mode),
+        "race_proof": _race_proof(document.get("race_proof")),
         "timing": _timing(document.get("timing")),
         "checks": [found[0] for check in document.get("checks") or () if (found := _CHECKS.match(check))],
         "stage_seconds": _numbers(document.get("stage_seconds") or {}),
@@ -108,6 +117,40 @@ def _mismatch(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
         "amount": _number(said.get("amount")),
         "error_ratio": _number(said.get("error_ratio")),
         "differing_fraction": _number(said.get("differing_fraction")),
+    }
+
+
+def _race_proof(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What was executed, and of each race its kind and where it is: lines and numbers."""
+    if not said:
+        return None
+    numbers = {name: _number(said.get(name)) or 0 for name in ("traces", "calls", "ranks", "events")}
+    return numbers | {
+        "size": _word(said.get("size")),
+        "seeds": _numbers(said.get("seeds") or []),
+        "schedule": said.get("schedule") if said.get("schedule") in SCHEDULES else "both",
+        "findings": [_race_finding(finding) for finding in said.get("findings") or ()],
+        "own_flags": said.get("own_flags") is True,
+        "why_not": UNDECIDED if said.get("why_not") else "",
+    }
+
+
+def _race_finding(said: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {name: _number(said.get(name)) or 0 for name in ("count", "offset", "bytes")}
+    sides = {side: _race_access(said[side]) for side in ("first", "second")}
+    missing = {"text": "", "first": None, "second": None}
+    return (
+        {"kind": _word(said.get("kind")), "memory": _matching(MEMORY, said.get("memory"))} | numbers | sides | {"missing": missing}
+    )  # fmt: skip
+
+
+def _race_access(said: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = ("rank", "block", "thread", "call", "line", "candidate_line")
+    return {name: _number(said.get(name)) or 0 for name in numbers} | {
+        "write": said.get("write") is True,
+        "kernel": KERNEL if said.get("kernel") else "",
+        "what": _matching(ACCESS, said.get("what")),
+        "file": "",
     }
 
 

@@ -61,6 +61,10 @@ FAILURE_HINTS: Mapping[FailureKind, str] = {
 }
 
 
+NOT_PROVEN_HINT = (
+    "its recorded calls hold no race: look also for what depends on values alone, such as rounding that only some calls show, "
+    "memory that is read before it is written, or shapes that only some calls have"
+)
 SHOWN_WARNINGS = 3
 
 
@@ -76,6 +80,8 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
         first = evidence.race_proof.findings[0]
         if first.kind is not evidence.race_kind:  # it was found wrong, or racy by provocation
             hints += [f"its calls hold a race: {finding_title(first)}", RACE_HINTS[first.kind]]
+    elif verdict is Verdict.RACE and evidence.race_proof is not None and not evidence.race_proof.why_not:
+        hints.append(NOT_PROVEN_HINT)
     if verdict is Verdict.REUSED_OUTPUT:
         hints.append(REUSED_HINT)
     if verdict is Verdict.DEADLOCK:

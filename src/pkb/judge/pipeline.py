@@ -123,7 +123,8 @@ class OneSize:
         if decided.verdict not in (Verdict.WRONG, Verdict.RACE) or not self.world.sound:
             return decided
         self.world.clear()
-        proof = self._prove(source, traces=1) if self.world.sound else None
+        traces = 2 if decided.verdict is Verdict.RACE else 1  # the second trace has buffers that are used again
+        proof = self._prove(source, traces=traces) if self.world.sound else None
         if proof is None or not proof.findings:
             return decided
         return replace(decided, evidence=decided.evidence.plus(Evidence(race_proof=proof)))

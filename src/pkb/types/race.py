@@ -139,6 +139,8 @@ class RaceAnalysis:
     timeline: Timeline
     reason: Sentence = ""
     """Why it is broken."""
+    calls: Number | None = None
+    """Complete ones, in the log that has the fewest."""
 
     @property
     def why_not(self) -> str:
@@ -245,7 +247,7 @@ def read_analysis(document: bytes) -> RaceAnalysis:
     try:
         found = json.loads(document)
         if isinstance(found, dict):
-            found = {**(_NOTHING if found.get("broken") is True else {}), "reason": "", **found}
+            found = {**(_NOTHING if found.get("broken") is True else {}), "reason": "", "calls": None, **found}
         tagged = json.dumps(_tagged(found, ()))
     except (ValueError, RecursionError) as error:
         raise Malformed(f"no JSON: {str(error)[:100]}") from None

@@ -90,7 +90,8 @@ class Recorder:
             self.progress(f"races: recording trace {number + 1} of {traces}")
             with trace_files(seed, proof.ranks) as trace:
                 try:
-                    _, said = self.record(trace, late=_late_rank(self.schedule, number, proof.ranks))
+                    late = _late_rank(self.schedule, number, proof.ranks)
+                    _, said = self.record(trace, late=late, alike=number % 2 == 1)
                     self.exchange.drop()
                 except CrewFailure as failure:
                     why_not = f"recorded calls did not end well: {failure}"[:300]
@@ -105,11 +106,20 @@ class Recorder:
         return Proved(proof)
 
     def record(
-        self, trace: Trace, *, late: int | None = None, weak: bool = False, extra_s: float = SLOWER_S
+        self,
+        trace: Trace,
+        *,
+        late: int | None = None,
+        alike: bool = False,
+        weak: bool = False,
+        extra_s: float = SLOWER_S,
     ) -> tuple[tuple[int, ...], RecordingReply]:
-        """The calls, and what ranks said, all together: why there is no record of them, if there is none. The caller drops them."""
+        """The calls, and what ranks said, all together: why there is no record of them, if there is none. The caller drops
+        them. `alike`: the calls have the same shapes and are of the same kind, so that buffers which a candidate keeps by
+        shape are used again."""
         candidate = self.exchange.candidate
-        slots = self.exchange.deliver(self.spec, CALLS)
+        spec = replace(self.spec, as_published=True) if alike else self.spec
+        slots = self.exchange.deliver(spec, CALLS, kinds=("",) * CALLS if alike else ())
         begin = BeginRecording(trace.seed, weak=weak)
         for rank in candidate.ranks:
             candidate.tell(
@@ -134,6 +144,8 @@ class Recorder:
             return replace(proof, why_not=f"the analyser failed: {error}"[:300])
         if found.why_not:
             return replace(proof, why_not=found.why_not)
+        if found.calls is not None and found.calls != CALLS:  # ended by somebody else, or written by one
+            return replace(proof, why_not=f"a log holds {found.calls} whole calls of {CALLS}")
         if (
             max([side.rank for side in _sides(found)] + [moment.rank for moment in found.timeline], default=0)
             >= proof.ranks

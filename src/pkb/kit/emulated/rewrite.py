@@ -26,6 +26,10 @@ _ALIGNED = re.compile(
 )
 
 
+_RECORDERS_OWN = re.compile(r"\b(?:__tsan_|emu_record|EMU_UNSEEN)\w*")
+_UNSEEN = re.compile(r"\b(?:__)?no_sanitize(?:_thread)?(?:__)?\b(?:\s*\([^()]*\))?")
+
+
 class NotEmulated(Exception):
     """Something that the emulator has no model of; its name is the message."""
 
@@ -56,6 +60,9 @@ def hide_includes(source: str, *, own: frozenset[str]) -> str:
 def rewrite(preprocessed: str) -> Rewritten:
     text = re.sub(r'^# (\d+) "([^"]*)".*$', r'#line \1 "\2"', preprocessed, flags=re.M)
     text = re.sub(rf"^[ \t]*{re.escape(_MARK)}", "#include ", text, flags=re.M)
+    if found := _RECORDERS_OWN.search(text):
+        raise NotEmulated(f"{found[0]} is a name of the recorder of memory accesses")
+    text = _UNSEEN.sub("unused", text)  # an attribute: such a function's accesses would not be recorded
     kernels = list(_kernels(text))
     text = _replace_asm(text)
     text = _shared(text)

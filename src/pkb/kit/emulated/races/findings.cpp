@@ -124,7 +124,9 @@ void classify(Trace& trace, Findings& findings) {
 }
 
 std::string report(Trace& trace, const Machine& machine, Findings& findings) {
-  std::string out = "{\"events\": " + std::to_string(machine.events) + ", \"threads\": " + std::to_string(machine.threads) + ", \"truncated\": " +
+  unsigned calls = ~0u;
+  for (const Log& log : trace.logs) calls = std::min(calls, log.calls());
+  std::string out = "{\"calls\": " + std::to_string(calls) + (trace.touched ? ", \"reason\": \"the candidate has touched it\"" : "") + ", \"events\": " + std::to_string(machine.events) + ", \"threads\": " + std::to_string(machine.threads) + ", \"truncated\": " +
                     (trace.truncated ? "true" : "false") + ", \"broken\": " + (trace.broken ? "true" : "false") + ", \"findings\": [";
   size_t shown = 0;
   for (const FindingKey& key : findings.order) {

@@ -143,7 +143,8 @@ void Shadow::check(const Who& w, const Clock& mine, Access& now, std::vector<Acc
         ordered = !lanes || m_.knows(mine, e.launch, e.block, e.warp, lanes, time);
         if (!ordered && e.strong_write) ordered = get(mine, single(LOCATION, e.location)) > e.write_number;
       }
-      const Who other{m_.launches[e.launch].rank, e.launch, e.block, 32u * e.warp + (uint32_t)__builtin_ctz(e.lanes)};
+      const uint32_t not_me = same_block && e.warp == now.warp ? e.lanes & ~now.lanes : e.lanes;  // a thread does not race with itself
+      const Who other{m_.launches[e.launch].rank, e.launch, e.block, 32u * e.warp + (uint32_t)__builtin_ctz(not_me ? not_me : e.lanes)};
       bool read_only = false, proxy = false;
       if (conflict && ordered && !now.write && now.proxy() == READONLY && e.write && !m_.rules.one_proxy)
         read_only = !m_.knows(m_.launches[now.launch].start, e.launch, e.block, e.warp, e.lanes, time);

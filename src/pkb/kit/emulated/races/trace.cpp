@@ -61,6 +61,8 @@ void Log::read_sites() {
   rewind();
   Event e;
   while (next(e)) {
+    if (e.r.kind == R_CALL_BEGIN && calls_ == ended_) ++calls_;
+    if (e.r.kind == R_CALL_END && calls_ > ended_) ++ended_;
     if (e.r.kind != R_SITE || sites_.size() >= MOST_SITES) continue;
     const char* text = reinterpret_cast<const char*>(e.more);
     const std::string all(text, strnlen(text, e.r.bytes * sizeof(Record)));
@@ -79,6 +81,7 @@ bool Trace::open(const std::vector<int>& descriptors) {
     logs[r].read_sites();
     truncated |= logs[r].head().truncated != 0;
     broken |= logs[r].head().broken != 0 || logs[r].malformed();
+    touched |= (logs[r].head().broken & TOUCHED) != 0;
   }
   return true;
 }

@@ -29,13 +29,15 @@ class Log {  // of one rank
   bool at_end() const { return at_ >= end_; }
   void rewind() { at_ = begin_; }
   const std::unordered_map<uint32_t, SiteText>& sites() const { return sites_; }
-  void read_sites();
+  void read_sites();                           // and how many calls have a beginning and an end
+  unsigned calls() const { return ended_; }
 
  private:
   unsigned units(const Record& r) const;
   emu::LogHead head_{};
   const char *begin_ = nullptr, *at_ = nullptr, *end_ = nullptr;
   bool malformed_ = false;
+  unsigned calls_ = 0, ended_ = 0;
   std::unordered_map<uint32_t, SiteText> sites_;
 };
 
@@ -45,7 +47,7 @@ class Trace {
   bool next(Event& e);  // in an order that no thread can tell from the real one
   void rewind();
   std::vector<Log> logs;
-  bool truncated = false, broken = false;
+  bool truncated = false, broken = false, touched = false;
 
  private:
   uint64_t last_ = 0;

@@ -7,12 +7,16 @@ namespace emu {
 constexpr uint64_t LOG_MAGIC = 0x31474f4c424b50ull;  // "PKBLOG1"
 constexpr uint64_t LOG_HEAD = 4096;                  // bytes before the first record
 
+enum Broken : uint32_t {
+  UNORDERED = 1,            // a lock could not be had in time: the order of strong accesses is not exact
+  TOUCHED = 2,              // somebody else has written into it, or has switched the recorder off for a while
+};
 struct LogHead {            // of a log file
   uint64_t magic;
   uint32_t rank, world;
   uint64_t used;            // bytes of records behind the head
   uint32_t truncated;       // the file was full
-  uint32_t broken;          // a lock could not be had in time: the order of strong accesses is not exact
+  uint32_t broken;          // UNORDERED or TOUCHED
   uint64_t arena, arena_bytes, arena_slot;  // addresses of shared memory: blocks have slots of it
 };
 struct SharedHead {         // of the file that all ranks share: all zero in the beginning

@@ -9,7 +9,7 @@ constexpr double LOCK_SECONDS = 10;
 std::recursive_mutex log_mutex;
 LogHead* head = nullptr;
 SharedHead* shared_head = nullptr;
-uint64_t capacity = 0, epoch = 1;
+uint64_t capacity = 0, epoch = 1, written_bytes = 0;
 unsigned my_rank = 0, lock_depth = 0;
 Sites sites(tell_site);
 Who written;
@@ -43,7 +43,8 @@ Record* put(RecordKind kind, unsigned mode, unsigned bytes, uint32_t site, uint6
   if (kind != R_READ && kind != R_WRITE) ++epoch;
   last_weak = nullptr;
   if (!head) return nullptr;  // another thread has ended the recording meanwhile
-  const uint64_t used = head->used, size = (1 + units) * sizeof(Record);
+  const uint64_t used = written_bytes, size = (1 + units) * sizeof(Record);
+  if (head->used != used) head->broken = TOUCHED;  // somebody else has written into the log
   if (head->truncated || used + size > capacity) {
     head->truncated = 1;
     return nullptr;
@@ -51,8 +52,12 @@ Record* put(RecordKind kind, unsigned mode, unsigned bytes, uint32_t site, uint6
   auto* r = reinterpret_cast<Record*>(reinterpret_cast<char*>(head) + LOG_HEAD + used);
   *r = {kind, (uint8_t)mode, (uint16_t)bytes, site, address};
   if (units) memcpy(r + 1, more, units * sizeof(Record));
-  head->used = used + size;
+  head->used = written_bytes = used + size;
   return r;
+}
+void was_silenced() {
+  std::lock_guard<std::recursive_mutex> guard(log_mutex);
+  if (head && !emu_recording_now) head->broken = TOUCHED;
 }
 Record* put2(RecordKind kind, unsigned mode, unsigned bytes, uint32_t site, uint64_t address, uint64_t a, uint64_t b) {
   const Extension more{a, b};
@@ -84,7 +89,7 @@ void take_lock() {
     sched_yield();
     if (since == 0) since = seconds();
     if (tries % 64 == 0 && seconds() - since > LOCK_SECONDS) {  // its owner has died, or holds on to it
-      head->broken = 1;
+      head->broken = UNORDERED;
       return;
     }
   }

@@ -13,7 +13,7 @@ struct Who {
 extern std::recursive_mutex log_mutex;  // of threads of the host
 extern LogHead* head;
 extern SharedHead* shared_head;
-extern uint64_t capacity;
+extern uint64_t capacity, written_bytes;
 extern unsigned my_rank, lock_depth;
 extern Sites sites;
 extern Who written;                     // by the last R_THREAD
@@ -34,6 +34,11 @@ extern thread_local std::vector<unsigned> operations;
 
 Record* put(RecordKind kind, unsigned mode, unsigned bytes, uint32_t site, uint64_t address, const void* more = nullptr, unsigned units = 0);
 Record* put2(RecordKind kind, unsigned mode, unsigned bytes, uint32_t site, uint64_t address, uint64_t a, uint64_t b);
+void was_silenced();                    // a log is open, and somebody else has switched the recorder off
+inline bool recording() {
+  if (!emu_recording_now && head) was_silenced();
+  return emu_recording_now;
+}
 void tell_site(const Site& s, const char* file, int line, const char* text);
 void as(const Who& who);                // those that follow are its
 Who current();

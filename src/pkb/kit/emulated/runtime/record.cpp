@@ -94,14 +94,14 @@ void settle() {
   give_lock();
 }
 void record_enqueue(unsigned launch, const char* name, uint64_t stream, bool blocking, unsigned blocks, unsigned threads) {
-  if (!emu_recording_now) return;
+  if (!recording()) return;
   Guard guard;
   const uint32_t site = sites.of_text("", 0, name);
   as(virtual_thread);
   put2(R_ENQUEUE, 0, 0, site, launch, stream | (uint64_t)blocking << 63, (uint64_t)blocks << 32 | threads);
 }
 void record_plain(RecordKind kind, uint64_t address) {
-  if (!emu_recording_now) return;
+  if (!recording()) return;
   Guard guard;
   settle();
   did_more();
@@ -114,13 +114,13 @@ void record_token(RecordKind kind, uint64_t token, uint64_t stream) {
   put2(kind, 0, 0, 0, token, stream, 0);
 }
 void record_block(RecordKind kind, const Block& b, uint64_t address) {
-  if (!emu_recording_now) return;
+  if (!recording()) return;
   Guard guard;
   as({b.kernel->launch, b.linear(), 0});
   put(kind, 0, 0, 0, address);
 }
 void record_barrier(const Block& b, unsigned number, const uint32_t* who, const void* code) {
-  if (!emu_recording_now) return;
+  if (!recording()) return;
   Guard guard;
   as({b.kernel->launch, b.linear(), b.current});
   const uint32_t site = code ? sites.of_code(code).id : 0;

@@ -20,7 +20,7 @@ int emu_record_begin(int shared_fd, int log_fd, int rank, int world) {
   if (ours == MAP_FAILED) return munmap(mine, log.st_size), errno;
   prepare_places();
   head = static_cast<LogHead*>(mine), shared_head = static_cast<SharedHead*>(ours);
-  capacity = log.st_size - LOG_HEAD, my_rank = rank, lock_depth = 0;
+  capacity = log.st_size - LOG_HEAD, written_bytes = 0, my_rank = rank, lock_depth = 0;
   *head = {LOG_MAGIC, (uint32_t)rank, (uint32_t)world, 0, 0, 0, (uint64_t)emu_shared_arena, ARENA_SLOTS * SLOT, SLOT};
   sites.clear();
   written = {}, store.bytes = 0;
@@ -70,7 +70,7 @@ void emu_record_thread(uint32_t launch, uint32_t number, uint32_t thread) {
   virtual_thread = {launch || operations.empty() ? launch : operations.back(), number, thread};
 }
 void emu_record_host(int kind, uint64_t a, uint64_t b, uint32_t site) {
-  if (!emu_recording_now) return;
+  if (!recording()) return;
   Guard guard;
   (void)b;
   switch (kind) {

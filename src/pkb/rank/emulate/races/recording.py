@@ -30,13 +30,18 @@ def install(rank: int) -> contextlib.ExitStack:
 
 @contextlib.contextmanager
 def recorded(shared_fd: int, log_fd: int, *, rank: int, world: int, weak_seed: int | None = None) -> Iterator[None]:
-    """Calls made by `recorded_calls` inside are recorded, with a `weak_seed` in weak execution."""
+    """Calls made by `recorded_calls` inside are recorded, with a `weak_seed` in weak execution. Raises `ValueError` at the end
+    if the recorder's functions in Python are not ours any more."""
+    from pkb.rank.emulate.races.untouched import replaced
+
     recorder.begin(shared_fd, log_fd, rank=rank, world=world, weak_seed=weak_seed)
     try:
         with install(rank):
             yield
     finally:
         recorder.end()
+    if name := replaced():
+        raise ValueError(f"the candidate has replaced {name} of the recorder")
 
 
 def recorded_calls(function: Callable[..., Any]) -> Callable[..., Any]:
