@@ -26,7 +26,7 @@ from pkb.platforms.cuda import (
     why_no_gpu,
     why_not_compute_mode,
 )
-from pkb.platforms.nccl import HOW_TO_GET_NCCL, suitable_nccl
+from pkb.platforms.nccl import HOW_TO_GET_NCCL, nccl_home, suitable_nccl
 from pkb.platforms.short_folder import short_parent
 from pkb.types.errors import UserError
 
@@ -71,6 +71,7 @@ class VirtualPlatform:
             capabilities=("torch", "triton", "cuda", "cpp"),
             memory_bytes=found[0].memory_bytes if found else 0,
             architecture=found[0].architecture if found else "",
+            nccl_home="" if why_not else nccl_home(),
         )
 
     def start(self) -> None:
@@ -172,7 +173,7 @@ class VirtualPlatform:
 
     def readable(self) -> list[str]:
         nccl = suitable_nccl()
-        return [str(nccl.parent)] if nccl else []
+        return [str(nccl_home() or nccl.parent)] if nccl else []
 
     def writable(self) -> list[str]:
         return [str(self._folder)] if self._folder else []
