@@ -8,5 +8,7 @@ calls `extern "C" __global__ void kernel(const __grid_constant__ ncclDevComm com
 """
 
 from pkb.kit.nccl_device.headers import Found, found
+from pkb.kit.nccl_device.library import NcclError
+from pkb.kit.nccl_device.window import DeviceWindow, teardown, window
 
-__all__ = ["Found", "found"]
+__all__ = ["DeviceWindow", "Found", "NcclError", "found", "teardown", "window"]

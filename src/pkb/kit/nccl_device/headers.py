@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 
 def found(library: Path | None = None) -> Found:
-    """By the library that this process has loaded, or by the one that is named; without one, by `NCCL_HOME` or torch's wheel."""
+    """By the library that is named, else the one that is loaded; without one, by `NCCL_HOME` or torch's wheel."""
     library = library or loaded_library()
     include = include_beside(library) if library else _installed()
     if include is None:
@@ -37,7 +37,9 @@ def found(library: Path | None = None) -> Found:
     named = ".".join(map(str, version))
     if library and (number := library_version(library)) != version:
         loaded = ".".join(map(str, number))
-        return Found(named, include, library, f"NCCL {loaded} is loaded, and {include} is of {named}: they must be the same")
+        return Found(
+            named, include, library, f"NCCL {loaded} is loaded, and {include} is of {named}: they must be the same"
+        )
     if library and version < NEEDED:
         return Found(named, include, library, f"NCCL {named} is loaded, {'.'.join(map(str, NEEDED))} is needed")
     return Found(named, include, library, "")
