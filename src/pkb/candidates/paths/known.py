@@ -28,6 +28,7 @@ MENTIONS: dict[str, Meaning] = {
     "thread_scope_system": Meaning("sm_load_store", False),
     "ncclLsaBarrierSession": Meaning("sm_load_store", False),
     "ncclBarrierSession": Meaning("sm_load_store", False),
+    "ncclLLA2ASession": Meaning("sm_load_store", False),
     "ncclGin": Meaning("library", False),
 }
 """Types and constants that say it without a call."""
@@ -69,7 +70,8 @@ _CALLS = [
                           r"|Barrier|Reduce_scatter)"),
     _KnownCall("library", r"allreduce|_?allgather(?:_base)?|alltoall(?:_base)?|_?reduce_scatter(?:_base)?"
                           r"|(?:allreduce|allgather_into_tensor|reduce_scatter_tensor)_coalesced", qualifier=r".*(?:->|\.)"),
-    _KnownCall("nvls", "ncclGetLsaMultimemPointer"),
+    _KnownCall("sm_load_store", r"nccl(?:LsaReduce\w*|LsaCopy|MultimemReduce\w*LsaCopy)"),
+    _KnownCall("nvls", r"ncclGetLsaMultimemPointer|ncclMultimem\w+|ncclLsaReduce\w*MultimemCopy"),
     _KnownCall("nvls", "ncclGetMultimemPointer|nvshmemx_mc_ptr|mc_ptr_at|get_multicast_ptr", "weak"),
     _KnownCall("sm_load_store", "|".join(name for name, kind in POINTER_GETTERS.items() if kind != "multicast"), "weak"),
     _KnownCall("nvls", r"\w+", qualifier=r".*[mM]ultimem<.*"),
