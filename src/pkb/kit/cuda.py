@@ -62,8 +62,10 @@ def cubin_recipe(source: str, *, name: str, options: tuple[str, ...], arch: str)
         other = "NCCL's headers need nvcc: " if nccl else "`pip install nvidia-cuda-nvrtc`, or "
         raise CompilerMissing(f"no CUDA compiler here: {other}install the CUDA toolkit")
     identities = [found[1] for found in (by_nvrtc, by_nvcc) if found is not None]
-    identities += [nccl_headers.identity(nccl)] if nccl else []
-    includes = [f"-I{nccl}"] if nccl else []
+    flags = options
+    if nccl is not None:  # in the key stands what the folder holds, not where it is
+        identities.append(nccl_headers.identity(nccl))
+        flags = (*options, f"-I{nccl}")
 
     def build(scratch: Path, output: Path) -> None:
         if by_nvrtc is not None:
@@ -74,8 +76,7 @@ def cubin_recipe(source: str, *, name: str, options: tuple[str, ...], arch: str)
                 # NVRTC knows no host headers (<type_traits>); nvcc does, and then it is no error of the candidate.
                 if by_nvcc is None or "cannot open source file" not in error.log:
                     raise
-        given = (*options, *includes)
-        cubin = nvcc.compile_cubin(source, name=name, arch=arch, options=given, headers=headers, scratch=scratch)
+        cubin = nvcc.compile_cubin(source, name=name, arch=arch, options=flags, headers=headers, scratch=scratch)
         output.write_bytes(cubin)
 
     key = content_key("cubin", source, *headers.values(), "\0".join(options), arch, *identities)
