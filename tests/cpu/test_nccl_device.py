@@ -1,5 +1,6 @@
 """NCCL's device API without a GPU: which headers are found, whether structures are NCCL's, our solutions on the stand-in."""
 
+import ctypes
 import subprocess
 import textwrap
 from pathlib import Path
@@ -135,7 +136,7 @@ def test_a_library_without_headers_is_not_built_with_those_of_another(
     assert headers.wanted('extern "C" __global__ void f() {}') is None
 
 
-STRUCTURES = {
+STRUCTURES: dict[str, tuple[type[ctypes.Structure], dict[str, str]]] = {
     "ncclDevCommRequirements": (library.Requirements, {
         "lsaBarrierCount": "lsa_barrier_count", "ginContextCount": "gin_context_count",
         "ginTrafficClass": "gin_traffic_class", "ginStrongSignalsRequired": "gin_strong_signals_required",
@@ -160,8 +161,6 @@ BEYOND = {
 def test_our_structures_are_nccls_and_the_rest_of_the_api_compiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ctypes
-
     checks = []
     for name, (mirror, fields) in STRUCTURES.items():
         checks.append(f"static_assert(sizeof({name}) == {ctypes.sizeof(mirror)});")

@@ -1,5 +1,6 @@
 """The headers of NCCL's device API, of the very version that is loaded: kernels read structures that the library fills."""
 
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -63,8 +64,23 @@ def identity(include: Path) -> str:
     return f"nccl {header_version(include)} {sizes}"
 
 
+class _SymbolInfo(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
 def loaded_library() -> Path | None:
-    """The NCCL of this process, which the judge may have preloaded in the place of torch's."""
+    """The NCCL of this process: the one that its name stands for, which the judge may have preloaded in the place of torch's.
+    torch's wheel may be mapped beside it, so that is asked first."""
+    everything = ctypes.CDLL(None)
+    with contextlib.suppress(AttributeError):
+        info = _SymbolInfo()
+        if everything.dladdr(ctypes.cast(everything.ncclGetVersion, ctypes.c_void_p), ctypes.byref(info)) and info.file:
+            return Path(info.file.decode())
     maps = Path("/proc/self/maps")
     lines = maps.read_text(errors="replace").splitlines() if maps.exists() else []
     paths = (line.split(maxsplit=5)[-1] for line in lines)
@@ -82,7 +98,8 @@ def include_beside(library: Path) -> Path | None:
 @lru_cache
 def header_version(include: Path) -> tuple[int, ...]:
     text = (include / "nccl.h").read_text(errors="replace")
-    return tuple(int(found[1]) if (found := re.search(rf"#define NCCL_{part} (\d+)", text)) else 0 for part in _PARTS)
+    matches = (re.search(rf"#define NCCL_{part} (\d+)", text) for part in _PARTS)
+    return tuple(int(match[1]) if match else 0 for match in matches)
 
 
 _PARTS = ("MAJOR", "MINOR", "PATCH")

@@ -16,17 +16,14 @@ class UniqueId(ctypes.Structure):
     _fields_ = (("internal", ctypes.c_char * 128),)
 
 
-class _Versioned(ctypes.Structure):
-    _fields_ = (("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint))
-
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(size=ctypes.sizeof(self), magic=_MAGIC, version=_VERSION, **fields)
+_HEAD: tuple[tuple[str, Any], ...] = (("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint))
 
 
-class Requirements(_Versioned):
+class Requirements(ctypes.Structure):
     """`ncclDevCommRequirements`, with the values of its initializer."""
 
     _fields_ = (
+        *_HEAD,
         ("resources", ctypes.c_void_p),
         ("teams", ctypes.c_void_p),
         ("lsa_multimem", ctypes.c_bool),
@@ -56,9 +53,8 @@ class Requirements(_Versioned):
     def __init__(self, **fields: Any) -> None:
         given = {"gin_context_count": 4, "gin_traffic_class": _UNSET, "gin_custom_stride": 1} | fields
         # Kernels are compiled with the headers of the library that is loaded.
-        super().__init__(
-            gin_strong_signals_required=True, gin_va_signals_required=True, use_runtime_version=True, **given
-        )
+        given |= {"size": ctypes.sizeof(self), "magic": _MAGIC, "version": _VERSION, "use_runtime_version": True}
+        super().__init__(gin_strong_signals_required=True, gin_va_signals_required=True, **given)
 
 
 class ResourceRequirements(ctypes.Structure):
@@ -76,10 +72,11 @@ class ResourceRequirements(ctypes.Structure):
     )
 
 
-class Properties(_Versioned):
+class Properties(ctypes.Structure):
     """`ncclCommProperties`."""
 
     _fields_ = (
+        *_HEAD,
         ("rank", ctypes.c_int),
         ("ranks", ctypes.c_int),
         ("cuda_device", ctypes.c_int),
@@ -99,6 +96,9 @@ class Properties(_Versioned):
         ("cft_multicast", ctypes.c_bool),
         ("cft_counted", ctypes.c_bool),
     )
+
+    def __init__(self) -> None:
+        super().__init__(size=ctypes.sizeof(self), magic=_MAGIC, version=_VERSION)
 
 
 _PARAMETERS: dict[str, tuple[Any, ...]] = {

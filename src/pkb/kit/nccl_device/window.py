@@ -1,6 +1,7 @@
 """Symmetric windows with a device communicator, made once and kept: making one is collective and takes a second."""
 
 import ctypes
+import itertools
 from typing import Any
 
 from pkb.kit.arguments import ptr
@@ -21,6 +22,7 @@ LL_BLOCKS, LL_SLOTS = 264, 64
 """Low-latency all-to-alls of a device communicator, one for a block, and the 16-byte slots of each."""
 _WINDOWS: dict[tuple[Any, ...], "DeviceWindow"] = {}
 _COMMUNICATORS: dict[tuple[Any, ...], Any] = {}
+_numbers = itertools.count()
 
 
 class LLA2AHandle(ctypes.Structure):
@@ -127,7 +129,7 @@ class Communicator:
         """Rank 0's id and the fewest SMs, through the group's store: it is no collective of a library."""
         from torch.distributed.distributed_c10d import _get_process_group_store
 
-        store, prefix = _get_process_group_store(self.group), f"pkb-nccl-device-{len(_COMMUNICATORS)}"
+        store, prefix = _get_process_group_store(self.group), f"pkb-nccl-device-{next(_numbers)}"
         unique = UniqueId()
         if self.rank == 0:
             self._nccl.call("ncclGetUniqueId", ctypes.byref(unique))
