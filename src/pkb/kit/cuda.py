@@ -65,7 +65,7 @@ def cubin_recipe(source: str, *, name: str, options: tuple[str, ...], arch: str)
     flags = options
     if nccl is not None:  # in the key stands what the folder holds, not where it is
         identities.append(nccl_headers.identity(nccl))
-        flags = (*options, f"-I{nccl}")
+        flags = (*options, f"-I{nccl}", "--extended-lambda")  # its functions that reduce and copy are lambdas inside
 
     def build(scratch: Path, output: Path) -> None:
         if by_nvrtc is not None:
