@@ -168,6 +168,8 @@ class Communicator:
         with torch.cuda.device(self.device):
             self._nccl.call("ncclMemAlloc", ctypes.byref(address), nbytes)
             buffer = torch.as_tensor(_Memory(address.value or 0, nbytes), device=self.device)
+            if buffer.data_ptr() != address.value:
+                raise NcclError(f"rank {self.rank}: torch made a copy of NCCL's memory")
             buffer.zero_()
             finish(self.device)  # all are zeroed before any can be reached
             self._nccl.call(
