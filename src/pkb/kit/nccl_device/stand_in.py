@@ -32,7 +32,7 @@ class StandIn:
     """The same interface as `window.Communicator`."""
 
     def __init__(self, device: Any, group: Any) -> None:
-        self.device, self.group = device, group
+        self.device, self.group, self.multimem = device, group, False
         self._windows: list[_Window] = []
         ranks = group.size()
         barrier_slots = -(-4 * BARRIERS * (1 + ranks) // 16)

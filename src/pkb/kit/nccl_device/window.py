@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import os
 from typing import Any
 
 from pkb.kit.arguments import ptr
@@ -40,6 +41,8 @@ class DeviceWindow:
         self.world: int = communicator.world
         self.sms: int = communicator.sms
         """The fewest SMs of a rank."""
+        self.multimem: bool = communicator.multimem
+        """Whether `ncclGetLsaMultimemPointer` leads anywhere: NVLS needs a switch, and a GPU for each rank."""
         self.buffer, self._handle = communicator.register(nbytes)
         """This rank's part, a flat tensor of bytes, zeroed when it was made."""
 
@@ -151,13 +154,17 @@ class Communicator:
                 "between teams kernels need GIN and a network, which the kit does not set up"
             )
         self._dev_comm_bytes = int(facts.dev_comm_bytes)
+        # What the hardware has may be switched off, as it is where ranks share a GPU.
+        self.multimem = bool(facts.multimem) and os.environ.get("NCCL_NVLS_ENABLE") != "0"
 
     def _create(self) -> None:
         resources, self.ll_a2a = ResourceRequirements(), LLA2AHandle()
         self._nccl.call(
             "ncclLLA2ACreateRequirement", LL_BLOCKS, LL_SLOTS, ctypes.byref(self.ll_a2a), ctypes.byref(resources)
         )
-        needed = Requirements(lsa_barrier_count=BARRIERS, resources=ctypes.addressof(resources))
+        needed = Requirements(
+            lsa_barrier_count=BARRIERS, lsa_multimem=self.multimem, resources=ctypes.addressof(resources)
+        )
         self.device_communicator = (ctypes.c_uint64 * (self._dev_comm_bytes // 8))()
         self._nccl.call("ncclDevCommCreate", self._comm, ctypes.byref(needed), ctypes.byref(self.device_communicator))
 
