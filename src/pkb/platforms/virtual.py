@@ -135,7 +135,8 @@ class VirtualPlatform:
         nccl = suitable_nccl()
         if nccl is None:
             raise UserError("this machine's NCCL refuses several ranks on one GPU", HOW_TO_GET_NCCL)
-        return cuda_environment() | {
+        headers = {"NCCL_HOME": nccl_home()} if nccl_home() else {}
+        return cuda_environment() | headers | {
             "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1",
             "NCCL_MULTI_RANK_GPU_ENABLE": "1",
             "NCCL_NVLS_ENABLE": "0",
