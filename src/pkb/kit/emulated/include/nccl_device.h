@@ -1,8 +1,8 @@
 // NCCL's device API on the emulated GPU: LSA windows, barriers and the low-latency all-to-all, over symmetric memory.
 //
 // What a window is and how ranks meet is NCCL's, in the order of its accesses too, which the recorder of races sees; how it lies in
-// memory is pkb.kit.nccl_device.stand_in's. GIN, CFT, and what reduces and copies as a whole are not here: a source that uses
-// them does not build. Multimem is `unsupported` when it is executed.
+// memory is pkb.kit.nccl_device.stand_in's. GIN, CFT, and of what reduces and copies all but the copy to all ranks are not here: a
+// source that uses them does not build. Multimem is `unsupported` when it is executed.
 #pragma once
 #include <atomic>
 
@@ -89,6 +89,13 @@ struct ncclSymPtr {
   T* peerPtr(ncclTeam team, int peer) const { return (T*)ncclGetPeerPointer(window, offset, team, peer); }
 };
 template <class T, class I> inline ncclSymPtr<T> operator+(ncclSymPtr<T> p, I d) { return {p.window, p.offset + d * sizeof(T)}; }
+
+// To the window of every rank.
+template <class T, class Coop, class Count>
+inline void ncclLsaCopy(Coop coop, T* from, ncclWindow_t w, size_t offset, Count count, const ncclDevComm& comm) {
+  for (int peer = 0; peer < comm.lsaSize; ++peer)
+    for (Count i = coop.thread_rank(); i < count; i += coop.size()) ((T*)ncclGetLsaPointer(w, offset, peer))[i] = from[i];
+}
 
 namespace emu::nccl {
 inline bool releases(std::memory_order o) { return o != std::memory_order_relaxed && o != std::memory_order_acquire; }
