@@ -33,12 +33,12 @@ MAX_INSTRUCTIONS = 64
 """Of an emulated GPU, of different names; no kernel has as many."""
 MAX_NS = 600_000_000_000
 
-_OF_NCCL = re.compile(r"[^<(]*nccl")
+_OF_NCCL = re.compile(r"[^<(]*\bnccl[A-Za-z]*(?:DevKernel|Kernel_)")
 
 
 def is_library(kernel: str) -> bool:
-    """A kernel of a communication library, by its name: for NCCL, that of the function. A candidate's own kernel may have a
-    parameter of type `ncclDevComm`."""
+    """A kernel of a communication library, by its name: for NCCL, that of the function. A candidate's own kernel may be
+    called nccl_something and have a parameter of type `ncclDevComm`."""
     return _OF_NCCL.match(kernel.replace("(anonymous namespace)", "")) is not None or "nvshmem" in kernel
 
 
