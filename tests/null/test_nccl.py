@@ -1,10 +1,13 @@
 """Where the NCCL for ranks that share a GPU is looked for, and how it is brought. Real libraries and a real pip; no GPU."""
 
+import importlib.util
 import json
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +18,8 @@ from pkb.platforms import cuda, nccl
 from pkb.platforms.nvml import Gpu
 from pkb.platforms.virtual import VirtualPlatform
 from pkb.types.errors import UserError
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -165,3 +170,22 @@ def test_a_cpu_build_of_torch_cannot_use_a_gpu(monkeypatch: pytest.MonkeyPatch) 
     pretend_gpu(monkeypatch)
     monkeypatch.setattr(cuda, "torch_cuda", lambda: "")
     assert "CPU build" in VirtualPlatform().facts().why_not
+
+
+def test_headers_are_packed_as_they_lie_beside_the_library(tmp_path: Path) -> None:
+    wheel = tmp_path / "nccl.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in ("include/nccl.h", "include/nccl_device/core.h", "lib/libnccl.so.2"):
+            archive.writestr(f"nvidia/nccl/{name}", name)
+    spec = importlib.util.spec_from_file_location("prepare_nccl", ROOT / "tools" / "prepare_nccl.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    with zipfile.ZipFile(wheel) as archive:
+        tool.pack_headers(archive, tmp_path / "headers.tar.xz")
+    with tarfile.open(tmp_path / "headers.tar.xz") as packed:
+        packed.extractall(tmp_path / "here", filter="data")
+    files = {str(path.relative_to(tmp_path / "here")) for path in (tmp_path / "here").rglob("*.*")}
+    assert files == {"include/nccl.h", "include/nccl_device/core.h"}
+    assert (tmp_path / "here" / "include" / "nccl_device" / "core.h").read_text() == "include/nccl_device/core.h"

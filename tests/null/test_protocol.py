@@ -330,6 +330,11 @@ def test_words_that_fit_and_marks() -> None:
     assert clean("a\ud800b" * 5, 4) == "a?ba"
     assert facts({"k" * 300: 5}) == {"k" * MAX_NAME: "5"}
     assert is_library("ncclDevKernel_AllReduce")
+    assert is_library("void ncclSymkDevKernel_AllGather_LL(ncclSymkDevWorkArgs)")
+    assert is_library("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)")
     assert not is_library("push_tiles")
+    assert not is_library("nccl_all_reduce_kernel(ncclDevComm, ncclWindow_vidmem*, float*)")
+    assert not is_library("void push<ncclCoopCta>(ncclWindow_vidmem*, ncclDevComm, int*)")
+    assert not is_library("(anonymous namespace)::push(ncclDevComm)")
     assert encode(Done()) == b'{"is":"Done"}'
     assert 2 * ArgumentsReply.most_bytes <= commands.COMMAND_BYTES

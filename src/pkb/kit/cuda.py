@@ -19,6 +19,7 @@ from pkb.kit import driver, nvcc, nvrtc
 from pkb.kit.arguments import Frame
 from pkb.kit.cache import Artifact, Recipe, content_key
 from pkb.kit.errors import CompileError, CompilerMissing
+from pkb.kit.nccl_device import headers as nccl_headers
 from pkb.kit.options import check_options
 from pkb.kit.toolkit import resolve_arch
 
@@ -51,14 +52,20 @@ def _plain_name(name: str) -> str:
 
 
 def cubin_recipe(source: str, *, name: str, options: tuple[str, ...], arch: str) -> Recipe:
-    """With NVRTC, else nvcc (`PKB_CUDA_COMPILER=nvcc` insists)."""
+    """With NVRTC, else nvcc (`PKB_CUDA_COMPILER=nvcc` insists, and NCCL's headers, which include the host's, need it)."""
     check_options(options, "device", name=name)
     headers = _headers()
-    only_nvcc = os.environ.get("PKB_CUDA_COMPILER") == "nvcc"
+    nccl = nccl_headers.wanted(source)
+    only_nvcc = nccl is not None or os.environ.get("PKB_CUDA_COMPILER") == "nvcc"
     by_nvrtc, by_nvcc = None if only_nvcc else nvrtc.load(), nvcc.find()
     if by_nvrtc is None and by_nvcc is None:
-        raise CompilerMissing("no CUDA compiler here: `pip install nvidia-cuda-nvrtc`, or install the CUDA toolkit")
+        other = "NCCL's headers need nvcc: " if nccl else "`pip install nvidia-cuda-nvrtc`, or "
+        raise CompilerMissing(f"no CUDA compiler here: {other}install the CUDA toolkit")
     identities = [found[1] for found in (by_nvrtc, by_nvcc) if found is not None]
+    flags = options
+    if nccl is not None:  # in the key stands what the folder holds, not where it is
+        identities.append(nccl_headers.identity(nccl))
+        flags = (*options, f"-I{nccl}", "--extended-lambda")  # its functions that reduce and copy are lambdas inside
 
     def build(scratch: Path, output: Path) -> None:
         if by_nvrtc is not None:
@@ -69,7 +76,7 @@ def cubin_recipe(source: str, *, name: str, options: tuple[str, ...], arch: str)
                 # NVRTC knows no host headers (<type_traits>); nvcc does, and then it is no error of the candidate.
                 if by_nvcc is None or "cannot open source file" not in error.log:
                     raise
-        cubin = nvcc.compile_cubin(source, name=name, arch=arch, options=options, headers=headers, scratch=scratch)
+        cubin = nvcc.compile_cubin(source, name=name, arch=arch, options=flags, headers=headers, scratch=scratch)
         output.write_bytes(cubin)
 
     key = content_key("cubin", source, *headers.values(), "\0".join(options), arch, *identities)

@@ -37,12 +37,12 @@ def staging(nbytes: int, device: Any, *, name: str = "", group: Any = None) -> S
         _forget(group)
         # Ranks come and leave with idle devices. Without that, ranks that share a GPU hung at production sizes: as it seems,
         # one that is ahead makes the driver wait for its barrier (it loads a kernel, say), and that keeps the others away.
-        _finish(device)
+        finish(device)
         buffer = symmetric.empty(size, dtype=torch.uint8, device=device)
         handle = symmetric.rendezvous(buffer, group)
         stage = StagingBuffer(buffer, handle, _fewest_sms(buffer, handle, device))
         _STAGES[key] = group, stage
-        _finish(device)
+        finish(device)
     return stage
 
 
@@ -111,7 +111,7 @@ def _forget(group: Any) -> None:
             del _STAGES[key]
 
 
-def _finish(device: Any) -> None:
+def finish(device: Any) -> None:
     import torch
 
     if torch.device(device).type == "cuda":

@@ -25,6 +25,8 @@ class PlatformFacts:
     """Whether all ranks run on one device, as opposed to one each."""
     architecture: str = ""
     """Of its GPUs, as compilers are told: `9.0a`."""
+    nccl_home: str = ""
+    """Folder with the `include` of the NCCL that ranks load in the place of torch's; empty where there is none."""
     without_cuda: str = ""
     """What to install so that CUDA candidates run on an emulated GPU; empty where they run."""
 

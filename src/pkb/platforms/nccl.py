@@ -16,6 +16,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from pkb.kit.nccl_device.headers import include_beside
 from pkb.types.errors import UserError
 
 NEEDED = (2, 30)
@@ -93,6 +94,13 @@ def why_unfit(path: Path) -> str:
 def suitable_nccl() -> Path | None:
     """The first NCCL that lets several ranks share a GPU."""
     return next((path for path in places() if not why_unfit(path)), None)
+
+
+def nccl_home() -> str:
+    """Folder of its headers, for kernels that use the device API; empty where it has none beside it."""
+    library = suitable_nccl()
+    include = include_beside(library) if library else None
+    return str(include.parent) if include else ""
 
 
 def download() -> Path:

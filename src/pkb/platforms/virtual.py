@@ -26,7 +26,7 @@ from pkb.platforms.cuda import (
     why_no_gpu,
     why_not_compute_mode,
 )
-from pkb.platforms.nccl import HOW_TO_GET_NCCL, suitable_nccl
+from pkb.platforms.nccl import HOW_TO_GET_NCCL, nccl_home, suitable_nccl
 from pkb.platforms.short_folder import short_parent
 from pkb.types.errors import UserError
 
@@ -71,6 +71,7 @@ class VirtualPlatform:
             capabilities=("torch", "triton", "cuda", "cpp"),
             memory_bytes=found[0].memory_bytes if found else 0,
             architecture=found[0].architecture if found else "",
+            nccl_home="" if why_not else nccl_home(),
         )
 
     def start(self) -> None:
@@ -134,7 +135,8 @@ class VirtualPlatform:
         nccl = suitable_nccl()
         if nccl is None:
             raise UserError("this machine's NCCL refuses several ranks on one GPU", HOW_TO_GET_NCCL)
-        return cuda_environment() | {
+        headers = {"NCCL_HOME": nccl_home()} if nccl_home() else {}
+        return cuda_environment() | headers | {
             "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1",
             "NCCL_MULTI_RANK_GPU_ENABLE": "1",
             "NCCL_NVLS_ENABLE": "0",
@@ -172,7 +174,7 @@ class VirtualPlatform:
 
     def readable(self) -> list[str]:
         nccl = suitable_nccl()
-        return [str(nccl.parent)] if nccl else []
+        return [str(nccl_home() or nccl.parent)] if nccl else []
 
     def writable(self) -> list[str]:
         return [str(self._folder)] if self._folder else []

@@ -58,7 +58,7 @@ PEER_SOURCES = re.compile(
     r"|nvshmem_ptr|ncclGetLsaPointer|ncclGetPeerPointer|get_buffer_ptrs\w*|get_signal_pad_ptrs\w*|pgl)\b"
 )  # in C++: where addresses of other ranks come from
 MENTIONS = {"ncclGin": Meaning("library", False)}  # types and constants that say it without a call
-_ON_SMS = ("thread_scope_system", "ncclLsaBarrierSession", "ncclBarrierSession")
+_ON_SMS = ("thread_scope_system", "ncclLsaBarrierSession", "ncclBarrierSession", "ncclLLA2ASession")
 MENTIONS |= dict.fromkeys(_ON_SMS, Meaning("sm_load_store", False))
 KIT_SYSTEM = (
     "st_release_sys|st_relaxed_sys|ld_acquire_sys|ld_relaxed_sys|cas_release_sys|cas_acquire_sys|add_release_sys|put_signal"
@@ -97,7 +97,8 @@ _CALLS = [
                           r"|Barrier|Reduce_scatter)"),
     _KnownCall("library", r"allreduce|_?allgather(?:_base)?|alltoall(?:_base)?|_?reduce_scatter(?:_base)?"
                           r"|(?:allreduce|allgather_into_tensor|reduce_scatter_tensor)_coalesced", qualifier=r".*(?:->|\.)"),
-    _KnownCall("nvls", "ncclGetLsaMultimemPointer"),
+    _KnownCall("sm_load_store", r"nccl(?:LsaReduce\w*|LsaCopy|MultimemReduce\w*LsaCopy)"),
+    _KnownCall("nvls", r"ncclGetLsaMultimemPointer|ncclMultimem\w+|ncclLsaReduce\w*MultimemCopy"),
     _KnownCall("nvls", "ncclGetMultimemPointer|nvshmemx_mc_ptr|mc_ptr_at|get_multicast_ptr", "weak"),
     _KnownCall("sm_load_store", "|".join(name for name, kind in POINTER_GETTERS.items() if kind != "multicast"), "weak"),
     _KnownCall("nvls", r"\w+", qualifier=r".*[mM]ultimem<.*"),

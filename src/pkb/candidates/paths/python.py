@@ -27,11 +27,22 @@ _GROUP_METHODS = frozenset(
     {"allreduce", "allgather", "_allgather_base", "alltoall", "alltoall_base", "reduce_scatter_tensor_coalesced"}
     | {"_reduce_scatter_base", "allreduce_coalesced"}
 )
+_NCCL_HOST = re.compile(
+    r"p?nccl(?:AllReduce|Broadcast|Bcast|Reduce|AllGather|ReduceScatter|All[tT]oAll|Gather|Scatter|Send|Recv)"
+)
+"""Methods of a library that ctypes has loaded. What sets the device API up (ncclCommWindowRegister) moves nothing."""
 _FACTS = frozenset(
     {"size", "dim", "numel", "stride", "element_size", "storage_offset", "is_contiguous", "append", "extend"}
     | {"data_ptr", "get_device", "untyped_storage", "is_floating_point"}
 )
-_KIT_POINTERS = ("pkb.kit.buffers", "pkb.kit.barrier_pads", "pkb.kit.pads", "pkb.kit.pipeline", "pkb.kit.exchange")
+_KIT_POINTERS = (
+    "pkb.kit.buffers",
+    "pkb.kit.barrier_pads",
+    "pkb.kit.pads",
+    "pkb.kit.pipeline",
+    "pkb.kit.exchange",
+    "pkb.kit.nccl_device.window",
+)
 _ASKS = frozenset(f"builtins.{name}" for name in ("bool", "print", "hex", "str", "repr", "isinstance", "hasattr"))
 _DESCRIPTORS = ("triton.tools.tensor_descriptor.TensorDescriptor", "triton.language.make_tensor_descriptor",
                 "triton.language._experimental_make_tensor_descriptor")  # fmt: skip
@@ -64,6 +75,8 @@ class _ScopeReader:
             case ast.Attribute(attr=attr) if attr in TABLES and id(node) not in self._tests:
                 yield Meaning("sm_load_store", True)
             case ast.Attribute(attr=attr) if attr in _GROUP_METHODS and attr not in self._values.functions:
+                yield Meaning("library", False)
+            case ast.Attribute(attr=attr) if _NCCL_HOST.fullmatch(attr):
                 yield Meaning("library", False)
             case ast.Call():
                 yield from (Meaning(path, False) for path in self._of_call(node))

@@ -49,4 +49,6 @@ def build_environment(facts: PlatformFacts) -> dict[str, str]:
     chosen = {slim.SWITCH: os.environ[slim.SWITCH]} if slim.SWITCH in os.environ else {}
     if EMULATED_CUDA in facts.capabilities:
         chosen["PKB_EMULATE_CUDA"] = "1"
+    if facts.nccl_home:
+        chosen["NCCL_HOME"] = facts.nccl_home
     return chosen | ({"PKB_CUDA_ARCH": facts.architecture} if facts.architecture else {})

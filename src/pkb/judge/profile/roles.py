@@ -14,9 +14,9 @@ from pkb.candidates.names import is_code
 from pkb.candidates.paths import PathUse, kernel_paths
 from pkb.candidates.source import Source
 from pkb.types.profile import Role
+from pkb.types.protocol.limits import is_library
 
 BY_SMS = frozenset({"sm_load_store", "tma", "nvls"})
-_LIBRARY = re.compile(r"nccl|nvshmem", re.IGNORECASE)
 # torch's own kernels on symmetric memory: reductions count as library code, barriers and signals as communication without data.
 _TORCH_REDUCTION = re.compile(r"(?:one_shot|two_shot|multimem)_(?:all_reduce|one_shot_all_reduce|all_gather|reduce)\w*")
 _TORCH_SIGNAL = frozenset({"barrier_kernel", "put_signal_kernel", "wait_signal_kernel"})
@@ -93,7 +93,7 @@ def role_of(name: str, kind: str, expected: Expected) -> KernelRole:
             return KernelRole(Role.COMPUTE)
         return KernelRole(Role.FUSED if own in expected.computing else Role.COMMUNICATION, ways)
     base = base_name(name)
-    if _LIBRARY.search(name) or _TORCH_REDUCTION.match(base):
+    if is_library(name) or _TORCH_REDUCTION.match(base):
         return KernelRole(Role.COMMUNICATION, ("library",))
     return KernelRole(Role.COMMUNICATION) if base in _TORCH_SIGNAL else KernelRole(Role.COMPUTE)
 
@@ -121,7 +121,7 @@ def match_kernel(name: str, kernels: Mapping[str, tuple[str, ...]]) -> str | Non
     base = base_name(name)
     if base in kernels:
         return base
-    if _FOREIGN.match(name) or _LIBRARY.search(name):
+    if _FOREIGN.match(name) or is_library(name):
         return None
     parts = [kernel for kernel in kernels if len(_stem(kernel)) >= 4 and _stem(kernel) in base]
     return max(parts, key=lambda kernel: (len(_stem(kernel)), kernel), default=None)

@@ -1,5 +1,7 @@
 """Numbers and names that the judge and its ranks must agree on."""
 
+import re
+
 KIB, MIB = 1 << 10, 1 << 20
 
 """Of the line of text per rank that the judge can read at any moment."""
@@ -31,12 +33,13 @@ MAX_INSTRUCTIONS = 64
 """Of an emulated GPU, of different names; no kernel has as many."""
 MAX_NS = 600_000_000_000
 
-LIBRARY_MARKS = ("nccl", "nvshmem")
+_OF_NCCL = re.compile(r"[^<(]*\bnccl[A-Za-z]*(?:DevKernel|Kernel_)")
 
 
 def is_library(kernel: str) -> bool:
-    """A kernel of a communication library, by its name."""
-    return any(mark in kernel for mark in LIBRARY_MARKS)
+    """A kernel of a communication library, by its name: for NCCL, that of the function. A candidate's own kernel may be
+    called nccl_something and have a parameter of type `ncclDevComm`."""
+    return _OF_NCCL.match(kernel.replace("(anonymous namespace)", "")) is not None or "nvshmem" in kernel
 
 
 def clean(text: str, most: int) -> str:
