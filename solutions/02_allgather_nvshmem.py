@@ -1,0 +1,61 @@
+"""All-gather with NVSHMEM: every block puts its part of the shard to all PEs, with a signal behind it, and copies what
+has arrived into the result.
+
+A block owns the same range of every shard on all ranks, so that blocks of the same number are the only ones that meet:
+signal (block, peer) of a PE is the number of the last call whose part from `peer` has arrived there. The halves of the
+heap are used in turn. A peer may still read one while the next call fills the other, and no longer when it is filled
+again: by then this PE has seen the peer's signal of the call between, and the peer's launches run one after another.
+
+Bytes on the links: (W-1) S out of each GPU for a shard of S bytes, which no algorithm goes below. Dependent steps: one.
+"""
+
+import torch
+
+from pkb import kit
+from pkb.kit import nvshmem
+
+SOURCE = r"""
+#include <nvshmem.h>
+#include <nvshmemx.h>
+#include "pkb.cuh"
+using namespace pkb;
+
+extern "C" __global__ void all_gather(char* heap, uint64_t* signals, u64 half, const char* in, char* out, u64 bytes,
+                                      u64 part, u64 call) {
+  const int me = nvshmem_my_pe(), world = nvshmem_n_pes();
+  const u64 begin = blockIdx.x * part, size = begin < bytes ? min(part, bytes - begin) : 0;
+  const u64 stride = (bytes + 15) / 16 * 16;
+  char* slots = heap + (call & 1) * half;
+  uint64_t* mine = signals + (u64)blockIdx.x * world;
+  for (int k = 1; k <= world; ++k) {
+    const int peer = (me + k) % world;  // not everybody to PE 0 first
+    nvshmemx_putmem_signal_block(slots + me * stride + begin, in + begin, size, mine + me, call, NVSHMEM_SIGNAL_SET, peer);
+  }
+  for (int k = 0; k < world; ++k) {
+    const int peer = (me + k) % world;
+    if (threadIdx.x == 0) nvshmem_signal_wait_until(mine + peer, NVSHMEM_CMP_GE, call);
+    __syncthreads();
+    copy_block(out + peer * bytes + begin, slots + peer * stride + begin, size);
+  }
+}
+"""
+THREADS = 256
+MAX_BLOCKS = 128
+LEAST_BYTES = 4096  # of a block
+KERNEL = kit.compile(SOURCE, name="allgather").kernel("all_gather")
+calls = 0
+
+
+def solution(tensor: torch.Tensor) -> torch.Tensor:
+    global calls
+    tensor = tensor.contiguous()
+    nbytes = tensor.numel() * tensor.element_size()
+    _, world = nvshmem.start()
+    heap = nvshmem.symmetric(2 * world * (nbytes + 15), name="allgather")
+    signals = nvshmem.symmetric(8 * MAX_BLOCKS * world, name="allgather signals")
+    out = torch.empty((world, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
+    blocks = max(1, min(MAX_BLOCKS, KERNEL.resident_blocks(THREADS), nbytes // LEAST_BYTES))
+    part = -(-nbytes // (16 * blocks)) * 16
+    calls += 1
+    KERNEL[blocks, THREADS](heap, signals, heap.numel() // 2, tensor, out, nbytes, part, calls)
+    return out
