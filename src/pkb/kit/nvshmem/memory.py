@@ -5,7 +5,12 @@ from typing import Any
 from pkb.kit.nvshmem.host import NvshmemError, library, start
 
 _BUFFERS: dict[tuple[str, int], Any] = {}
-_ALIGNMENT = 512
+_LEAST_BYTES = 512
+
+
+def size_of(nbytes: int) -> int:
+    """What is allocated for so many bytes."""
+    return 1 << (max(nbytes, _LEAST_BYTES) - 1).bit_length()
 
 
 def symmetric(nbytes: int, *, name: str = "") -> Any:
@@ -16,7 +21,7 @@ def symmetric(nbytes: int, *, name: str = "") -> Any:
     """
     import torch
 
-    size = 1 << (max(nbytes, _ALIGNMENT) - 1).bit_length()
+    size = size_of(nbytes)
     if (name, size) not in _BUFFERS:
         rank, _ = start()
         torch.cuda.synchronize()  # the allocation waits for all ranks
