@@ -20,22 +20,21 @@ SOURCE = r"""
 #include "pkb.cuh"
 using namespace pkb;
 
-extern "C" __global__ void all_gather(char* heap, uint64_t* signals, u64 half, const char* in, char* out, u64 bytes,
-                                      u64 part, u64 call) {
+extern "C" __global__ void all_gather(char* slots, uint64_t* signals, const char* in, char* out, u64 bytes, u64 part,
+                                      u64 call) {
   const int me = nvshmem_my_pe(), world = nvshmem_n_pes();
   const u64 begin = blockIdx.x * part, size = begin < bytes ? min(part, bytes - begin) : 0;
-  const u64 stride = (bytes + 15) / 16 * 16;
-  char* slots = heap + (call & 1) * half;
+  const u64 slot = (bytes + 15) / 16 * 16;
   uint64_t* mine = signals + (u64)blockIdx.x * world;
   for (int k = 1; k <= world; ++k) {
     const int peer = (me + k) % world;  // not everybody to PE 0 first
-    nvshmemx_putmem_signal_block(slots + me * stride + begin, in + begin, size, mine + me, call, NVSHMEM_SIGNAL_SET, peer);
+    nvshmemx_putmem_signal_block(slots + me * slot + begin, in + begin, size, mine + me, call, NVSHMEM_SIGNAL_SET, peer);
   }
   for (int k = 0; k < world; ++k) {
     const int peer = (me + k) % world;
     if (threadIdx.x == 0) nvshmem_signal_wait_until(mine + peer, NVSHMEM_CMP_GE, call);
     __syncthreads();
-    copy_block(out + peer * bytes + begin, slots + peer * stride + begin, size);
+    copy_block(out + peer * bytes + begin, slots + peer * slot + begin, size);
   }
 }
 """
@@ -48,14 +47,15 @@ calls = 0
 
 def solution(tensor: torch.Tensor) -> torch.Tensor:
     global calls
-    tensor = tensor.contiguous()
+    tensor, (_, world) = tensor.contiguous(), nvshmem.start()
     nbytes = tensor.numel() * tensor.element_size()
-    _, world = nvshmem.start()
-    heap = nvshmem.symmetric(2 * world * (nbytes + 15), name="allgather")
-    signals = nvshmem.symmetric(8 * MAX_BLOCKS * world, name="allgather signals")
+    elements_of_a_slot = -(-nbytes // 16) * 16 // tensor.element_size()
+    heap = nvshmem.symmetric(2 * world * elements_of_a_slot, tensor.dtype, name="allgather")
+    signals = nvshmem.symmetric(MAX_BLOCKS * world, torch.int64, name="allgather signals")
     out = torch.empty((world, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
     blocks = max(1, min(MAX_BLOCKS, KERNEL.resident_blocks(THREADS), nbytes // LEAST_BYTES))
     part = -(-nbytes // (16 * blocks)) * 16
     calls += 1
-    KERNEL[blocks, THREADS](heap, signals, heap.numel() // 2, tensor, out, nbytes, part, calls)
+    slots = heap[calls % 2 * (heap.numel() // 2) :]
+    KERNEL[blocks, THREADS](slots, signals, tensor, out, nbytes, part, calls)
     return out

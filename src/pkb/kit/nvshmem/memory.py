@@ -4,36 +4,40 @@ from typing import Any
 
 from pkb.kit.nvshmem.host import NvshmemError, library, start
 
-_BUFFERS: dict[tuple[str, int], Any] = {}
+BUFFERS: dict[tuple[str, int, Any], Any] = {}
+"""By name, size in bytes and dtype."""
 _LEAST_BYTES = 512
 
 
-def size_of(nbytes: int) -> int:
-    """What is allocated for so many bytes."""
-    return 1 << (max(nbytes, _LEAST_BYTES) - 1).bit_length()
+def bytes_for(count: int, dtype: Any) -> int:
+    """What is allocated for so many elements."""
+    return 1 << (max(count * dtype.itemsize, _LEAST_BYTES) - 1).bit_length()
 
 
-def symmetric(nbytes: int, *, name: str = "") -> Any:
-    """A zeroed symmetric buffer of at least so many bytes, the same one for the same name and size: a flat uint8 tensor.
+def symmetric(count: int, dtype: Any = None, *, name: str = "") -> Any:
+    """A zeroed symmetric buffer of at least so many elements (bytes, if no dtype is given), as a flat tensor; the same one
+    for the same name, dtype and size.
 
-    Collective on first use: all ranks ask for the same names and sizes in the same order. Sizes are rounded up to powers
-    of two, so that few buffers serve many shapes; what is in a buffer stays from call to call.
+    Collective on first use: all ranks ask for the same in the same order. Sizes are rounded up to powers of two, so that
+    few buffers serve many shapes; what is in a buffer stays from call to call.
     """
     import torch
 
-    size = size_of(nbytes)
-    if (name, size) not in _BUFFERS:
+    dtype = torch.uint8 if dtype is None else dtype
+    size = bytes_for(count, dtype)
+    key = (name, size, dtype)
+    if key not in BUFFERS:
         rank, _ = start()
         torch.cuda.synchronize()  # the allocation waits for all ranks
         address = library().nvshmem_malloc(size)
         if not address:
             raise NvshmemError(f"rank {rank}: the symmetric heap has no {size} bytes left for {name!r}")
-        made = torch.as_tensor(_Memory(address, size), device="cuda")
+        made = torch.as_tensor(_Memory(address, size), device="cuda").view(dtype)
         made.zero_()
         torch.cuda.synchronize()
         library().nvshmem_barrier_all()  # nobody signals into a buffer that is not yet zeroed
-        _BUFFERS[name, size] = made
-    return _BUFFERS[name, size]
+        BUFFERS[key] = made
+    return BUFFERS[key]
 
 
 class _Memory:
