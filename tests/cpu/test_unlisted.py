@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from forked import in_child
 
-from pkb.rank.unlisted import IPC_CALL, libraries_that_open_ipc, watch_ipc
+from pkb.rank.unlisted import PEER_MEMORY_CALLS, libraries_that_open_peers, watch_peer_memory
 
 CALLS = 'extern "C" int cudaIpcOpenMemHandle(void**, int, unsigned); extern "C" int entry() { return %s; }'
 WORDS = 'extern "C" const char* entry() { return "cudaIpcOpenMemHandle"; }'
@@ -31,21 +31,21 @@ def test_a_library_that_imports_the_call_is_told_from_one_that_names_it(tmp_path
     def found() -> list[str]:
         for path in (caller, naming):
             ctypes.CDLL(str(path), mode=1)  # lazily bound: there is no CUDA runtime here
-        return [path.name for path in libraries_that_open_ipc([tmp_path])]
+        return [path.name for path in libraries_that_open_peers([tmp_path])]
 
     assert in_child(found) == ["caller.so"]
-    assert in_child(lambda: libraries_that_open_ipc([tmp_path])) == [], "neither is loaded"
+    assert in_child(lambda: libraries_that_open_peers([tmp_path])) == [], "neither is loaded"
 
 
 def test_ctypes_is_watched() -> None:
     def found() -> int:
         opened: list[int] = []
-        watch_ipc(lambda: opened.append(1))
+        watch_peer_memory(lambda: opened.append(1))
         libc = ctypes.CDLL(None)
         assert libc.getpid() > 0
         for look in (getattr, ctypes.CDLL.__getitem__):
             with pytest.raises(AttributeError):
-                look(libc, f"cuda{IPC_CALL}")
+                look(libc, f"cuda{PEER_MEMORY_CALLS[0]}")
         return len(opened)
 
     assert in_child(found) == 2

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from pkb.rank.profile import device_events
-from pkb.rank.unlisted import UnlistedGroups, libraries_that_open_ipc, watch_ipc
+from pkb.rank.unlisted import UnlistedGroups, libraries_that_open_peers, watch_peer_memory
 from pkb.types.protocol.limits import MAX_NAME, clean, is_library
 from pkb.types.protocol.replies import Observed
 
@@ -48,7 +48,7 @@ class Observer:
         self._activity, self._own_folders = activity, own_folders
         self._unlisted = UnlistedGroups()
         self._unlisted.watch()
-        watch_ipc(self._peer_memory)
+        watch_peer_memory(self._peer_memory)
 
     def _peer_memory(self) -> None:
         self._activity.peer_access_count += 1
@@ -67,7 +67,7 @@ class Observer:
         seen.collectives += self._unlisted.since(unlisted)
         seen.collectives += self._activity.library_reductions - reductions
         # Not in batches that are timed: it takes a millisecond.
-        if profile and libraries_that_open_ipc(self._own_folders):
+        if profile and libraries_that_open_peers(self._own_folders):
             self._peer_memory()
         # Peers' pointers may be fetched once and used in every call, so what counts is that they were ever handed out.
         seen.symmetric = int(self._activity.peer_accesses())

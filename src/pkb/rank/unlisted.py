@@ -1,4 +1,5 @@
-"""Ways of moving data that torch keeps no list of: process groups made by their constructors, memory opened by CUDA IPC.
+"""Ways of moving data that torch keeps no list of: groups made by their constructors, CUDA IPC, NCCL's windows,
+NVSHMEM's heap.
 
 Seen inside the candidate's process, hence a description of honest candidates and no proof against others.
 """
@@ -14,8 +15,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-IPC_CALL = "IpcOpenMemHandle"
-"""Of the CUDA runtime's and the driver's name for it."""
+PEER_MEMORY_CALLS = ("IpcOpenMemHandle", "ncclCommWindowRegister", "nvshmem_malloc")
+"""Parts of the names of functions that make memory of other ranks reachable: of the CUDA runtime and the driver, of NCCL and
+NVSHMEM for kernels that use their device APIs. What else sets them up moves nothing; collectives are seen by their kernels."""
 GROUP_CLASSES = ("ProcessGroup", "ProcessGroupGloo", "ProcessGroupNCCL")
 Started = tuple[Any, int]
 """A group, and its operations so far."""
@@ -60,7 +62,7 @@ def _sequence_number(group: Any) -> int:
     return 0
 
 
-def watch_ipc(on_open: Callable[[], None]) -> None:
+def watch_peer_memory(on_open: Callable[[], None]) -> None:
     """Tells of memory of another process that is opened through torch's storages or through ctypes."""
     storage: Any = torch.UntypedStorage
     open_storage, find = storage._new_shared_cuda, ctypes.CDLL.__getitem__
@@ -70,7 +72,7 @@ def watch_ipc(on_open: Callable[[], None]) -> None:
         return open_storage(*arguments, **options)
 
     def found(library: ctypes.CDLL, name: Any) -> Any:
-        if IPC_CALL in str(name):
+        if any(call in str(name) for call in PEER_MEMORY_CALLS):
             on_open()
         return find(library, name)
 
@@ -78,9 +80,10 @@ def watch_ipc(on_open: Callable[[], None]) -> None:
     ctypes.CDLL.__getitem__ = found  # type: ignore[method-assign]
 
 
-def libraries_that_open_ipc(folders: Sequence[Path]) -> list[Path]:
-    """Of the libraries from these folders that this process has loaded, those that import the call."""
-    return [path for path in _loaded(folders) if _imports(path, IPC_CALL.encode())]
+def libraries_that_open_peers(folders: Sequence[Path]) -> list[Path]:
+    """Of the libraries from these folders that this process has loaded, those that import one of the calls."""
+    calls = [call.encode() for call in PEER_MEMORY_CALLS]
+    return [path for path in _loaded(folders) if any(_imports(path, call) for call in calls)]
 
 
 def _loaded(folders: Sequence[Path]) -> Iterator[Path]:

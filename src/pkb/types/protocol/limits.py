@@ -1,5 +1,7 @@
 """Numbers and names that the judge and its ranks must agree on."""
 
+import re
+
 KIB, MIB = 1 << 10, 1 << 20
 
 """Of the line of text per rank that the judge can read at any moment."""
@@ -31,12 +33,16 @@ MAX_INSTRUCTIONS = 64
 """Of an emulated GPU, of different names; no kernel has as many."""
 MAX_NS = 600_000_000_000
 
-LIBRARY_MARKS = ("nccl", "nvshmem")
+_OF_NCCL = re.compile(r"[^<(]*nccl")
+_OF_NVSHMEM = re.compile(r"(?:rdxn|reducescatter|fcollect|broadcast|alltoall)_on_stream_kernel|nvshmemi_reduce_kernel")
 
 
 def is_library(kernel: str) -> bool:
-    """A kernel of a communication library, by its name."""
-    return any(mark in kernel for mark in LIBRARY_MARKS)
+    """A kernel of a communication library, by its name: for NCCL, that of the function. A candidate's own kernel may have a
+    parameter of type `ncclDevComm`. Of NVSHMEM, what its host collectives launch: what sets it up and its barriers, which
+    every allocation makes, move no data."""
+    of_nccl = _OF_NCCL.match(kernel.replace("(anonymous namespace)", ""))
+    return of_nccl is not None or _OF_NVSHMEM.search(kernel) is not None
 
 
 def clean(text: str, most: int) -> str:
