@@ -84,7 +84,12 @@ def _compiler() -> tuple[Path, str]:
 
 @lru_cache
 def _emulator_text() -> str:
-    files = [*sorted(INCLUDE.rglob("*")), *sorted(RUNTIME.glob("*")), *sorted(STAND_INS.glob("*")), *sorted(HERE.glob("*.py"))]
+    files = [
+        *sorted(INCLUDE.rglob("*")),
+        *sorted(RUNTIME.glob("*")),
+        *sorted(STAND_INS.glob("*")),
+        *sorted(HERE.glob("*.py")),
+    ]
     return "\0".join(f"{path.name}\0{path.read_text()}" for path in files if path.is_file())
 
 

@@ -21,8 +21,10 @@ _FULL_SUPPORT = (2, 4)
 """Of nvshmemx_init_status: one PE on each GPU, or several under MPS with all functions."""
 _LIMITED = 3
 _KEY = "pkb.kit.nvshmem unique id"
-HEAP_SHARE, MOST_HEAP = 0.25, 4 << 30
-"""Of the memory that this rank may take. The heap is allocated at the start, as its pieces are opened by CUDA IPC."""
+HEAPS_SHARE, MOST_HEAP, LEAST_HEAP = 0.5, 4 << 30, 16 << 20
+"""Heaps are allocated at the start and opened by CUDA IPC. Under MPS a rank's memory limit counts those of its peers that it
+has opened as well, and NVSHMEM dies of a segmentation fault where that goes wrong: so all of them together get this share of
+what is free."""
 _SETTINGS = {
     "NVSHMEM_BOOTSTRAP": "UID",
     "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "lo",
@@ -31,6 +33,7 @@ _SETTINGS = {
     # Memory made by the driver's virtual memory calls is handed on through sockets in /tmp, where a rank may not write.
     "NVSHMEM_DISABLE_CUDA_VMM": "1",
     "NVSHMEM_DISABLE_NVLS": "1",  # it needs such memory
+    "NVSHMEM_CUMEM_GRANULARITY": str(2 << 20),  # heaps are rounded up to it; by default to half a gibibyte
     "NVSHMEM_DISABLE_NCCL": "1",
 }
 
@@ -96,7 +99,9 @@ def start() -> tuple[int, int]:
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.cuda.synchronize()  # makes the context, and leaves no kernel that others may wait for
     free, _ = torch.cuda.mem_get_info()
-    heap = min(int(free * HEAP_SHARE), MOST_HEAP) >> 20 << 20
+    heap = min(int(free * HEAPS_SHARE / world), MOST_HEAP) >> 20 << 20
+    if heap < LEAST_HEAP:
+        raise NvshmemError(f"rank {rank}: {free >> 20} MiB of device memory are left, too few for {world} heaps")
     for name, value in {**_SETTINGS, "NVSHMEM_SYMMETRIC_SIZE": str(heap)}.items():
         os.environ.setdefault(name, value)
     nvshmem = library()
@@ -117,6 +122,11 @@ def start() -> tuple[int, int]:
         words = "ranks share a GPU, and it knows of no MPS" if state == _LIMITED else f"state {state}"
         raise NvshmemError(f"rank {rank}: NVSHMEM has not started with all functions: {words}")
     return rank, world
+
+
+def heap_bytes() -> int:
+    """Of each PE, for all its symmetric memory."""
+    return int(os.environ.get("NVSHMEM_SYMMETRIC_SIZE", "0"))
 
 
 def enter_module(module: c_void_p) -> None:

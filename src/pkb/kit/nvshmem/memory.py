@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pkb.kit.nvshmem.host import NvshmemError, library, start
+from pkb.kit.nvshmem.host import NvshmemError, heap_bytes, library, start
 
 BUFFERS: dict[tuple[str, int, Any], Any] = {}
 """By name, size in bytes and dtype."""
@@ -31,13 +31,21 @@ def symmetric(count: int, dtype: Any = None, *, name: str = "") -> Any:
         torch.cuda.synchronize()  # the allocation waits for all ranks
         address = library().nvshmem_malloc(size)
         if not address:
-            raise NvshmemError(f"rank {rank}: the symmetric heap has no {size} bytes left for {name!r}")
+            raise NvshmemError(
+                f"rank {rank}: the symmetric heap of {heap_bytes()} bytes has no {size} left for {name!r}; heaps of all "
+                f"ranks share the device memory that was free when NVSHMEM started"
+            )
         made = torch.as_tensor(_Memory(address, size), device="cuda").view(dtype)
         made.zero_()
         torch.cuda.synchronize()
         library().nvshmem_barrier_all()  # nobody signals into a buffer that is not yet zeroed
         BUFFERS[key] = made
     return BUFFERS[key]
+
+
+def heap_tensors() -> list[Any]:
+    """All that has been allocated in this process."""
+    return list(BUFFERS.values())
 
 
 class _Memory:
