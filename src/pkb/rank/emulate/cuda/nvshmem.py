@@ -42,8 +42,9 @@ _kept: list[Any] = []
 def _allocate(count: int, dtype: Any) -> tuple[Any, Any]:
     """A zeroed buffer, and where those of all ranks are."""
     gpu().synchronize()
-    made = symmetric_memory.empty(count, dtype=dtype, device="cpu")
-    handle = symmetric_memory.rendezvous(made, dist.group.WORLD)
+    module = cast(Any, symmetric_memory)
+    made = module.empty(count, dtype=dtype, device="cpu")
+    handle = module.rendezvous(made, dist.group.WORLD)
     _kept.append((made, handle))
     made.zero_()
     handle.barrier(channel=0)
