@@ -20,9 +20,11 @@ SOURCE = r"""
 #include "pkb.cuh"
 using namespace pkb;
 
+// A wait of NVSHMEM is a volatile load: what was put before the signal is behind a fence of our own.
 __device__ void await(uint64_t* signals, int world, u64 call) {
   for (int peer = threadIdx.x; peer < world; peer += blockDim.x)
     nvshmem_signal_wait_until(signals + peer, NVSHMEM_CMP_GE, call);
+  if (threadIdx.x < world) __threadfence_system();
   __syncthreads();
 }
 

@@ -47,6 +47,7 @@ def all_reduce(
         device.putmem_signal_block(rows + rank * piece + begin, source, size, rows_there + rank, call, SET, owner)
     for peer in range(world):
         device.signal_wait_until(rows_there + peer, GREATER_EQUAL, call)
+    device.fence()  # a wait is a volatile load: what was put before the signal is behind a fence of our own
     tl.debug_barrier()
     own = size_of(rank, n, piece, part)
     sum_here = sums + rank * piece + begin
@@ -62,6 +63,7 @@ def all_reduce(
         device.putmem_signal_block(sum_here, sum_here, own * itemsize, sums_there + rank, call, SET, peer)
     for peer in range(world):
         device.signal_wait_until(sums_there + peer, GREATER_EQUAL, call)
+    device.fence()
     tl.debug_barrier()
     for owner in range(world):
         size = size_of(owner, n, piece, part)

@@ -20,6 +20,12 @@ SOURCE = r"""
 #include "pkb.cuh"
 using namespace pkb;
 
+// A wait of NVSHMEM is a volatile load: what was put before the signal is behind a fence of our own.
+__device__ void await(uint64_t* signal, u64 value) {
+  nvshmem_signal_wait_until(signal, NVSHMEM_CMP_GE, value);
+  __threadfence_system();
+}
+
 extern "C" __global__ void all_gather(char* slots, uint64_t* signals, const char* in, char* out, u64 bytes, u64 part,
                                       u64 call) {
   const int me = nvshmem_my_pe(), world = nvshmem_n_pes();
@@ -32,7 +38,7 @@ extern "C" __global__ void all_gather(char* slots, uint64_t* signals, const char
   }
   for (int k = 0; k < world; ++k) {
     const int peer = (me + k) % world;
-    if (threadIdx.x == 0) nvshmem_signal_wait_until(mine + peer, NVSHMEM_CMP_GE, call);
+    if (threadIdx.x == 0) await(mine + peer, call);
     __syncthreads();
     copy_block(out + peer * bytes + begin, slots + peer * slot + begin, size);
   }

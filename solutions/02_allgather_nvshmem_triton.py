@@ -50,6 +50,7 @@ def all_gather(
     for k in range(world):
         peer = (rank + k) % world
         device.signal_wait_until(mine + peer, GREATER_EQUAL, call)
+        device.fence()  # a wait is a volatile load: what was put before the signal is behind a fence of our own
         tl.debug_barrier()
         for at in range(0, size, BLOCK):
             offset = at + tl.arange(0, BLOCK)

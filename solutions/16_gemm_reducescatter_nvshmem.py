@@ -66,6 +66,7 @@ __device__ void add_up(const char* slots, uint64_t* signals, char* out, u64 coun
   const u32 world = nvshmem_n_pes();
   for (u32 source = threadIdx.x; source < world; source += blockDim.x)
     nvshmem_signal_wait_until(signals + source, NVSHMEM_CMP_GE, tiles);
+  if (threadIdx.x < world) __threadfence_system();  // a wait is a volatile load: what came before the signal is behind this
   __syncthreads();
   for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
     wide_t<T> sum = 0;

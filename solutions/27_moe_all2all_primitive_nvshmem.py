@@ -28,6 +28,12 @@ SOURCE = r"""
 using namespace pkb;
 constexpr u32 MOST_PES = 64, SLOTS = 2;
 
+// A wait of NVSHMEM is a volatile load: what was put before the signal is behind a fence of our own.
+__device__ void await(uint64_t* signal, u64 value) {
+  nvshmem_signal_wait_until(signal, NVSHMEM_CMP_GE, value);
+  __threadfence_system();
+}
+
 struct Pieces {  // where they begin, in bytes: piece k ends where piece k + 1 begins
   u64 send[MOST_PES + 1], receive[MOST_PES + 1];
 };
@@ -50,7 +56,7 @@ extern "C" __global__ void exchange(const __grid_constant__ Pieces pieces, char*
   while (from < from_end || to < to_end) {
     if (from < from_end) {
       const u64 size = min(chunk, from_end - from);
-      if (threadIdx.x == 0 && sent >= SLOTS) nvshmem_signal_wait_until(empty + here, NVSHMEM_CMP_GE, sent - SLOTS + 1);
+      if (threadIdx.x == 0 && sent >= SLOTS) await(empty + here, sent - SLOTS + 1);
       __syncthreads();
       nvshmemx_putmem_signal_block(heap + (there * SLOTS + sent % SLOTS) * chunk, in + from, size, full + there, sent + 1,
                                    NVSHMEM_SIGNAL_SET, peer);
@@ -58,7 +64,7 @@ extern "C" __global__ void exchange(const __grid_constant__ Pieces pieces, char*
     }
     if (to < to_end) {
       const u64 size = min(chunk, to_end - to);
-      if (threadIdx.x == 0) nvshmem_signal_wait_until(full + here, NVSHMEM_CMP_GE, taken + 1);
+      if (threadIdx.x == 0) await(full + here, taken + 1);
       __syncthreads();
       copy_block(out + to, heap + (here * SLOTS + taken % SLOTS) * chunk, size);
       __syncthreads();

@@ -26,6 +26,12 @@ SOURCE = r"""
 using namespace pkb;
 constexpr u32 SLOTS = 2;
 
+// A wait of NVSHMEM is a volatile load: what was put before the signal is behind a fence of our own.
+__device__ void await(uint64_t* signal, u64 value) {
+  nvshmem_signal_wait_until(signal, NVSHMEM_CMP_GE, value);
+  __threadfence_system();
+}
+
 // send: where the rows for each PE begin in `tokens`, and their end. counts: [source][local expert].
 extern "C" __global__ void dispatch(char* heap, uint64_t* signals, u64* rounds, const char* hidden, const long long* tokens,
                                     const long long* send, const long long* counts, char* out, u32 experts, u32 row,
@@ -51,7 +57,7 @@ extern "C" __global__ void dispatch(char* heap, uint64_t* signals, u64* rounds, 
   long long from = send[peer] + (long long)share * batch, to = (long long)share * batch;
   for (; from < from_end || to < to_end; from += (long long)shares * batch, to += (long long)shares * batch) {
     if (from < from_end) {
-      if (threadIdx.x == 0 && sent >= SLOTS) nvshmem_signal_wait_until(empty + here, NVSHMEM_CMP_GE, sent - SLOTS + 1);
+      if (threadIdx.x == 0 && sent >= SLOTS) await(empty + here, sent - SLOTS + 1);
       __syncthreads();
       char* target = heap + (there * SLOTS + sent % SLOTS) * slot;
       for (long long i = warp; i < batch && from + i < from_end; i += warps)
@@ -61,7 +67,7 @@ extern "C" __global__ void dispatch(char* heap, uint64_t* signals, u64* rounds, 
       if (threadIdx.x == 0) nvshmem_fence(), nvshmemx_signal_op(full + there, sent, NVSHMEM_SIGNAL_SET, peer);
     }
     if (to < to_end) {
-      if (threadIdx.x == 0) nvshmem_signal_wait_until(full + here, NVSHMEM_CMP_GE, taken + 1);
+      if (threadIdx.x == 0) await(full + here, taken + 1);
       __syncthreads();
       const char* source = heap + (here * SLOTS + taken % SLOTS) * slot;
       const long long count = min((long long)batch, to_end - to);

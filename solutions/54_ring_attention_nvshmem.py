@@ -24,6 +24,12 @@ SOURCE = r"""
 #include "pkb.cuh"
 using namespace pkb;
 constexpr u32 MOST_WIDTH = 256;
+
+// A wait of NVSHMEM is a volatile load: what was put before the signal is behind a fence of our own.
+__device__ void await(uint64_t* signal, u64 value) {
+  nvshmem_signal_wait_until(signal, NVSHMEM_CMP_GE, value);
+  __threadfence_system();
+}
 __device__ __forceinline__ float power(float x) { return expf(x); }
 __device__ __forceinline__ double power(double x) { return exp(x); }
 
@@ -45,7 +51,7 @@ __device__ void attend(char* slots, uint64_t* signals, const char* q, const char
     }
     __syncthreads();
     for (u32 t = 0; t < world; ++t) {
-      if (t > 0 && threadIdx.x == 0) nvshmem_signal_wait_until(there + t, NVSHMEM_CMP_GE, call);
+      if (t > 0 && threadIdx.x == 0) await(there + t, call);
       __syncthreads();
       if (t + 1 < world)
         nvshmemx_putmem_signal_block(mine + (t + 1) * room, mine + t * room, 2ull * positions * row, there + t + 1, call,

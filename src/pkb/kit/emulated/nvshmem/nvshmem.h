@@ -1,6 +1,7 @@
 // NVSHMEM's device functions on the emulated GPU, over its symmetric memory. Rewritten like a candidate's own text, so that
-// what they do to memory is recorded: puts and gets are plain accesses, as over NVLink; a signal is relaxed, and what was put
-// before it is seen by who waits for it only behind a fence, as the interface promises. put_signal has that fence.
+// what they do to memory is recorded. Puts and gets are plain accesses, as over NVLink. Signals and waits are relaxed, and so is
+// the end of a barrier, as in the library (3.4.5: volatile stores and loads): put_signal has the fence before its signal, and who
+// has waited needs one of its own before it reads what was put. Without it an H200 read old data, from its L1.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -88,11 +89,11 @@ template <class T>
 __device__ inline T look(const T* at) {
   if constexpr (sizeof(T) == 8) {
     uint64_t word;
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
     return (T)word;
   } else {
     uint32_t word;
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
     return (T)word;
   }
 }
@@ -110,7 +111,8 @@ __device__ inline void meet_all() {  // by one group of a grid at a time, as the
     uint64_t* own = emu_heaps.barriers[me];
     const uint64_t now = own[world] + 1;
     own[world] = now;
-    for (int pe = 0; pe < world; ++pe) asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(emu_heaps.barriers[pe] + me), "l"(now) : "memory");
+    fence();
+    for (int pe = 0; pe < world; ++pe) asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(emu_heaps.barriers[pe] + me), "l"(now) : "memory");
     for (int pe = 0; pe < world; ++pe) wait<uint64_t>(own + pe, NVSHMEM_CMP_GE, now);
   }
   Group::meet();
