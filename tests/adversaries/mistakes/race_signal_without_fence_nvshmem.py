@@ -23,7 +23,7 @@ extern "C" __global__ void gather(char* slots, uint64_t* signals, const char* in
     if (threadIdx.x == 0) nvshmemx_signal_op(signals + me, call, NVSHMEM_SIGNAL_SET, pe);
   }
   for (int pe = 0; pe < world; ++pe) {
-    if (threadIdx.x == 0) nvshmem_signal_wait_until(signals + pe, NVSHMEM_CMP_GE, call);
+    if (threadIdx.x == 0) nvshmem_signal_wait_until(signals + pe, NVSHMEM_CMP_GE, call), nvshmem_fence();
     __syncthreads();
     for (long long i = threadIdx.x; i < bytes; i += blockDim.x) out[pe * bytes + i] = slots[pe * bytes + i];
   }
