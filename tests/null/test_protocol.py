@@ -336,5 +336,8 @@ def test_words_that_fit_and_marks() -> None:
     assert not is_library("nccl_all_reduce_kernel(ncclDevComm, ncclWindow_vidmem*, float*)")
     assert not is_library("void push<ncclCoopCta>(ncclWindow_vidmem*, ncclDevComm, int*)")
     assert not is_library("(anonymous namespace)::push(ncclDevComm)")
+    assert is_library("void rdxn_on_stream_kernel<float, (rdxn_ops)4>(int, float*, float const*, unsigned long)")
+    assert not is_library("void nvshmemi_init_array_kernel<unsigned long>(unsigned long*, int, unsigned long)")
+    assert not is_library("all_gather_nvshmem")
     assert encode(Done()) == b'{"is":"Done"}'
     assert 2 * ArgumentsReply.most_bytes <= commands.COMMAND_BYTES

@@ -20,6 +20,7 @@ from pkb.kit.arguments import Frame
 from pkb.kit.cache import Artifact, Recipe, content_key
 from pkb.kit.errors import CompileError, CompilerMissing
 from pkb.kit.nccl_device import headers as nccl_headers
+from pkb.kit.nvshmem import host, link
 from pkb.kit.options import check_options
 from pkb.kit.toolkit import resolve_arch
 
@@ -55,6 +56,15 @@ def cubin_recipe(source: str, *, name: str, options: tuple[str, ...], arch: str)
     """With NVRTC, else nvcc (`PKB_CUDA_COMPILER=nvcc` insists, and NCCL's headers, which include the host's, need it)."""
     check_options(options, "device", name=name)
     headers = _headers()
+    if link.is_used(source):
+        key = content_key("nvshmem", source, *headers.values(), "\0".join(options), arch, link.identity())
+
+        def link_it(scratch: Path, output: Path) -> None:
+            output.write_bytes(
+                link.link_cubin(source, name=name, arch=arch, options=options, headers=headers, scratch=scratch)
+            )
+
+        return Recipe(key, ".cubin", name, link_it)
     nccl = nccl_headers.wanted(source)
     only_nvcc = nccl is not None or os.environ.get("PKB_CUDA_COMPILER") == "nvcc"
     by_nvrtc, by_nvcc = None if only_nvcc else nvrtc.load(), nvcc.find()
@@ -105,6 +115,8 @@ class Module:
         """The driver's handle of a kernel on a device; loads the module there on first use."""
         if device not in self._handles:
             self._handles[device] = driver.load_module(self.artifact.path, device=device)
+            if link.is_used(self._source):
+                host.enter_module(self._handles[device])
         found = driver.get_function(self._handles[device], name)
         if found is None:
             declared = re.findall(r"__global__[^;{]*?(\w+)\s*\(", self._source)

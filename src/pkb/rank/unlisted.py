@@ -1,4 +1,5 @@
-"""Ways of moving data that torch keeps no list of: groups made by their constructors, CUDA IPC, windows of NCCL.
+"""Ways of moving data that torch keeps no list of: groups made by their constructors, CUDA IPC, NCCL's windows,
+NVSHMEM's heap.
 
 Seen inside the candidate's process, hence a description of honest candidates and no proof against others.
 """
@@ -14,9 +15,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-PEER_MEMORY_CALLS = ("IpcOpenMemHandle", "ncclCommWindowRegister")
-"""Parts of the names of functions that make memory of other ranks reachable: of the CUDA runtime and the driver, of NCCL for
-kernels that use its device API. What else sets NCCL up moves nothing; its collectives are seen by their kernels."""
+PEER_MEMORY_CALLS = ("IpcOpenMemHandle", "ncclCommWindowRegister", "nvshmem_malloc")
+"""Parts of the names of functions that make memory of other ranks reachable: of the CUDA runtime and the driver, of NCCL and
+NVSHMEM for kernels that use their device APIs. What else sets them up moves nothing; collectives are seen by their kernels."""
 GROUP_CLASSES = ("ProcessGroup", "ProcessGroupGloo", "ProcessGroupNCCL")
 Started = tuple[Any, int]
 """A group, and its operations so far."""

@@ -1,5 +1,5 @@
 """NVSHMEM's device functions from Triton."""
-# expect: library
+# expect: sm_load_store
 
 import triton
 import triton.language as tl
@@ -8,5 +8,5 @@ from torch.distributed._symmetric_memory import _nvshmem_triton as nvshmem
 
 @triton.jit
 def put(dst, src, n: tl.constexpr, pe: tl.constexpr):
-    nvshmem.put(dst, src, n, pe)  # <- library
-    nvshmem.quiet()  # <- library
+    nvshmem.put(dst, src, n, pe)  # <- sm_load_store
+    nvshmem.quiet()  # <- sm_load_store

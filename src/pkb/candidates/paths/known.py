@@ -70,6 +70,9 @@ _NVSHMEM_SETUP = (
     r"(?:init\w*|finalize|malloc|calloc|align|free|my_pe|n_pes|team_\w*|ptr|mc_ptr|hostlib\w*|cumodule\w*"
     r"|collective_launch\w*|info\w*|get_uniqueid|set_attr\w*|buffer_\w*)"
 )
+_NVSHMEM_COLLECTIVE = r"\w*(?:_on_stream|broadcast|alltoall|collect|reduce)\w*"
+"""The host's functions, and those by which a team's collective is the library's: what else a kernel calls moves data by its own
+loads and stores."""
 _MOVES_NOTHING = (
     r"printf|assert|min|max|sizeof|swap|move|forward|make_\w+|__isGlobal|__cvta\w*|is_aligned|\w+_t|cudaFuncSetAttribute"
     r"|prefetch\w*|__builtin\w*|get_nvls\w*"
@@ -92,7 +95,8 @@ _CALLS = [
     _KnownCall("copy_engine", r"cuMemcpy(?:2D|3D)?(?:DtoD)?(?:Batch)?(?:Async)?(?:_v2)?", "peer or unresolved"),
     _KnownCall("library", r"nccl(?:AllReduce|Broadcast|Bcast|Reduce|AllGather|ReduceScatter|All[tT]oAll|Gather|Scatter"
                           r"|Send|Recv|PutSignal|Signal|WaitSignal)"),
-    _KnownCall("library", rf"nvshmemx?i?_(?!{_NVSHMEM_SETUP}$)\w+"),
+    _KnownCall("library", rf"nvshmemx?i?_(?!{_NVSHMEM_SETUP}$){_NVSHMEM_COLLECTIVE}"),
+    _KnownCall("sm_load_store", rf"nvshmemx?i?_(?!{_NVSHMEM_SETUP}$)(?!{_NVSHMEM_COLLECTIVE}$)\w+"),
     _KnownCall("library", r"MPI_(?:I?Send|I?Recv|Sendrecv|I?Bcast|I?Reduce|I?Allreduce|I?Allgatherv?|I?Alltoallv?|Put|Get"
                           r"|Barrier|Reduce_scatter)"),
     _KnownCall("library", r"allreduce|_?allgather(?:_base)?|alltoall(?:_base)?|_?reduce_scatter(?:_base)?"

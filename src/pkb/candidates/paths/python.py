@@ -17,7 +17,7 @@ _COLLECTIVES = re.compile(
     r"|torch\.distributed\._symmetric_memory\._fused_.*|torch\.nn\.parallel\.DistributedDataParallel"
     r"|(?:torch\.distributed\.nn|torch\.distributed\._functional_collectives|torch\.ops\.(?:c10d|c10d_functional"
     r"|_c10d_functional|symm_mem)|torch\.cuda\.nccl|cupy\.cuda\.nccl"
-    r"|torch\.distributed\._symmetric_memory\._nvshmem_triton)\..+"
+    r")\..+|torch\.distributed\._symmetric_memory\._nvshmem_triton\.(?:broadcast|alltoall|reduce)"
 )
 _PACKAGES = ("nccl", "nvshmem", "mpi4py")  # whole packages: only calls count, and not those that set up
 _SETUP = re.compile(
@@ -166,8 +166,10 @@ class _ScopeReader:
                 yield "sm_load_store"
         elif under(name, *_DESCRIPTORS) and self._is_peer(first):
             yield "tma"
-        elif "libshmem_device." in name or under(name, "triton_dist.language") or "_nvshmem_triton." in name:
+        elif "libshmem_device." in name or under(name, "triton_dist.language"):
             yield "library"
+        elif "_nvshmem_triton." in name and not _COLLECTIVES.fullmatch(name) and not name.endswith(("my_pe", "n_pes")):
+            yield "sm_load_store"
 
     def _of_asm(self, node: ast.Call, named: dict[str | None, ast.expr]) -> Iterator[PathName]:
         text = self._values.text(self._scope, named.get("asm", node.args[0] if node.args else None))

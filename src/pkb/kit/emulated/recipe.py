@@ -23,6 +23,7 @@ __all__ = ["KINDS", "NotEmulated", "emulated", "extension_recipe", "module_recip
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 RUNTIME = HERE / "runtime"
+STAND_INS = HERE / "nvshmem"
 KINDS = ("emulated_runtime", "emulated_cubin", "emulated_extension")
 _DEFINES = (
     "-D__CUDA_ARCH__=900", "-D__CUDACC__=1", "-D__NVCC__=1", "-DCUDART_VERSION=13000", "-DCUDA_VERSION=13000",
@@ -83,8 +84,19 @@ def _compiler() -> tuple[Path, str]:
 
 @lru_cache
 def _emulator_text() -> str:
-    files = [*sorted(INCLUDE.rglob("*")), *sorted(RUNTIME.glob("*")), *sorted(HERE.glob("*.py"))]
+    files = [
+        *sorted(INCLUDE.rglob("*")),
+        *sorted(RUNTIME.glob("*")),
+        *sorted(STAND_INS.glob("*")),
+        *sorted(HERE.glob("*.py")),
+    ]
     return "\0".join(f"{path.name}\0{path.read_text()}" for path in files if path.is_file())
+
+
+@lru_cache
+def _rewritten_headers() -> dict[str, str]:
+    """Headers that are read like a candidate's own text: the kit's, and those in place of NVSHMEM's."""
+    return {**_headers(), **{path.name: path.read_text() for path in sorted(STAND_INS.glob("*.h"))}}
 
 
 def runtime_recipe() -> Recipe:
@@ -108,7 +120,7 @@ def module_recipe(source: str, *, name: str, options: tuple[str, ...]) -> Recipe
     """A source of `kit.compile`: kernels that are `extern "C"` can be launched by name."""
     check_options(options, "device", name=name)
     defines = [option for option in options if option.startswith(("-D", "-U"))]
-    return _recipe(source, name=name, flags=defines, own=frozenset(_headers()), glue=_by_name, kind="module")
+    return _recipe(source, name=name, flags=defines, own=frozenset(_rewritten_headers()), glue=_by_name, kind="module")
 
 
 def extension_recipe(
@@ -166,7 +178,7 @@ def _recipe(
     def build(scratch: Path, output: Path) -> None:
         hidden = scratch / "own"
         hidden.mkdir()
-        for header, text in _headers().items():
+        for header, text in _rewritten_headers().items():
             (hidden / header).write_text(hide_includes(text, own=own))
         (scratch / f"{name}.cu").write_text(hide_includes(source, own=own))
         run_compiler([str(compiler), *expand], scratch=scratch, name=name)

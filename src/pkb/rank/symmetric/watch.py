@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from pkb.kit.nvshmem.memory import heap_tensors
 from pkb.rank.symmetric.activity import ACTIVITY, SymmetricActivity
 from pkb.rank.symmetric.poisoning import poison_data
 
@@ -101,7 +102,8 @@ def poison() -> int:
     """NaN for the data in this rank's floating-point allocations, in stream order; returns their bytes.
 
     Integers may be flags and stay as they are, and so do signal pads. Memory whose tensor and handle the candidate
-    dropped can no longer be reached; nor can the candidate reach it, but through raw pointers it kept.
+    dropped can no longer be reached; nor can the candidate reach it, but through raw pointers it kept. Of NVSHMEM's heap, what
+    the kit has allocated.
     """
     done: dict[int, int] = {}
     for reference in list(_tensors.values()):
@@ -115,6 +117,9 @@ def poison() -> int:
             flat = _unwatched(handle, handle.buffer_size // dtype.itemsize, dtype)
             if flat.data_ptr() not in done:
                 done[flat.data_ptr()] = poison_data(flat)
+    for made in heap_tensors():
+        if _may_hold_nan(made.dtype):
+            done[made.data_ptr()] = poison_data(made)
     return sum(done.values())
 
 

@@ -34,12 +34,15 @@ MAX_INSTRUCTIONS = 64
 MAX_NS = 600_000_000_000
 
 _OF_NCCL = re.compile(r"[^<(]*\bnccl[A-Za-z]*(?:DevKernel|Kernel_)")
+_OF_NVSHMEM = re.compile(r"(?:rdxn|reducescatter|fcollect|broadcast|alltoall)_on_stream_kernel|nvshmemi_reduce_kernel")
 
 
 def is_library(kernel: str) -> bool:
     """A kernel of a communication library, by its name: for NCCL, that of the function. A candidate's own kernel may be
-    called nccl_something and have a parameter of type `ncclDevComm`."""
-    return _OF_NCCL.match(kernel.replace("(anonymous namespace)", "")) is not None or "nvshmem" in kernel
+    called nccl_something and have a parameter of type `ncclDevComm`. Of NVSHMEM, what its host collectives launch: what sets it up and its barriers, which
+    every allocation makes, move no data."""
+    of_nccl = _OF_NCCL.match(kernel.replace("(anonymous namespace)", ""))
+    return of_nccl is not None or _OF_NVSHMEM.search(kernel) is not None
 
 
 def clean(text: str, most: int) -> str:

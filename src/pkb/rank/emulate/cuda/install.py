@@ -9,7 +9,7 @@ import torch
 import pkb.kit
 import pkb.kit.cuda
 from pkb.rank.devices import CpuDevice, Device
-from pkb.rank.emulate.cuda import extensions, graphs, kernels, says_cuda, setters, switch
+from pkb.rank.emulate.cuda import extensions, graphs, kernels, nvshmem, says_cuda, setters, switch
 from pkb.rank.emulate.cuda.device import PROPERTIES, NotEmulatedHere, gpu
 from pkb.rank.emulate.cuda.streams import install_streams
 
@@ -38,6 +38,7 @@ def _not_emulated(name: str) -> Callable[..., NoReturn]:
 def install(before: Device, source: str) -> EmulatedDevice:
     cast(Any, pkb.kit).compile = cast(Any, pkb.kit.cuda).compile = kernels.compile
     extensions.install(source)
+    nvshmem.install()
     cuda = cast(Any, torch.cuda)
     cuda.is_available = lambda: True
     cuda.get_device_properties = lambda device=None: PROPERTIES
