@@ -28,14 +28,14 @@ TYPES = {
     torch.float64: cutlass.Float64,
 }
 _compiled = {}
-_buffers = {}
+_prepared = {}
 
 
-def _swap(order, address, expected, new, loc, ip):
+def _on_signal(instruction, address, loc, ip):
     was = llvm.inline_asm(
         T.i32(),
         [cutlass.Int64(address).ir_value(loc=loc, ip=ip)],
-        f"atom.{order}.sys.global.cas.b32 $0, [$1], {expected}, {new};",
+        instruction,
         "=r,l,~{memory}",
         has_side_effects=True,
         is_align_stack=False,
@@ -49,13 +49,13 @@ def _swap(order, address, expected, new, loc, ip):
 @dsl_user_op
 def raise_signal(address, *, loc=None, ip=None):
     """0 to 1, after all that this block did before. Gives what was there: 1 while the last signal has not been taken."""
-    return _swap("release", address, 0, 1, loc, ip)
+    return _on_signal("atom.release.sys.global.cas.b32 $0, [$1], 0, 1;", address, loc, ip)
 
 
 @dsl_user_op
 def take_signal(address, *, loc=None, ip=None):
     """1 to 0, before all that this block does next. Gives what was there."""
-    return _swap("acquire", address, 1, 0, loc, ip)
+    return _on_signal("atom.acquire.sys.global.cas.b32 $0, [$1], 1, 0;", address, loc, ip)
 
 
 @cute.jit
@@ -175,23 +175,22 @@ def launch(
 
 
 def compiled(dtype, world):
-    """The kernel for a dtype, loaded: while a kernel waits for peers, loading another may stop them."""
     if (dtype, world) not in _compiled:
         made = cute.compile(launch, 0, 0, 0, 0, 0, 0, 0, 1, CUstream(0), world, TYPES[dtype])
         torch.cuda.synchronize()
-        _compiled[dtype, world] = made, made.to(None)
-        dist.barrier()
-        torch.cuda.synchronize()
+        _compiled[dtype, world] = made, made.to(None)  # loads it
     return _compiled[dtype, world][1]
 
 
-def buffers(n, dtype, device):
-    key = n, dtype
-    if key not in _buffers:
+def prepared(n, dtype, device):
+    """The kernel, a symmetric buffer for it, and where in it sums begin. Loading a kernel while others wait for peers may stop
+    those for ever: all ranks have loaded theirs when they meet in the rendezvous."""
+    if (n, dtype) not in _prepared:
+        kernel = compiled(dtype, dist.get_world_size())
         room = -(-n // 64) * 64
         buffer = symm_mem.empty(2 * room, dtype=dtype, device=device)
-        _buffers[key] = buffer, symm_mem.rendezvous(buffer, dist.group.WORLD), room
-    return _buffers[key]
+        _prepared[n, dtype] = kernel, symm_mem.rendezvous(buffer, dist.group.WORLD), room, buffer
+    return _prepared[n, dtype][:3]
 
 
 def solution(tensor: torch.Tensor) -> torch.Tensor:
@@ -199,11 +198,9 @@ def solution(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.contiguous()
     if tensor.data_ptr() % VECTOR_BYTES:
         tensor = tensor.clone()
-    _, handle, room = buffers(n, tensor.dtype, tensor.device)
-    world = handle.world_size
-    kernel = compiled(tensor.dtype, world)
+    kernel, handle, room = prepared(n, tensor.dtype, tensor.device)
     out = torch.empty_like(tensor)
-    channels = handle.signal_pad_size // (4 * world)
+    channels = handle.signal_pad_size // (4 * handle.world_size)
     kernel(
         handle.buffer_ptrs_dev,
         handle.signal_pad_ptrs_dev,

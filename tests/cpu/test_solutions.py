@@ -15,7 +15,7 @@ from pkb.candidates.source import read
 from pkb.kit import nvcc, nvrtc
 from pkb.problems import get
 
-SOLUTIONS = sorted((Path(__file__).parents[2] / "solutions").glob("*.py"))
+SOLUTIONS = sorted((Path(__file__).parents[2] / "solutions").glob("*_cuda.py"))
 EXAMPLES = sorted((Path(__file__).parents[2] / "src" / "pkb" / "generate" / "examples").glob("cuda*/*.py"))
 REQUIRED = {1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 17, 45, 54, 72, 81, 82}
 BUILD = """

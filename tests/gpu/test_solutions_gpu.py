@@ -11,7 +11,7 @@ from pkb.types.job import Job
 from pkb.types.verdict import Communication, Verdict
 
 pytestmark = pytest.mark.gpu
-SOLUTIONS = sorted((Path(__file__).parents[2] / "solutions").glob("*.py"))
+SOLUTIONS = sorted((Path(__file__).parents[2] / "solutions").glob("*_cuda.py"))
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])

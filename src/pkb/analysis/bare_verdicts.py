@@ -18,7 +18,7 @@ from pkb.types.plan import PLANS
 from pkb.types.timing import Decision
 from pkb.types.verdict import Communication, RaceKind, Stage, Standing, Verdict
 
-BACKENDS = frozenset({"torch", "cuda", "triton", "cpp", "parallelkittens"})
+BACKENDS = frozenset({"torch", "cuda", "cute", "triton", "cpp", "parallelkittens"})
 PATHS = frozenset({"copy_engine", "sm_load_store", "tma", "nvls", "library", "none", "unknown"})
 PLAIN = re.compile(r"[\w .,+()-]{0,60}")
 """Names of GPUs, drivers and versions, which the machine says and not the candidate."""

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pkb.kit import driver, nvcc, nvrtc
+from pkb.kit import driver, kittens, nvcc, nvrtc
 from pkb.kit.arguments import Frame
 from pkb.kit.cache import Artifact, Recipe, content_key
 from pkb.kit.errors import CompileError, CompilerMissing
@@ -54,11 +54,12 @@ def cubin_recipe(source: str, *, name: str, options: tuple[str, ...], arch: str)
     """With NVRTC, else nvcc (`PKB_CUDA_COMPILER=nvcc` insists)."""
     check_options(options, "device", name=name)
     headers = _headers()
-    only_nvcc = os.environ.get("PKB_CUDA_COMPILER") == "nvcc"
+    only_nvcc = os.environ.get("PKB_CUDA_COMPILER") == "nvcc" or kittens.used_in(source)
     by_nvrtc, by_nvcc = None if only_nvcc else nvrtc.load(), nvcc.find()
     if by_nvrtc is None and by_nvcc is None:
         raise CompilerMissing("no CUDA compiler here: `pip install nvidia-cuda-nvrtc`, or install the CUDA toolkit")
-    identities = [found[1] for found in (by_nvrtc, by_nvcc) if found is not None]
+    identities = [found[1] for found in (by_nvrtc, by_nvcc) if found is not None] + [*kittens.identity(source)]
+    options = (*options, *kittens.flags(source, options, arch=arch))
 
     def build(scratch: Path, output: Path) -> None:
         if by_nvrtc is not None:
