@@ -81,7 +81,7 @@ class Kit:
     @property
     def solutions(self) -> list[Path]:
         if self.on_gpu:
-            return sorted((ROOT / "solutions").glob("*.py"))
+            return sorted((ROOT / "solutions").glob("*_cuda.py"))
         return [ROOT / "tests" / "adversaries" / "honest" / "all_reduce_symmetric.py"]  # ours need a GPU
 
     def verdicts(self, name: str, files: Sequence[Path], *, sizes: str, plan: str = "standard") -> Command:

@@ -55,18 +55,15 @@ def _kittens() -> str:
     return f"headers {kittens.fingerprint()} in {kittens.headers()}" if kittens.headers() else ""
 
 
-def _pip(package: str) -> Callable[[], str]:
-    return lambda: f"pip install {package}-cu{torch_cuda_major() or '13'}"
-
-
 LIBRARIES = (
     Library(
         "nccl-device", "NCCL's device API", ("nccl",), None,
-        lambda: _wheel("nccl", "nccl_device.h", "NCCL_HOME"), _pip("nvidia-nccl"),
+        lambda: _wheel("nccl", "nccl_device.h", "NCCL_HOME"), lambda: "`pkb doctor --fix` gets a wheel with its headers",
     ),
     Library(
         "nvshmem", "NVSHMEM", ("nvshmem", "torch.distributed._symmetric_memory._nvshmem_triton"), None,
-        lambda: _wheel("nvshmem", "nvshmem.h", "NVSHMEM_HOME"), _pip("nvidia-nvshmem"),
+        lambda: _wheel("nvshmem", "nvshmem.h", "NVSHMEM_HOME"),
+        lambda: f"pip install nvidia-nvshmem-cu{torch_cuda_major() or '13'}, or set NVSHMEM_HOME",
     ),
     Library("cute", "CuTe DSL", ("cutlass",), None, _cute, lambda: "pip install 'pkb[cute]'"),
     Library("parallelkittens", "ParallelKittens", (), kittens.INCLUDES, _kittens, lambda: kittens.MISSING),
