@@ -40,6 +40,26 @@ def test_cute_dsl_is_correct_where_ranks_share_a_gpu(name: str, size: str, ranks
     assert found.paths == ("sm_load_store",)
 
 
+@cute
+def test_cute_dsl_without_its_second_meeting_is_caught(tmp_path: Path) -> None:
+    text = (SOLUTIONS / "01_allreduce_cute.py").read_text()
+    meeting = "    meet(signals, rank, world)  # all sums have been stored\n"
+    assert text.count(meeting) == 1
+    mutant = tmp_path / "01_allreduce_cute.py"
+    mutant.write_text(text.replace(meeting, ""))
+    assert judged(mutant, "virtual", 4, "paper").verdict in (Verdict.WRONG, Verdict.RACE)
+
+
+@cute
+def test_a_library_call_beside_a_kernel_of_cute_dsl_is_a_library_call(tmp_path: Path) -> None:
+    """The kernel runs, and what it makes is thrown away."""
+    text = (SOLUTIONS / "01_allreduce_cute.py").read_text()
+    end = text.rindex("    return out\n")
+    cheat = tmp_path / "01_allreduce_cute.py"
+    cheat.write_text(f"{text[:end]}    out = tensor.clone()\n    dist.all_reduce(out)\n    return out\n")
+    assert judged(cheat, "virtual", 4, "tiny").communication is Communication.LIBRARY
+
+
 # --- for a node ------------------------------------------------------------------------------------------------------
 
 
