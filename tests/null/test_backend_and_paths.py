@@ -36,6 +36,7 @@ GUARD = "import torch\nfast = torch.cuda.is_available()\n"
             "cute",
             {"cuda", "gpu", "cute"},
         ),
+        ("import cutlass\ncutlass.cute.compile(f)", "cute", {"cuda", "gpu", "cute"}),
         ("try:\n    import cutlass.cute as cute\nexcept ImportError:\n    cute = None", "cute", set()),
         (GUARD + "import cutlass.cute as cute", "cute", set()),
         ("import triton\nimport nvshmem.core", "triton", {"triton", "cuda", "gpu", "nvshmem"}),

@@ -93,6 +93,15 @@ def test_a_changed_header_is_another_copy(copy: Path) -> None:
     assert kittens.identity("int f();") == ()
 
 
+def test_a_home_is_never_opened(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (copy / "home" / "me").mkdir(parents=True)
+    (copy / "home" / "kittens.cuh").write_text("#pragma once\n")
+    monkeypatch.setenv(kittens.VARIABLE, str(copy / "home"))
+    assert kittens.folders() == [copy / "home"]
+    monkeypatch.setenv("HOME", str(copy / "home" / "me"))
+    assert kittens.folders() == []
+
+
 @pytest.mark.parametrize("named", ["", "relative/folder", "/nonexistent"])
 def test_a_name_that_leads_nowhere_is_no_copy(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(kittens.VARIABLE, named)

@@ -24,7 +24,7 @@ _INLINE_PTX = ("triton.language.inline_asm_elementwise",)
 def backend(source: Source) -> Backend:
     """The lowest level it reaches down to: a candidate with CUDA and Triton kernels is a CUDA candidate. CuTe DSL takes its
     streams from CUDA's bindings, so it comes before what merely calls those."""
-    if any(under(name, "cutlass.cute") for name, _ in source.names.imports):
+    if any(under(name, "cutlass") for name, _ in source.names.imports):
         return "cute"
     if _uses_cuda(source):
         return "cuda"

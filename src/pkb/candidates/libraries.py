@@ -17,6 +17,7 @@ from typing import NamedTuple
 from pkb.candidates.names import under
 from pkb.candidates.source import Source
 from pkb.kit import kittens
+from pkb.kit.errors import CompilerMissing
 from pkb.kit.toolkit import torch_cuda_major
 
 
@@ -52,7 +53,10 @@ def _cute() -> str:
 
 
 def _kittens() -> str:
-    return f"headers {kittens.fingerprint()} in {kittens.headers()}" if kittens.headers() else ""
+    try:
+        return f"headers {kittens.fingerprint()} in {kittens.headers()}" if kittens.headers() else ""
+    except CompilerMissing:  # more than headers
+        return ""
 
 
 LIBRARIES = (

@@ -163,7 +163,7 @@ def prebuild(source: str) -> Prebuilt:
 def _compiled_in_ranks(tree: ast.Module) -> list[Skipped]:
     """CuTe DSL traces Python with the arguments of a call and compiles what comes out: no source can be built before."""
     names = Names(tuple(ast.walk(tree)))
-    lines = [line for name, line in names.imports if under(name, "cutlass.cute")]
+    lines = [line for name, line in names.imports if under(name, "cutlass")]
     return (
         [Skipped(min(lines), "CuTe DSL compiles in each rank, at its first call: not to be seen before")]
         if lines

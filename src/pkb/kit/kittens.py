@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from pkb.kit.errors import CompilerMissing
+from pkb.kit.toolkit import holds_private_places
 
 VARIABLE = "PKB_KITTENS"
 MAIN_HEADER = "kittens.cuh"
@@ -31,12 +32,13 @@ def used_in(source: str) -> bool:
 
 
 def headers() -> Path | None:
-    """The folder with kittens.cuh; None where the variable names none."""
+    """The folder with kittens.cuh; None where the variable names none, or one that a home lies in."""
     named = os.environ.get(VARIABLE)
     if not named or not Path(named).is_absolute():
         return None
     places = (Path(named) / "include", Path(named))
-    return next((place.resolve() for place in places if (place / MAIN_HEADER).is_file()), None)
+    found = next((place.resolve() for place in places if (place / MAIN_HEADER).is_file()), None)
+    return None if found is None or holds_private_places(found) else found
 
 
 def folders() -> list[Path]:
