@@ -25,12 +25,15 @@ from pkb.judge.session import evaluate
 from pkb.platforms.registry import resolve
 from pkb.problems import get
 from pkb.types.case import Case
+from pkb.types.errors import UserError
 from pkb.types.job import Job
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = "<!-- below: made by benchmarks/backends.py -->"
 SIDE_BY_SIDE = 1
 KIT = "cuda"
+AGAIN = ("unsupported", "harness_error")
+"""Verdicts that say something about a machine: another may have what was missing."""
 Row = dict[str, Any]
 
 
@@ -89,7 +92,7 @@ def lines_of_code(text: str) -> int:
 def judge(asked: argparse.Namespace) -> None:
     """One after another, until the budget is spent."""
     began, platform = time.monotonic(), resolve(asked.platform)
-    done = {key_of(row) for row in rows_in(asked.out)}
+    done = {key_of(row) for row in rows_in(asked.out) if row["verdict"] not in AGAIN}
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pkb-backends-") as cache:
         os.environ["PKB_CACHE"] = cache
@@ -105,7 +108,11 @@ def judge(asked: argparse.Namespace) -> None:
                 print(f"stopped after {asked.seconds:.0f} s; the next was {each.path.name} with {ranks} ranks, {size}")
                 return
             case = Case(problem.stem, platform, ranks, size, problem.default_dtype, asked.plan)
-            found = evaluate(Job(each.path, case, timing=not asked.no_timing, call_limit_s=asked.call_limit))
+            try:
+                found = evaluate(Job(each.path, case, timing=not asked.no_timing, call_limit_s=asked.call_limit))
+            except UserError as error:
+                print(f"{each.path.name} {ranks} ranks {size}: not judged: {error.message}", flush=True)
+                continue
             row = found.to_dict() | {"benchmark": each.backend, "lines": lines_of_code(each.path.read_text())}
             row["profile"] = None  # large, and of no use here
             if row["timing"]:
@@ -125,8 +132,10 @@ def rows_in(path: Path) -> list[Row]:
 
 
 def latest(rows: list[Row]) -> dict[tuple[Any, ...], Row]:
-    """Of each problem, backend, number of ranks and size the last verdict, whatever version of the file it is of."""
-    return {(row["problem"]["id"], row["benchmark"], row["ranks"], row["size"]): row for row in rows}
+    """Of each problem, backend, number of ranks and size the last verdict, whatever version of the file it is of; one that only
+    says what a machine lacks counts where there is no other."""
+    ordered = [row for row in rows if row["verdict"] in AGAIN] + [row for row in rows if row["verdict"] not in AGAIN]
+    return {(row["problem"]["id"], row["benchmark"], row["ranks"], row["size"]): row for row in ordered}
 
 
 def page(rows: list[Row]) -> str:
