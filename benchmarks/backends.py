@@ -50,7 +50,7 @@ BACKENDS = {
         "NVSHMEM, CUDA C++", "build without nvcc; share torch's symmetric buffers; subgroups without teams"
     ),
     "nvshmem_triton": Backend("NVSHMEM, Triton", "run on platform cpu; more than torch's helpers wrap"),
-    "cute": Backend("CuTe DSL", "run or be built without a GPU; order across GPUs but by inline PTX; short host calls"),
+    "cute": Backend("CuTe DSL", "run or be built without a GPU; order across GPUs but by inline PTX"),
 }
 """By the end of a file's name; what each cannot do, for the table that compares them."""
 

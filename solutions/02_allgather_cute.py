@@ -8,6 +8,8 @@ again only after that. The number of calls lies in memory, where a replayed grap
 The DSL compiles in the rank, at the first call with a dtype; inline PTX has the two atomics that it lacks.
 """
 
+import ctypes
+
 import cutlass
 import cutlass.cute as cute
 import torch
@@ -19,7 +21,7 @@ from cutlass.cutlass_dsl import T, dsl_user_op
 
 THREADS = 256
 MOST_BLOCKS = 32  # blocks wait for peers: all must be resident, also where eight ranks share a GPU
-VECTOR_BYTES = 16
+UNITS = (cutlass.Int64, cutlass.Int32, cutlass.Int16, cutlass.Int8)
 _prepared = {}
 
 
@@ -128,8 +130,19 @@ def launch(
     )
 
 
+class Argument:
+    """A number where the launcher finds it: handing it Python's own costs the host some ten microseconds for each."""
+
+    def __init__(self, kind, value=0):
+        self.place = kind(value)
+        self.pointers = [ctypes.addressof(self.place)]
+
+    def __c_pointers__(self):
+        return self.pointers
+
+
 def prepared(nbytes, device, unit):
-    """The kernel, a symmetric buffer for it, and its calls. Loading a kernel while others wait for peers may stop those for
+    """The kernel and its arguments, with a symmetric buffer. Loading a kernel while others wait for peers may stop those for
     ever: all ranks have loaded theirs when they meet in the rendezvous."""
     if (nbytes, unit) not in _prepared:
         world = dist.get_world_size()
@@ -139,31 +152,33 @@ def prepared(nbytes, device, unit):
         calls = torch.zeros(MOST_BLOCKS, dtype=torch.int32, device=device)
         buffer = symm_mem.empty(2 * world * nbytes, dtype=torch.uint8, device=device)
         handle = symm_mem.rendezvous(buffer, dist.group.WORLD)
-        _prepared[nbytes, unit] = kernel, handle, calls, made, buffer
-    return _prepared[nbytes, unit][:3]
+        channels = handle.signal_pad_size // (4 * world)
+        arguments = {
+            "table": Argument(ctypes.c_int64, handle.buffer_ptrs_dev),
+            "pads": Argument(ctypes.c_int64, handle.signal_pad_ptrs_dev),
+            "calls": Argument(ctypes.c_int64, calls.data_ptr()),
+            "source": Argument(ctypes.c_int64),
+            "out": Argument(ctypes.c_int64),
+            "n": Argument(ctypes.c_int32, nbytes * 8 // unit.width),
+            "rank": Argument(ctypes.c_int32, handle.rank),
+            "blocks": Argument(ctypes.c_int32, min(MOST_BLOCKS, channels)),
+            "stream": Argument(ctypes.c_void_p),
+        }
+        _prepared[nbytes, unit] = kernel, arguments, made, calls, buffer, handle
+    return _prepared[nbytes, unit][:2]
 
 
 def solution(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.contiguous()
     nbytes = tensor.numel() * tensor.element_size()
     # As wide as all addresses and the shard are multiples of; on all ranks alike, but for the argument, which may be copied.
-    unit = next(
-        kind for kind in (cutlass.Int64, cutlass.Int32, cutlass.Int16, cutlass.Int8) if nbytes * 8 % kind.width == 0
-    )
+    unit = next(kind for kind in UNITS if nbytes * 8 % kind.width == 0)
     if tensor.data_ptr() * 8 % unit.width:
         tensor = tensor.clone()
-    kernel, handle, calls = prepared(nbytes, tensor.device, unit)
-    out = torch.empty((handle.world_size, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
-    channels = handle.signal_pad_size // (4 * handle.world_size)
-    kernel(
-        handle.buffer_ptrs_dev,
-        handle.signal_pad_ptrs_dev,
-        calls.data_ptr(),
-        tensor.data_ptr(),
-        out.data_ptr(),
-        nbytes * 8 // unit.width,
-        handle.rank,
-        min(MOST_BLOCKS, channels),
-        CUstream(torch.cuda.current_stream().cuda_stream),
-    )
+    out = torch.empty((dist.get_world_size(), *tensor.shape), dtype=tensor.dtype, device=tensor.device)
+    kernel, arguments = prepared(nbytes, tensor.device, unit)
+    arguments["source"].place.value = tensor.data_ptr()
+    arguments["out"].place.value = out.data_ptr()
+    arguments["stream"].place.value = torch.cuda.current_stream().cuda_stream
+    kernel(*arguments.values())
     return out
