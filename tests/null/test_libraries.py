@@ -10,6 +10,7 @@ from pkb.candidates.paths import kernel_paths
 from pkb.candidates.prebuild import prebuild
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import read
+from pkb.cli import machine_facts
 from pkb.judge.stages.prepare import why_unsupported
 from pkb.kit import kittens
 from pkb.kit.errors import CompilerMissing
@@ -36,6 +37,14 @@ def without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = [each._replace(found=lambda: "") if each.name == name else each for each in libraries.LIBRARIES]
     monkeypatch.setattr(libraries, "LIBRARIES", tuple(known))
     monkeypatch.setattr("pkb.judge.stages.prepare.LIBRARIES", tuple(known))
+
+
+def test_doctor_lists_every_library_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    without("cute", monkeypatch)
+    told = {fact.name: fact for fact in machine_facts.backends()}
+    assert set(told) == {"NCCL's device API", "NVSHMEM", "CuTe DSL", "ParallelKittens"}
+    assert all(fact.ok or fact.to_do for fact in told.values())
+    assert (told["CuTe DSL"].ok, told["CuTe DSL"].to_do) == (False, "pip install 'pkb[cute]'")
 
 
 def test_cute_dsl_that_is_missing_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
