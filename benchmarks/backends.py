@@ -4,8 +4,8 @@
     python benchmarks/backends.py --out docs/records/backends.jsonl --page docs/backends.md --seconds 0
 
 A verdict is written as soon as it is there, and a case whose file has not changed since is not judged again, so a run may be
-stopped by its budget and gone on with. Builds start from an empty cache, so that their times are those of compilers. Whatever
-stands below the mark in the page is replaced.
+stopped by its budget and gone on with. Builds start from an empty cache, so that their times are those of compilers, several at
+a time. Whatever stands below the mark in the page is replaced.
 """
 
 import argparse
@@ -17,21 +17,29 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pkb.candidates.source import read
+from pkb.judge.crew.sides import build_environment
 from pkb.judge.session import evaluate
-from pkb.platforms.registry import resolve
+from pkb.judge.stages.build import prebuild
+from pkb.platforms.registry import create, resolve
 from pkb.problems import get
 from pkb.types.case import Case
 from pkb.types.errors import UserError
 from pkb.types.job import Job
+from pkb.types.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = "<!-- below: made by benchmarks/backends.py -->"
 SIDE_BY_SIDE = 1
 KIT = "cuda"
+SHORT = Plan("standard", trials=2, odd_trials=0, second_world_trials=0, race_calls=4, race_repeats=1, timing_rounds=6,
+             calls_per_round=20, warmup_calls=10, verify_share=0.1)  # fmt: skip
+"""For times of solutions that have been judged thoroughly before."""
 AGAIN = ("unsupported", "harness_error")
 """Verdicts that say something about a machine: another may have what was missing."""
 Row = dict[str, Any]
@@ -90,36 +98,52 @@ def lines_of_code(text: str) -> int:
 
 
 def judge(asked: argparse.Namespace) -> None:
-    """One after another, until the budget is spent."""
+    """One after another, until the budget is spent. What is built is built before, several at a time."""
     began, platform = time.monotonic(), resolve(asked.platform)
     done = {key_of(row) for row in rows_in(asked.out) if row["verdict"] not in AGAIN}
     asked.out.parent.mkdir(parents=True, exist_ok=True)
+    chosen = candidates(asked.backends, asked.problems)
+    waiting = []
+    for ranks, size, each in itertools.product(asked.ranks, asked.sizes, chosen):
+        problem, sha256 = get(each.problem), read(each.path).sha256
+        key = (platform, each.problem, each.backend, sha256, ranks, size)
+        if key not in done and not problem.why_not(size, ranks, problem.default_dtype):
+            waiting.append((each, Case(problem.stem, platform, ranks, size, problem.default_dtype, asked.plan)))
     with tempfile.TemporaryDirectory(prefix="pkb-backends-") as cache:
         os.environ["PKB_CACHE"] = cache
-        chosen = candidates(asked.backends, asked.problems)
-        for ranks, size, each in itertools.product(asked.ranks, asked.sizes, chosen):
-            problem = get(each.problem)
-            sha256 = read(each.path).sha256
-            if (platform, each.problem, each.backend, sha256, ranks, size) in done or problem.why_not(
-                size, ranks, problem.default_dtype
-            ):
-                continue
+        seconds = built([*dict.fromkeys(each for each, _ in waiting)], platform, workers=asked.builders)
+        for each, case in waiting:
+            name = f"{each.path.name}, {case.ranks} ranks, {case.size}"
             if time.monotonic() - began > asked.seconds:
-                print(f"stopped after {asked.seconds:.0f} s; the next was {each.path.name} with {ranks} ranks, {size}")
+                print(f"stopped after {asked.seconds:.0f} s; the next was {name}")
                 return
-            case = Case(problem.stem, platform, ranks, size, problem.default_dtype, asked.plan)
+            custom = replace(SHORT, name=asked.plan) if asked.short else None
+            job = Job(each.path, case, timing=not asked.no_timing, profile=False, custom_plan=custom)
             try:
-                found = evaluate(Job(each.path, case, timing=not asked.no_timing, call_limit_s=asked.call_limit))
+                found = evaluate(replace(job, call_limit_s=asked.call_limit))
             except UserError as error:
-                print(f"{each.path.name} {ranks} ranks {size}: not judged: {error.message}", flush=True)
+                print(f"{name}: not judged: {error.message}", flush=True)
                 continue
             row = found.to_dict() | {"benchmark": each.backend, "lines": lines_of_code(each.path.read_text())}
-            row["profile"] = None  # large, and of no use here
-            if row["timing"]:
+            row |= {"built_s": seconds[each], "short": asked.short}
+            if row["timing"]:  # samples are many, and of no use here
                 row["timing"] |= {"reference_samples_us": (), "candidate_samples_us": ()}
             with asked.out.open("a") as file:
                 file.write(json.dumps(row, default=str) + "\n")
-            print(f"{each.path.name} {ranks} ranks {size}: {found.verdict}: {found.detail}", flush=True)
+            print(f"{time.monotonic() - began:.0f} s: {name}: {found.verdict}: {found.detail}", flush=True)
+
+
+def built(chosen: list[Candidate], platform: str, *, workers: int) -> dict[Candidate, float]:
+    """Into the cache; how many seconds each took, from nothing."""
+    facts = create(platform).facts()
+
+    def build(each: Candidate) -> float:
+        report = prebuild(each.path, limit_s=300, environment=build_environment(facts))
+        report.discard()
+        return sum(item.seconds for item in report.built)
+
+    with ThreadPoolExecutor(workers) as pool:
+        return dict(zip(chosen, pool.map(build, chosen), strict=True))
 
 
 def key_of(row: Row) -> tuple[Any, ...]:
@@ -143,6 +167,10 @@ def page(rows: list[Row]) -> str:
     for platform in sorted({row["platform"] for row in rows}, reverse=True):
         here = latest([row for row in rows if row["platform"] == platform])
         lines += [f"## On `{platform}`: {next(iter(here.values()))['hardware']}", ""]
+        short = sum(row["short"] for row in here.values())
+        words = f"{len(here)} cases; {short} by a short plan: {SHORT.trials} calls checked, {SHORT.race_calls} in each race scenario,"
+        words += f" {SHORT.timing_rounds} rounds of {SHORT.calls_per_round} calls timed. Builds ran several at a time."
+        lines += [words, ""]
         lines += [f"### The same problem in every backend: {get(SIDE_BY_SIDE).stem}", "", *side_by_side(here), ""]
         lines += ["### By problem", "", *by_problem(here), ""]
     return "\n".join(lines)
@@ -157,10 +185,10 @@ def side_by_side(rows: dict[tuple[Any, ...], Row]) -> list[str]:
         found = [rows.get((SIDE_BY_SIDE, name, ranks, size)) for ranks, size in cases]
         known = [row for row in found if row]
         if known:
-            built = max(row["stage_seconds"].get("build", 0.0) for row in known)  # the first from an empty cache
+            seconds = max(row["built_s"] for row in known)
             calls = [row["timing"]["first_call_us"] for row in known if row["timing"]]
             first = f"{max(filter(None, calls), default=0) / 1e6:.2f}" if calls else "-"
-            cells = [backend.title, str(known[-1]["lines"]), f"{built:.1f}", first]
+            cells = [backend.title, str(known[-1]["lines"]), f"{seconds:.1f}", first]
             yielded.append("| " + " | ".join([*cells, *(_time(row) for row in found), backend.cannot]) + " |")
     return yielded
 
@@ -209,6 +237,8 @@ def main() -> int:
     options.add_argument("--backends", type=lambda text: text.split(","), default=[*BACKENDS])
     options.add_argument("--call-limit", type=float, default=20.0)
     options.add_argument("--no-timing", action="store_true")
+    options.add_argument("--short", action="store_true", help="few trials and rounds: for what has been judged before")
+    options.add_argument("--builders", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2))
     options.add_argument("--seconds", type=float, default=600.0, help="begin with no further evaluation after so many")
     options.add_argument("--out", type=Path, required=True, help="verdicts, as JSON lines")
     options.add_argument("--page", type=Path)
