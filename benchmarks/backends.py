@@ -168,9 +168,12 @@ def page(rows: list[Row]) -> str:
         here = latest([row for row in rows if row["platform"] == platform])
         lines += [f"## On `{platform}`: {next(iter(here.values()))['hardware']}", ""]
         short = sum(row["short"] for row in here.values())
-        words = f"{len(here)} cases; {short} by a short plan: {SHORT.trials} calls checked, {SHORT.race_calls} in each race scenario,"
-        words += f" {SHORT.timing_rounds} rounds of {SHORT.calls_per_round} calls timed. Builds ran several at a time."
-        lines += [words, ""]
+        words = [
+            f"{len(here)} cases; {short} by a short plan: {SHORT.trials} calls checked, {SHORT.race_calls} in each race",
+            f"scenario, {SHORT.timing_rounds} rounds of {SHORT.calls_per_round} calls timed.",
+            "Builds ran several at a time.",
+        ]
+        lines += [" ".join(words), ""]
         lines += [f"### The same problem in every backend: {get(SIDE_BY_SIDE).stem}", "", *side_by_side(here), ""]
         lines += ["### By problem", "", *by_problem(here), ""]
     return "\n".join(lines)
