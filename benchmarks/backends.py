@@ -140,7 +140,7 @@ def built(chosen: list[Candidate], platform: str, *, workers: int) -> dict[Candi
     def build(each: Candidate) -> float:
         report = prebuild(each.path, limit_s=300, environment=build_environment(facts))
         report.discard()
-        return sum(item.seconds for item in report.built)
+        return sum(item.seconds for item in report.built if item.line)  # not our own runtime for platform cpu
 
     with ThreadPoolExecutor(workers) as pool:
         return dict(zip(chosen, pool.map(build, chosen), strict=True))
