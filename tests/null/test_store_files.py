@@ -68,6 +68,7 @@ def invoke(root: Path, *arguments: str, status: int = 0) -> str:
         ("11_allgather_gemm_AT_cuda", "11_allgather_gemm_AT", "cuda", False),
         ("11_allgather_gemm_at_CUDA", "11_allgather_gemm_AT", "cuda", False),
         ("gemm_allreduce_cuda", "13_gemm_allreduce", "cuda", False),
+        ("01_allreduce_nvshmem_triton", "01_allreduce", "nvshmem_triton", False),
     ],
 )
 def test_a_name_says_problem_and_backend(stem: str, stem_found: str, backend: str, disagrees: bool) -> None:

@@ -19,7 +19,7 @@ from pkb.types.race import RaceSchedule
 from pkb.types.timing import Decision
 from pkb.types.verdict import Communication, RaceKind, Stage, Standing, Verdict
 
-BACKENDS = frozenset({"torch", "cuda", "triton", "cpp", "parallelkittens"})
+BACKENDS = frozenset({"torch", "cuda", "cute", "triton", "cpp", "parallelkittens"})
 PATHS = frozenset({"copy_engine", "sm_load_store", "tma", "nvls", "library", "none", "unknown"})
 PLAIN = re.compile(r"[\w .,+()-]{0,60}")
 """Names of GPUs, drivers and versions, which the machine says and not the candidate."""
@@ -138,10 +138,8 @@ def _race_proof(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _race_finding(said: Mapping[str, Any]) -> dict[str, Any]:
     numbers = {name: _number(said.get(name)) or 0 for name in ("count", "offset", "bytes")}
     sides = {side: _race_access(said[side]) for side in ("first", "second")}
-    missing = {"text": "", "first": None, "second": None}
-    return (
-        {"kind": _word(said.get("kind")), "memory": _matching(MEMORY, said.get("memory"))} | numbers | sides | {"missing": missing}
-    )  # fmt: skip
+    words = {"kind": _word(said.get("kind")), "memory": _matching(MEMORY, said.get("memory"))}
+    return words | numbers | sides | {"missing": {"text": "", "first": None, "second": None}}
 
 
 def _race_access(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Literal
 
 from pkb.candidates.constants import fold
+from pkb.candidates.libraries import certain_imports, used_by
 from pkb.candidates.names import under
 from pkb.candidates.source import Source
 
-Backend = Literal["cuda", "triton", "cpp", "torch"]
+Backend = Literal["cuda", "cute", "triton", "cpp", "torch"]
 
 _CUDA_BUILDERS = (
     "utils.cuda_helpers.compile_cuda_extension", "pkb.kit.compile", "pkb.kit.cuda.compile", "pkb.kit.extension",
@@ -21,7 +22,10 @@ _INLINE_PTX = ("triton.language.inline_asm_elementwise",)
 
 
 def backend(source: Source) -> Backend:
-    """The lowest level it reaches down to: a candidate with CUDA and Triton kernels is a CUDA candidate."""
+    """The lowest level it reaches down to: a candidate with CUDA and Triton kernels is a CUDA candidate. CuTe DSL takes its
+    streams from CUDA's bindings, so it comes before what merely calls those."""
+    if any(under(name, "cutlass") for name, _ in source.names.imports):
+        return "cute"
     if _uses_cuda(source):
         return "cuda"
     if any(under(name, "triton") for name, _ in source.names.imports):
@@ -31,7 +35,7 @@ def backend(source: Source) -> Backend:
 
 def needs(source: Source) -> frozenset[str]:
     """Capabilities without which it cannot run, among `cuda`, `gpu` (CUDA through a library that an emulated one cannot serve),
-    `triton` and `cpp`.
+    `triton`, `cpp`, and names of `LIBRARIES`.
 
     A candidate that asks whether there is a GPU has another way, so its CUDA (and the C++ that may be the other way)
     is not a need. Multicast is never listed: whether there is a fallback cannot be told from text.
@@ -43,8 +47,11 @@ def needs(source: Source) -> frozenset[str]:
         found |= {"cuda", "gpu"} if _uses_libraries(source) else {"cuda"}
     if _uses_cpp(source) and not (cuda and guarded):
         found.add("cpp")
-    if _imports_triton_for_certain(source):
+    # The interpreter runs Triton on a CPU, so a test for a GPU changes nothing.
+    if any(under(module, "triton") for module in certain_imports(source)):
         found.add("triton")
+    for library in used_by(source) if not guarded else ():
+        found |= {library.name, "cuda", "gpu"}
     return frozenset(found)
 
 
@@ -108,20 +115,3 @@ def _gpu_tests(source: Source) -> Iterator[ast.AST]:
             or source.names.dotted(node) == "torch.cuda.is_available"
         ):
             yield node
-
-
-def _imports_triton_for_certain(source: Source) -> bool:
-    """An import inside `try` has another way; the interpreter runs Triton on a CPU, so a test for a GPU changes
-    nothing."""
-    optional: set[int] = set()
-    for node in source.nodes:
-        if isinstance(node, ast.Try):
-            optional |= {id(part) for statement in node.body for part in ast.walk(statement)}
-    for node in source.nodes:
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        else:
-            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        if id(node) not in optional and any(under(module, "triton") for module in modules):
-            return True
-    return False

@@ -15,7 +15,7 @@ class Built:
     file: str
     """Its name in the folder of builds."""
     headers: str = ""
-    """Of a torch extension: `ours` (see `pkb.kit.slim`) or `torch's own`."""
+    """Of a torch extension: `ours` (see `pkb.kit.slim`) or `torch's own`; `kittens` and a digest where those went into it."""
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from pkb.candidates import torch_adaptor
 from pkb.candidates.build_records import BuildError, Built, Prebuilt, RefusedOption, Skipped
 from pkb.candidates.compiler_log import in_candidate
 from pkb.candidates.constants import Constants, Dynamic
-from pkb.candidates.names import Names
+from pkb.candidates.names import Names, under
 from pkb.candidates.scopes import PythonScope, every_scope
 from pkb.candidates.walled_build import BuildStopped, build_behind_walls
-from pkb.kit import slim, torch_facts
+from pkb.kit import kittens, slim, torch_facts
 from pkb.kit.cache import Artifact
 from pkb.kit.emulated import recipe as emulated
 from pkb.kit.errors import CompileError, CompilerMissing, OptionRefused
@@ -103,6 +103,7 @@ def prebuild(source: str) -> Prebuilt:
         report.skipped.append(Skipped(getattr(error, "lineno", None) or 0, f"cannot be read: {error}"))
         return report
     constants = Constants()
+    report.skipped += _compiled_in_ranks(tree)
     emulates = os.environ.get("PKB_EMULATE_CUDA") == "1"
     for part in emulated.parts(source, {call.kind for call in calls}) if emulates else ():
         order = emulated.recipe(part, {}) if part in emulated.KINDS else recipe(part, {})
@@ -155,8 +156,19 @@ def prebuild(source: str) -> Prebuilt:
             first = next((said for said in log.splitlines() if said.strip().endswith(error.first_error)), "")
             report.error = BuildError(name, call.kind, line, first_error=first.strip() or error.first_error, log=log)
             return report
-        report.built.append(_record(name, call.kind, line, artifact))
+        report.built.append(_record(name, call.kind, line, artifact, str(given.get("source") or given.get("cuda_src"))))
     return report
+
+
+def _compiled_in_ranks(tree: ast.Module) -> list[Skipped]:
+    """CuTe DSL traces Python with the arguments of a call and compiles what comes out: no source can be built before."""
+    names = Names(tuple(ast.walk(tree)))
+    lines = [line for name, line in names.imports if under(name, "cutlass")]
+    return (
+        [Skipped(min(lines), "CuTe DSL compiles in each rank, at its first call: not to be seen before")]
+        if lines
+        else []
+    )
 
 
 def _by_real_compiler(given: Given) -> CompileError | None:
@@ -170,10 +182,11 @@ def _by_real_compiler(given: Given) -> CompileError | None:
     return None
 
 
-def _record(name: str, kind: str, line: int, artifact: Artifact) -> Built:
-    headers = ""
+def _record(name: str, kind: str, line: int, artifact: Artifact, source: str = "") -> Built:
+    headers = []
     if kind == "extension":
-        headers = "ours" if slim.used_in(artifact.path) else "torch's own"
+        headers.append("ours" if slim.used_in(artifact.path) else "torch's own")
+    headers += kittens.identity(source)
     return Built(
         name=name,
         kind=kind,
@@ -181,7 +194,7 @@ def _record(name: str, kind: str, line: int, artifact: Artifact) -> Built:
         seconds=round(artifact.seconds, 3),
         cached=artifact.cached,
         file=artifact.path.name,
-        headers=headers,
+        headers=", ".join(headers),
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pkb.kit import slim
+from pkb.kit import kittens, slim
 from pkb.kit.cache import Artifact, Recipe, build_dir, find
 from pkb.kit.emulated.rewrite import NotEmulated
 from pkb.kit.errors import CompileError
@@ -23,7 +23,7 @@ from pkb.kit.options import compiler_environment
 from pkb.kit.recipes import Given
 from pkb.kit.toolkit import resolve_arch
 
-_KEPT = ("PKB_CUDA_COMPILER", "PKB_CUDA_ARCH", slim.SWITCH)
+_KEPT = ("PKB_CUDA_COMPILER", "PKB_CUDA_ARCH", slim.SWITCH, kittens.VARIABLE)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ def doctor(
         "platforms": [machine_facts.platform_fact(platform) for platform in found.values()],
         "software": machine_facts.software(),
         "compilers": machine_facts.compilers(),
+        "backends": machine_facts.backends(),
         "GPU": machine_facts.gpu(),
         "machine": machine_facts.machine(),
         "isolation": machine_facts.isolation(),

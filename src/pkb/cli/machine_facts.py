@@ -89,6 +89,19 @@ def compilers() -> list[Fact]:
     ]  # fmt: skip
 
 
+def backends() -> list[Fact]:
+    """Libraries that only some candidates need: docs/backends.md says which, and what works where."""
+    from pkb.candidates.libraries import LIBRARIES
+
+    facts = []
+    for library in LIBRARIES:
+        found = library.found()
+        missing = "candidates that use it are unsupported"
+        to_do = "" if found else library.install()
+        facts.append(Fact(library.title, ok=bool(found), found=found or missing, to_do=to_do))
+    return facts
+
+
 def gpu() -> list[Fact]:
     from pkb.platforms.cuda import gpus, unused_gpus
 

@@ -77,6 +77,7 @@ def compose(
         "dtype": dtype,
         "dtype_long": str(DTYPES[dtype]).removeprefix("torch."),
         "shots": len(shown),
+        "judged": JUDGED.get(backend, ""),
     }
     templates = Parts(parts_folder)
     system = templates.render(SYSTEM, context)

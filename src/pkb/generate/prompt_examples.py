@@ -14,13 +14,15 @@ EXAMPLES = {
     "cuda": ("02_allgather", "08_alltoall", "03_broadcast"),
     "cuda-kit": ("02_allgather", "16_gemm_reducescatter", "08_alltoall", "21_clip_grad_norm_no_ep", "01_allreduce"),
     "triton": ("02_allgather", "16_gemm_reducescatter", "08_alltoall", "01_allreduce"),
+    "cute": ("02_allgather", "01_allreduce"),
 }
 JUDGED = {
     "cuda": "on CPU ranks, by an emulator of CUDA",
     "cuda-kit": "on one H200 shared by 4 and by 8 ranks",
     "triton": "on CPU ranks, in Triton's interpreter",
 }
-"""Where the judge said so. A prompt repeats it, since what a CPU calls right says nothing about speed."""
+"""Where the judge said so. A prompt repeats it, since what a CPU calls right says nothing about speed. Examples of a backend
+that is not here wait to be judged, and are not shown."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Example:
 
 
 def examples(backend: str) -> list[Example]:
-    return [Example(backend, stem) for stem in EXAMPLES.get(backend, ())]
+    return [Example(backend, stem) for stem in EXAMPLES.get(backend, ()) if backend in JUDGED]
 
 
 def choose(backend: str, *, problem_id: int, shots: int) -> list[Example]:
@@ -55,7 +57,7 @@ def choose(backend: str, *, problem_id: int, shots: int) -> list[Example]:
     if not known:
         raise UserError(
             f"there is no worked example for {backend}: no candidate of ours has been judged there",
-            "ask with --shots 0, or choose cuda, cuda-kit or triton",
+            f"ask with --shots 0, or choose one of {', '.join(JUDGED)}",
         )
     if shots > len(known):
         raise UserError(

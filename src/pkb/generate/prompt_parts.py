@@ -17,6 +17,7 @@ BACKENDS: Mapping[str, str] = {
     "cuda": "CUDA C++ on symmetric memory",
     "cuda-kit": "CUDA C++ on symmetric memory with the kit's headers",
     "triton": "Triton on symmetric memory",
+    "cute": "CuTe DSL on symmetric memory",
     "parallelkittens": "ParallelKittens (ThunderKittens across GPUs)",
     "nvshmem": "NVSHMEM",
     "nccl-device": "CUDA C++ with NCCL's device API",

@@ -47,7 +47,11 @@ def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] =
             return _refused(read_well, Verdict.REJECTED, finding.message, failure)
     progress("build")
     build, for_cpu = prebuild(path, limit_s=build_limit_s, environment={}), False
-    if build.unavailable and EMULATED_CUDA in (here := CpuPlatform().facts()).capabilities:
+    if (
+        build.unavailable
+        and "gpu" not in inspection.needs
+        and EMULATED_CUDA in (here := CpuPlatform().facts()).capabilities
+    ):
         build.discard()  # no compiler for GPUs: as the platform cpu builds it
         build, for_cpu = prebuild(path, limit_s=build_limit_s, environment=build_environment(here)), True
     try:
@@ -89,7 +93,8 @@ def _built(build: BuildReport, read_well: CheckReport, *, build_limit_s: float) 
 
 
 def _kind(item: Built) -> str:
-    return f"{item.kind}, torch header: {item.headers}" if item.headers else item.kind
+    of_torch = "torch header: " if item.kind == "extension" else ""
+    return f"{item.kind}, {of_torch}{item.headers}" if item.headers else item.kind
 
 
 def _machine_code(build: BuildReport) -> Iterator[str]:

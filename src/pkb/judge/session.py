@@ -187,6 +187,7 @@ class _Session:
                 )
             raise self.settled
         inspection, build = self._prepare(notes)
+        notes.environment |= build.facts()
         world = self._main_world(notes, build)
         try:
             OneSize(

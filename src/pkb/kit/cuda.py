@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pkb.kit import driver, nvcc, nvrtc
+from pkb.kit import driver, kittens, nvcc, nvrtc
 from pkb.kit.arguments import Frame
 from pkb.kit.cache import Artifact, Recipe, content_key
 from pkb.kit.errors import CompileError, CompilerMissing
@@ -66,12 +66,14 @@ def cubin_recipe(source: str, *, name: str, options: tuple[str, ...], arch: str)
 
         return Recipe(key, ".cubin", name, link_it)
     nccl = nccl_headers.wanted(source)
-    only_nvcc = nccl is not None or os.environ.get("PKB_CUDA_COMPILER") == "nvcc"
+    only_nvcc = nccl is not None or kittens.used_in(source) or os.environ.get("PKB_CUDA_COMPILER") == "nvcc"
     by_nvrtc, by_nvcc = None if only_nvcc else nvrtc.load(), nvcc.find()
     if by_nvrtc is None and by_nvcc is None:
         other = "NCCL's headers need nvcc: " if nccl else "`pip install nvidia-cuda-nvrtc`, or "
         raise CompilerMissing(f"no CUDA compiler here: {other}install the CUDA toolkit")
     identities = [found[1] for found in (by_nvrtc, by_nvcc) if found is not None]
+    identities += kittens.identity(source)
+    options = (*options, *kittens.flags(source, options, arch=arch))
     flags = options
     if nccl is not None:  # in the key stands what the folder holds, not where it is
         identities.append(nccl_headers.identity(nccl))

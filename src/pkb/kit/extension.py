@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from pkb.kit import slim, torch_facts
+from pkb.kit import kittens, slim, torch_facts
 from pkb.kit.cache import Recipe, content_key
 from pkb.kit.cpp import find_cxx
 from pkb.kit.errors import CompileError, CompilerMissing
@@ -75,6 +75,9 @@ def extension_recipe(
     if cxx is None:
         raise CompilerMissing("a torch CUDA extension needs a C++ compiler: install g++ or set CXX")
     nvcc, identity = found
+    cflags = [*cflags, *kittens.flags(source, cflags, arch=resolve_arch())]
+    if kittens.used_in(source) and "-lcuda" not in ldflags:  # their TMA descriptors are the driver's
+        ldflags = [*ldflags, "-lcuda"]
     links = torch_facts.cuda_version() is not None
     own_flags = [*(f"-I{folder}" for folder in includes)]
     compile_flags = _compile_flags(name, cflags=cflags)
@@ -105,7 +108,8 @@ def extension_recipe(
 
     flags = "\0".join((*own_flags, *_system_folders(real=True), *compile_flags, *linker, *link_flags))
     headers = way if way == "torch's own" else f"{way} {slim.fingerprint()}"
-    key = content_key("extension", name, source, flags, identity, torch_facts.version(), sys.version, headers)
+    facts = (identity, torch_facts.version(), sys.version, headers, *kittens.identity(source))
+    key = content_key("extension", name, source, flags, *facts)
     return Recipe(key, ".so" if links else ".o", name, build)
 
 

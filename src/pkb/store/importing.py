@@ -19,8 +19,8 @@ from pkb.types.json_value import Json
 from pkb.types.old_names import current_name, is_gone
 
 BACKENDS = (
-    "cuda", "cuda-kit", "triton", "cpp", "torch", "nvshmem", "nccl", "parallelkittens", "thunderkittens", "tilelang",
-    "cutlass", "cute", "cutedsl", "gluon", "helion", "pallas", "mojo",
+    "cuda", "cuda-kit", "triton", "cpp", "torch", "nvshmem", "nvshmem_triton", "nccl", "parallelkittens", "thunderkittens",
+    "tilelang", "cutlass", "cute", "cutedsl", "gluon", "helion", "pallas", "mojo",
 )  # fmt: skip
 MAX_BYTES = 2 << 20  # the judge reads no longer candidate either
 _NUMBERED = re.compile(r"p?0*(\d+)_(.+)")
@@ -71,7 +71,9 @@ def read_name(stem: str, *, problems: Mapping[str, int], default: str = "") -> F
     number, rest = (int(numbered[1]), numbered[2]) if numbered else (None, stem)
     name, backend = _known(current_name(rest, number), problems), ""
     if name is None:
-        front, _, backend = rest.rpartition("_")
+        known = [word for word in BACKENDS if rest.lower().endswith(f"_{word}")]
+        backend = rest[-len(max(known, key=len)) :] if known else rest.rpartition("_")[2]
+        front = rest.removesuffix(backend).removesuffix("_")
         name = _known(current_name(front, number), problems)
         if name is None:
             if is_gone(front) or is_gone(rest):

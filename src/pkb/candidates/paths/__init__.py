@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pkb.candidates.constants import UNKNOWN, fold
 from pkb.candidates.names import Literal, is_code, under
 from pkb.candidates.paths import cuda
+from pkb.candidates.paths.cute import cute_uses, is_kernel
 from pkb.candidates.paths.known import DIRECT, CudaUse, Kind, PathName, PathUse
 from pkb.candidates.paths.python import python_uses
 from pkb.candidates.paths.values import GETTERS, KERNEL, TABLES, Held, Values
@@ -41,11 +42,18 @@ def _found(source: Source) -> tuple[list[PathUse], dict[str, list[PathUse]]]:
         return [], {}
     values = Values(source, source.tree)
     found, kernels = _in_strings(values)
+    # A kernel of CuTe DSL is traced with all that it calls: it does what the file's DSL functions and inline PTX do together.
+    inside = {use for uses in kernels.values() for use in uses}
+    uses_of_dsl = [use for scope in values.scopes for use in cute_uses(values, scope)]
+    traced = [use for use in found if use not in inside] + uses_of_dsl
+    found += uses_of_dsl
     for scope in values.scopes:
         uses = [*python_uses(values, scope)]
         found += uses
         if scope.name in values.jits:
             kernels.setdefault(scope.name, []).extend(uses)
+        elif is_kernel(values, scope):
+            kernels.setdefault(scope.name, []).extend(traced)
     kernels = _with_callees(values, kernels)
     if any(use.path in DIRECT and not use.weak for use in found):  # then weak evidence is told of nothing
         found = [use for use in found if not use.weak]

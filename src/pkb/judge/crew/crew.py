@@ -144,6 +144,7 @@ class Crew:
             "TORCH_EXTENSIONS_DIR": str(self._folder / "extensions"),
             "XDG_CACHE_HOME": str(self._folder / "cache"),
             "CUDA_CACHE_PATH": str(self._folder / "cuda"),
+            "CUTE_DSL_CACHE_DIR": str(self._folder / "cute"),
             "PKB_BUILD_DIR": str(self.build_folder),
         }
         known = import_environment(self.platform) | own | self.platform.environment(self.spec.world_size)

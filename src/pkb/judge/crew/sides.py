@@ -8,7 +8,7 @@ from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewSpec
 from pkb.judge.crew.limits import UNLIMITED, Limits
 from pkb.judge.stages import artifacts
-from pkb.kit import slim
+from pkb.kit import kittens, slim
 from pkb.platforms.base import EMULATED_CUDA, Platform, PlatformFacts
 from pkb.types.job import Job
 from pkb.types.protocol.settings import CandidateOptions, OracleOptions
@@ -46,7 +46,7 @@ def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, bac
 
 def build_environment(facts: PlatformFacts) -> dict[str, str]:
     """What to build for, known before any rank has a CUDA context; the same for the build and for the ranks."""
-    chosen = {slim.SWITCH: os.environ[slim.SWITCH]} if slim.SWITCH in os.environ else {}
+    chosen = {name: os.environ[name] for name in (slim.SWITCH, kittens.VARIABLE) if name in os.environ}
     if EMULATED_CUDA in facts.capabilities:
         chosen["PKB_EMULATE_CUDA"] = "1"
     if facts.nccl_home:

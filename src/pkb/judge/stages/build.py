@@ -20,7 +20,7 @@ import psutil
 from pkb.candidates.build_records import BuildError, Built, Prebuilt, RefusedOption, Skipped
 from pkb.judge.crew.limits import Limits, broken_limit
 from pkb.judge.stages import artifacts
-from pkb.kit import slim
+from pkb.kit import kittens, slim
 
 OUTPUT_LIMIT = 4 << 20
 TICK_S = 0.2
@@ -30,7 +30,7 @@ FOLDER_BYTES = 2 << 30
 """Where a build's folder cannot be a file system of its own, it is measured."""
 INHERITED = (
     "PATH", "HOME", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LANG", "PYTHONPATH", "PYTHONUSERBASE", "VIRTUAL_ENV",
-    "NVSHMEM_HOME", "NCCL_HOME", "CUDNN_HOME", slim.SWITCH,
+    "NVSHMEM_HOME", "NCCL_HOME", "CUDNN_HOME", slim.SWITCH, kittens.VARIABLE,
 )  # fmt: skip
 """Nothing that steers a compiler beyond finding it: no CXX, no CPATH, no NVCC_APPEND_FLAGS, no LD_PRELOAD."""
 
@@ -51,6 +51,11 @@ class BuildReport:
 
     def discard(self) -> None:
         shutil.rmtree(self.folder.parent, ignore_errors=True)
+
+    def facts(self) -> dict[str, str]:
+        """For the verdict: which copies of headers that no wheel brings went into it."""
+        used = {item.headers.rpartition("kittens ")[2] for item in self.built if "kittens " in item.headers}
+        return {"ParallelKittens headers": ", ".join(sorted(used))} if used else {}
 
     def isolation(self) -> dict[str, str]:
         """For the verdict: whether the build's isolation layers stood, and each that did not."""

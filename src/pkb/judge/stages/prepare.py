@@ -1,6 +1,7 @@
 """What is decided before anything of the candidate runs: its text, and its build."""
 
 from pkb.candidates.build_records import BuildError
+from pkb.candidates.libraries import LIBRARIES, missing_words
 from pkb.candidates.rules import Finding, Inspection
 from pkb.candidates.source import Source, has_solution
 from pkb.judge.crew.sides import build_environment
@@ -41,9 +42,13 @@ def why_unsupported(inspection: Inspection, facts: PlatformFacts) -> str:
         offered.add("gpu")
     elif EMULATED_CUDA in offered:
         offered.add("cuda")
+    offered |= {library.name for library in LIBRARIES if library.found()}
     missing = sorted(inspection.needs - offered)
-    fix = f": {facts.without_cuda}" if facts.without_cuda and missing == ["cuda"] else ""
-    return f"the {facts.name} platform cannot run {', '.join(missing)} candidates{fix}" if missing else ""
+    fixes = (
+        [facts.without_cuda] if missing == ["cuda"] else [missing_words(name) for name in missing if "gpu" in offered]
+    )
+    fix = "; ".join(filter(None, fixes))
+    return f"the {facts.name} platform cannot run {', '.join(missing)} candidates{fix and ': '}{fix}" if missing else ""
 
 
 def check_needs(inspection: Inspection, facts: PlatformFacts) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pkb.kit import kittens
 from pkb.kit.toolkit import holds_private_places, import_folders
 
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run")
@@ -108,6 +109,7 @@ def _libraries() -> list[str]:
     paths += sysconfig.get_paths().values()
     paths.append(str(Path(sys.executable).resolve().parent))
     paths += [os.environ[name] for name in _HOMES if os.environ.get(name)]
+    paths += map(str, kittens.folders())
     for name in _SEARCH_PATHS:
         # LD_PRELOAD may be separated by blanks. An empty or relative entry means the working directory: not ours to
         # open.

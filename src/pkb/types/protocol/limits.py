@@ -38,9 +38,9 @@ _OF_NVSHMEM = re.compile(r"(?:rdxn|reducescatter|fcollect|broadcast|alltoall)_on
 
 
 def is_library(kernel: str) -> bool:
-    """A kernel of a communication library, by its name: for NCCL, that of the function. A candidate's own kernel may be
-    called nccl_something and have a parameter of type `ncclDevComm`. Of NVSHMEM, what its host collectives launch: what sets it up and its barriers, which
-    every allocation makes, move no data."""
+    """A kernel of a communication library, by its name: for NCCL, that of the function. A candidate's own kernel may be called
+    nccl_something and have a parameter of type `ncclDevComm`. Of NVSHMEM, what its host collectives launch: what sets it up
+    and its barriers, which every allocation makes, move no data."""
     of_nccl = _OF_NCCL.match(kernel.replace("(anonymous namespace)", ""))
     return of_nccl is not None or _OF_NVSHMEM.search(kernel) is not None
 

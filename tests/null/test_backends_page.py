@@ -1,0 +1,79 @@
+"""The tables of docs/backends.md, from verdicts."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def backends() -> Any:
+    spec = importlib.util.spec_from_file_location("backends", ROOT / "benchmarks" / "backends.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def row(
+    backend: str, *, ranks: int = 4, verdict: str = "correct", us: float | None = 20.0, problem: int = 1
+) -> dict[str, Any]:
+    timing = None
+    if us is not None:
+        timing = {"candidate_us": us, "speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1, "first_call_us": 9e5}
+    return {
+        "platform": "virtual", "hardware": "a GPU", "problem": {"id": problem}, "benchmark": backend, "ranks": ranks,
+        "size": "paper", "candidate": {"sha256": backend}, "verdict": verdict, "detail": "why", "timing": timing, "lines": 70,
+        "built_s": 3.0, "short": False,
+    }  # fmt: skip
+
+
+def test_a_problem_stands_side_by_side_and_beside_the_kits_time(backends: Any) -> None:
+    page = backends.page([row("cuda", us=10.0), row("cute"), row("cute", ranks=8, verdict="wrong", us=None)])
+    assert "| CuTe DSL | 70 | 3.0 | 0.90 | 20.0 | wrong | " in page
+    assert "| 01_allreduce | 4 | paper | CuTe DSL | correct | 20.0 | 10.0 | 2.00 (1.90 to 2.10) |" in page
+    assert "| 01_allreduce | 8 | paper | CuTe DSL | wrong: why | wrong | none | - |" in page
+
+
+def test_what_a_machine_lacks_does_not_hide_what_another_has_shown(backends: Any) -> None:
+    page = backends.page([row("cute"), row("cute", verdict="unsupported", us=None)])
+    assert "| correct | 20.0 |" in page
+    assert "unsupported" not in page
+
+
+def test_lines_that_are_no_code_are_not_counted(backends: Any) -> None:
+    text = '"""Says\nmuch."""\n\n# a comment\nS = r"""\n// in CUDA\nint f();\n"""\n\n\ndef g():\n    """Too."""\n    return S\n'
+    assert backends.lines_of_code(text) == 5
+
+
+def test_files_are_told_apart_by_the_end_of_their_names(backends: Any) -> None:
+    assert backends.backend_of("01_allreduce_nvshmem_triton") == "nvshmem_triton"
+    assert backends.backend_of("01_allreduce_nvshmem") == "nvshmem"
+    found = backends.candidates([*backends.BACKENDS], [1, 2, 3])
+    assert {(each.problem, each.backend) for each in found} >= {
+        (1, "cuda"),
+        (1, "triton"),
+        (1, "cute"),
+        (2, "cute"),
+        (2, "cuda"),
+    }
+    assert 3 not in {each.problem for each in found}, (
+        "a problem that only the kit has solved says nothing about backends"
+    )
+
+
+def test_the_page_is_written_below_its_mark(backends: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, page = tmp_path / "b.jsonl", tmp_path / "p.md"
+    record.write_text(json.dumps(row("cute")) + "\n")
+    page.write_text(f"Text.\n\n{backends.MARK}\n\nold\n")
+    monkeypatch.setattr(sys, "argv", ["backends.py", "--out", str(record), "--page", str(page), "--seconds", "0"])
+    assert backends.main() == 0
+    assert page.read_text().startswith(f"Text.\n\n{backends.MARK}\n\n## On `virtual`: a GPU\n")
+    assert "old" not in page.read_text()
+    assert backends.MARK in (ROOT / "docs" / "backends.md").read_text()
