@@ -93,6 +93,7 @@ KERNELS = (
     Kernel("82 many", 82, "tiny", {"ROWS": 4, "FEW_TOKENS": 0}, SEVERAL_TOKENS, calls=2),
     Kernel("82 collected", 82, {"batch": 1, "seq": 8, "vocab": 960, "top_k": 5, "top_p_percent": 90}, {"ROWS": 4},
            (*SEVERAL_TOKENS, LONG_ROWS), calls=2),
-    Kernel("82 bisected", 82, "tiny", {"ROWS": 4}, (*SEVERAL_TOKENS, LONG_ROWS), calls=2),
+    Kernel("82 bisected", 82, {"batch": 1, "seq": 2, "vocab": 64, "top_k": 5, "top_p_percent": 90}, {"ROWS": 4},
+           (*SEVERAL_TOKENS, LONG_ROWS), calls=2),
 )  # fmt: skip
 BY_NAME = {kernel.name: kernel for kernel in KERNELS}

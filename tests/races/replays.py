@@ -116,7 +116,8 @@ def replayed(case: Case, rank: int, *, graph: bool) -> list[str]:
 
     def drawn(factor: float) -> dict[str, Any]:
         draw = Draw(b"0" * 16, 0, rank, WORLD, size, dtype, torch.device("cpu"), problem.layout)
-        values = {n: dist.group.WORLD if isinstance(v, GroupRef) else v for n, v in problem.inputs(draw).items()}
+        inputs = problem.inputs(draw).items()
+        values: dict[str, Any] = {n: dist.group.WORLD if isinstance(v, GroupRef) else v for n, v in inputs}
         return {n: v * factor if _is_real(v) else v for n, v in values.items()}
 
     truths = []
