@@ -210,7 +210,7 @@ class Anew(NamedTuple):
     kinds: dict[str, float]
 
 
-def anew(path: Path = OLDER) -> list[Anew]:
+def anew(path: Path = OLDER[0]) -> list[Anew]:
     """Records of problems with kinds: which call was of which was not kept, and is told by the largest gap between times; the
     kind with fewer calls has the smaller share."""
     found = []

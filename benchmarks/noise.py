@@ -1,7 +1,8 @@
 """The noise of the times that were measured on a GPU, to draw evaluations from that nobody has measured.
 
 A record is one evaluation (docs/records): the calls of each round on both sides, and each round's batches on the host wall
-clock. Those of `WINDOW` and `CONTROL` were taken through the window (docs/window.md), the older ones before there was one.
+clock. Those of `WINDOW` and `CONTROL` were taken through the window (docs/window.md), the older ones before there was one. The
+files window*.jsonl have three batches of the reference a round, as the judge makes today; the archive h200-shared has one.
 
 Rounds are drawn by a smoothed bootstrap (Silverman 1986, 6.4.1), for a record may have only four: drawn again and again, those
 give medians that jump between a few values, and a variance that is too small by (n - 1) / n. So a drawn round is one that was
@@ -23,9 +24,9 @@ from pkb.judge.timing.clock import LONGEST_US, REPEATS
 from pkb.problems import get
 
 RECORDS = Path(__file__).parents[1] / "docs" / "records"
-OLDER = RECORDS / "kernels.jsonl"
-WINDOW = RECORDS / "h200-shared" / "kernels.jsonl"
-CONTROL = RECORDS / "h200-shared" / "control.jsonl"
+OLDER = (RECORDS / "kernels.jsonl",)
+WINDOW = (RECORDS / "h200-shared" / "kernels.jsonl", RECORDS / "window.jsonl")
+CONTROL = (RECORDS / "h200-shared" / "control.jsonl", RECORDS / "window-control.jsonl")
 """The reference itself as a candidate."""
 PLANNED = 8
 
@@ -182,19 +183,21 @@ def noise_of(record: Mapping[str, Any], planned: int, *, control: bool = False) 
     )
 
 
-def measured_noise(path: Path) -> list[Noise]:
+def measured_noise(paths: Sequence[Path]) -> list[Noise]:
+    """Of each case, as the last of these files has it."""
     older = {_case(record): record for record in _read(OLDER) if record["timing"]}
-    found = []
-    for record in _read(path):
+    found = {}
+    for record in _read(paths):
         timing = older.get(_case(record), {}).get("timing")
         # Then nobody stopped early, so that the rounds which were made are those that are planned.
         planned = len(timing["reference_samples_us"]) if timing else PLANNED
-        found.append(noise_of(record, planned, control=path == CONTROL))
-    return [noise for noise in found if noise is not None]
+        if noise := noise_of(record, planned, control=paths == CONTROL):
+            found[_case(record)] = noise
+    return list(found.values())
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def _read(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in paths if path.exists() for line in path.read_text().splitlines()]
 
 
 def _case(record: Mapping[str, Any]) -> tuple[int, str, int]:
