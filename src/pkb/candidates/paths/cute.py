@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from pkb.candidates.constants import UNKNOWN
 from pkb.candidates.names import under
-from pkb.candidates.paths.ptx import instructions, meanings
-from pkb.candidates.paths.known import Meaning, PathUse
+from pkb.candidates.paths.known import Meaning, PathUse, instructions, meanings
 from pkb.candidates.paths.values import Values
 from pkb.candidates.scopes import PythonScope
 
