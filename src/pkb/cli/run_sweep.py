@@ -1,4 +1,4 @@
-"""`pkb run`, behind its options: settles what is asked for, stores the plan, and has it worked off."""
+"""`pkb run`, behind its options: settles what is asked for, stores the plan, and has it carried out."""
 
 import os
 import signal
@@ -89,7 +89,7 @@ class Asked:
 
 
 def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
-    """A new run, planned, stored and worked off."""
+    """A new run, planned, stored and carried out."""
     from pkb.cli.runs_option import open_store
     from pkb.cluster.orders import folder_text
     from pkb.cluster.settings import SweepSettings
