@@ -162,7 +162,7 @@ def page(rows: Sequence[Judged], excluded: Mapping[str, str], *, in_all: int = 0
     lines = [
         "# The judge's own error rates",
         "",
-        "Made by `benchmarks/error_rates.py`: candidates of which it is known whether they are right, judged with plan quick.",
+        "Made by `benchmarks/error_rates.py`: candidates known to be correct or wrong, judged with plan quick.",
         "What is in the set, and why every mutant in it is wrong, is said in `benchmarks/labelled_set.py`. Intervals are",
         "Clopper-Pearson's. They hold for candidates like these; kernels of a model are others, and a mistake that nobody has",
         "thought of is in no set.",

@@ -196,7 +196,7 @@ def judge(
         run = store.create_run("sweep", name="frontier", tasks=work.tasks.values(), candidates=work.files)
         watcher = Recorder(store, run, folder, len(work.tasks))
         executor = LocalExecutor(
-            seats=seats, builders=builders, askers=1, devices=[device for device in devices or () if device]
+            seats=seats, builders=builders, concurrency=1, devices=[device for device in devices or () if device]
         )
         Sweep(store, run, executor=executor, settings=settings, watcher=watcher, budget_s=budget_s).work()
     return watcher.counts

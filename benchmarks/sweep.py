@@ -102,7 +102,7 @@ def whole_folder(options: argparse.Namespace) -> dict[str, object]:
         executor = LocalExecutor(
             seats=len(devices) if devices else 1,
             builders=max(1, len(os.sched_getaffinity(0)) - 1),
-            askers=1,
+            concurrency=1,
             devices=[device for device in devices or () if device],
         )
         began = time.monotonic()
@@ -129,7 +129,7 @@ def rate(folder: Path, root: Path, *, workers: int, ranks: int) -> float:
         run = store.create_run("sweep", tasks=plan.tasks, candidates=plan.candidates)
         print(f"{workers} workers, {len(plan.tasks)} evaluations", file=sys.stderr)
         began = time.monotonic()
-        executor = LocalExecutor(seats=workers, builders=0, askers=1)
+        executor = LocalExecutor(seats=workers, builders=0, concurrency=1)
         Sweep(store, run, executor=executor, settings=SweepSettings(), watcher=Lines()).work()
         seconds = time.monotonic() - began
         result = tally(store, run)

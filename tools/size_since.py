@@ -25,6 +25,10 @@ NEW: Mapping[str, tuple[str, ...]] = {
         "rank/isolation/build_warden.py", "rank/isolation/gate.py", "candidates/walled_build.py", "kit/options.py",
         "kit/recipes.py", "kit/messages.py", "judge/stages/artifacts.py", "candidates/build_records.py",
     ),
+    "messages between judge and rank are typed and bounded (dicts before)": ("types/protocol/",),
+    "a side is bounded by a cgroup, stopped while the other is measured, and not waited for long": (
+        "judge/crew/cgroup.py", "judge/crew/patience.py", "judge/crew/stopping.py",
+    ),
     "torch extensions build in seconds": ("kit/slim.py", "kit/torch_facts.py", "candidates/torch_adaptor.py"),
     "sides are forked from a process that has torch": ("rank/template.py", "judge/crew/warm.py"),
     "baselines beside references, versions of the suite": (

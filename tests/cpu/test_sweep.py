@@ -41,7 +41,7 @@ def sweep(store: Store, run: Run, executor: Any, **options: Any) -> Silent:
 
 
 def local(**options: Any) -> LocalExecutor:
-    return LocalExecutor(**({"seats": 1, "builders": 0, "askers": 4} | options))
+    return LocalExecutor(**({"seats": 1, "builders": 0, "concurrency": 4} | options))
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ class Scripted:
     script: list[tuple[str, str | VerdictDocument | WrittenAnswer]]
     seats: int = 1
     builders: int = 1
-    askers: int = 2
+    concurrency: int = 2
     orders: list[Order] = field(default_factory=list)
     answers: list[JudgeEvent] = field(default_factory=list)
     closed: bool = False

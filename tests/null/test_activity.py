@@ -164,7 +164,7 @@ def test_copies_between_devices_are_communication_and_local_ones_only_where_the_
 def test_a_kernel_that_the_text_ties_to_peers_is_communication() -> None:
     result = side([kernel("push_tiles", 0, 10, 9), kernel(GEMM, 5, 10)], expected=MINE)
     assert result.overlap == 0.5
-    assert result.observed_paths == (types.ObservedPath("sm_load_store", "push_tiles, 1 a call and rank (line 31)"),)
+    assert result.observed_paths == (types.ObservedPath("sm_load_store", "push_tiles, 1 per call and rank (line 31)"),)
 
 
 def test_a_kernel_that_does_both_has_no_overlap() -> None:

@@ -74,7 +74,7 @@ def test_no_two_orders_have_the_same_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
             sent.append(order)
 
     monkeypatch.setattr(local, "JudgeClient", FakeClient)
-    executor = LocalExecutor(seats=3, builders=0, askers=0, devices=["GPU-a", "GPU-b", "GPU-c"])
+    executor = LocalExecutor(seats=3, builders=0, concurrency=0, devices=["GPU-a", "GPU-b", "GPU-c"])
     for name in ("1", "2", "3"):
         executor.start(order(name))
     heard[0](JudgeEvent("2", "done"))

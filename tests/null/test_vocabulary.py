@@ -62,7 +62,7 @@ def test_the_list_of_commands_is_not_cut_off() -> None:
         (["--problems", "anything"], {"--problems-dir"}, ["--problems-dir", "anything"]),
         (["--problems", "1-8"], {"--problems", "--problems-dir"}, ["--problems", "1-8"]),
         (["--problems=.", "13"], {"--problems", "--problems-dir"}, ["--problems-dir=.", "13"]),
-        (["--parallel=3"], {"--askers"}, ["--askers=3"]),
+        (["--parallel=3"], {"--concurrency"}, ["--concurrency=3"]),
         (["--out", "f"], {"--json"}, ["--json", "f"]),
         (["--out", "f"], {"--json", "--out"}, ["--out", "f"]),
         (["--", "--json"], {"--json"}, ["--", "--json"]),

@@ -53,7 +53,7 @@ class Executor:
     answers: dict[bytes, list[VerdictDocument | str]]
     seats: int = 1
     builders: int = 0
-    askers: int = 1
+    concurrency: int = 1
     orders: list[JudgeOrder] = field(default_factory=list)
     waiting: list[JudgeEvent] = field(default_factory=list)
 

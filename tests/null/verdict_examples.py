@@ -46,7 +46,7 @@ PROFILE = Profile(
         overlap_note="",
         fused=(),
         top=(KernelUse("sum_tiles_bf16", "kernel", Role.COMMUNICATION, 1.0, 41.0),),
-        observed_paths=(ObservedPath("sm_load_store", "sum_tiles_bf16, 1 a call and rank (line 31)"),),
+        observed_paths=(ObservedPath("sm_load_store", "sum_tiles_bf16, 1 per call and rank (line 31)"),),
         ranks=(
             RankProfile(
                 0, 3.0, 2.0, 0.0, 120.0, 41.0, 105.0, 0.0, 26.0, ((0.0, 41.0, "sum_tiles_bf16", "communication"),)

@@ -38,7 +38,7 @@ def agent(
     max_tokens: options.MaxTokens = None,
     time_limit: options.TimeLimit = 600.0,
     retries: options.Retries = 4,
-    askers: options.Askers = 4,
+    concurrency: options.Concurrency = 4,
     prices: options.PricesFile = None,
     name: options.RunName = "",
     resume: options.Resume = None,
@@ -53,7 +53,7 @@ def agent(
     fields = dict(
         backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), hardware=hardware,
         shots=shots, parts_folder=options.path_text(parts), problems_folder=options.path_text(folder), temperature=temperature,
-        max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=askers, steps=steps,
+        max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=concurrency, steps=steps,
         budget_tokens=budget_tokens, budget_usd=budget_usd, budget_seconds=budget_seconds,
     )  # fmt: skip
     options.check_resume(ctx, resume)

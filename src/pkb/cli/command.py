@@ -1,7 +1,7 @@
 """What all commands have in common: one vocabulary of options, old spellings of it, and help that reads well.
 
 `--problems` names problems, `--problems-dir` is a folder of modules, `--json FILE|-` writes JSON, `--workers`, `--builders` and
-`--askers` say how many work at a time. Who still has an older spelling in a script is understood, and told the new one.
+`--concurrency` say how many work at a time. Who still has an older spelling in a script is understood, and told the new one.
 """
 
 import re
@@ -14,7 +14,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from pkb.types.errors import UserError
 
-RENAMED = {"--problems-folder": "--problems-dir", "--parallel": "--askers", "--out": "--json"}
+RENAMED = {"--problems-folder": "--problems-dir", "--out": "--json"}
+RENAMED |= dict.fromkeys(("--parallel", "--askers"), "--concurrency")
 """Where the command does not have the old name and has the new one: `--out` of `pkb report` is its own."""
 _FOLDER, _IDS, _JSON = "--problems-dir", "--problems", "--json"
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}

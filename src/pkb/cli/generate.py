@@ -32,7 +32,7 @@ def generate(
     max_tokens: options.MaxTokens = None,
     time_limit: options.TimeLimit = 600.0,
     retries: options.Retries = 4,
-    askers: options.Askers = 4,
+    concurrency: options.Concurrency = 4,
     prices: options.PricesFile = None,
     evaluate: Annotated[
         bool, typer.Option("--eval/--no-eval", help="Judge the answers; --resume RUN does it later.")
@@ -50,7 +50,7 @@ def generate(
     fields = dict(
         backend=backend, case=Case("", platform, ranks, size or AUTO, dtype or AUTO, plan), hardware=hardware,
         shots=shots, parts_folder=options.path_text(parts), problems_folder=options.path_text(folder), temperature=temperature,
-        max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=askers,
+        max_tokens=max_tokens, time_limit_s=time_limit, retries=retries, parallel=concurrency,
     )  # fmt: skip
     options.check_resume(ctx, resume)
     if problems is not None and named is not None:

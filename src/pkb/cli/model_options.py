@@ -34,7 +34,7 @@ Temperature = Annotated[float | None, typer.Option(help="Default: the provider's
 MaxTokens = Annotated[int | None, typer.Option(help="Of one answer. Default: the provider's.")]
 TimeLimit = Annotated[float, typer.Option(metavar="SECONDS", help="For one answer, retries included.")]
 Retries = Annotated[int, typer.Option(help="After rate limits and lost connections.")]
-Askers = Annotated[int, typer.Option(help="Questions to the model at a time; evaluations come one by one.")]
+Concurrency = Annotated[int, typer.Option(help="Questions to the model at a time; evaluations come one by one.")]
 PricesFile = Annotated[
     Path | None, typer.Option("--prices", metavar="FILE", help="What tokens cost; see docs/models.md.")
 ]

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pkb.cluster.tally import Tally
 
 _SHOWN_FAILURES = 5
-_WITH_RESUME = {"resume", "retry_errors", "limit", "workers", "builders", "askers", "cluster", "store", "json_out"}
+_WITH_RESUME = {"resume", "retry_errors", "limit", "workers", "builders", "concurrency", "cluster", "store", "json_out"}
 _OF_MODELS = {
     "problems", "samples", "hardware", "temperature", "max_tokens", "shots", "parts", "time_limit", "retries",
-    "prices", "askers",
+    "prices", "concurrency",
 }  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def run(
         int | None, typer.Option(help="Evaluations at a time. Default: one for each GPU; on cpu one.")
     ] = None,
     builders: Annotated[int | None, typer.Option(help="Builds at a time. Default: half the cores.")] = None,
-    askers: Annotated[int, typer.Option(help="Questions to models at a time.")] = 8,
+    concurrency: Annotated[int, typer.Option(help="Questions to models at a time.")] = 8,
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Work on a Ray cluster: its address, or auto.")
     ] = None,
@@ -98,7 +98,7 @@ def run(
     from pkb.cli.run_sweep import Asked, SweepWorkers, begin, carry_on
 
     check_json_target(json_out)
-    work = SweepWorkers(workers=workers, builders=builders, askers=askers, cluster=cluster, limit=limit)
+    work = SweepWorkers(workers=workers, builders=builders, concurrency=concurrency, cluster=cluster, limit=limit)
     if resume is not None:
         if planned := given_options(ctx, _WITH_RESUME):
             raise UserError(

@@ -1,4 +1,4 @@
-"""`pkb run`, behind its options: settles what is asked for, stores the plan, and has it worked off."""
+"""`pkb run`, behind its options: settles what is asked for, stores the plan, and has it carried out."""
 
 import os
 import signal
@@ -34,12 +34,12 @@ class SweepWorkers:
     workers: int | None = None
     """Evaluations at a time; None: one on a CPU, one for each GPU."""
     builders: int | None = None
-    askers: int = 8
+    concurrency: int = 8
     cluster: str | None = None
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("workers", "askers", "limit"):
+        for name in ("workers", "concurrency", "limit"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"--{name} {value} makes no sense", "give 1 or more")
@@ -89,7 +89,7 @@ class Asked:
 
 
 def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
-    """A new run, planned, stored and worked off."""
+    """A new run, planned, stored and carried out."""
     from pkb.cli.runs_option import open_store
     from pkb.cluster.orders import folder_text
     from pkb.cluster.settings import SweepSettings
@@ -287,7 +287,7 @@ def first_line(run_id: str, tasks: "Sequence[Task]", *, done: int, work: SweepWo
         f"{task.case.platform}, {task.case.ranks} ranks, {task.case.size}, plan {task.case.plan}" for task in tasks
     })  # fmt: skip
     asked = sum(task.candidate_sha is None and task.state != "done" for task in tasks)
-    ask = f"asking models for {asked} candidates, {work.askers} at a time; " if asked else ""
+    ask = f"asking models for {asked} candidates, {work.concurrency} at a time; " if asked else ""
     where = "; ".join(cases[:3]) + (f"; {len(cases) - 3} more" if len(cases) > 3 else "")
     return (
         f"run {run_id}: {len(tasks)} tasks, {done} of them done; {ask}building ahead, {work.builders_here} at a time, then "
@@ -307,7 +307,7 @@ def _executor(tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | 
             why = f"{seats} evaluations at a time need {seats} GPUs of one kind, and there is room for {len(devices)}"
             raise UserError(f"{why}: on one GPU they would spoil each other's times", f"--workers {len(devices)}")
         return LocalExecutor(
-            seats=seats, builders=work.builders_here, askers=work.askers,
+            seats=seats, builders=work.builders_here, concurrency=work.concurrency,
             devices=[device for device in devices or () if device],
         )  # fmt: skip
     from pkb.cluster.ray_executor import RayExecutor
@@ -316,7 +316,7 @@ def _executor(tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | 
         raise UserError(f"the run is for platforms {', '.join(sorted(platforms))}", "a cluster works for one at a time")
     return RayExecutor(
         machines, platform=machines.platform(platforms.pop(), ranks=ranks), ranks=ranks, seats_each=work.workers or 1,
-        builders_each=1 if work.builders is None else work.builders, askers=work.askers,
+        builders_each=1 if work.builders is None else work.builders, concurrency=work.concurrency,
     )  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def import_candidates(
     check_words(like)
     known = {problem.name: problem.id for problem in open_registry(problems_folder).all()}
     with open_store(store or ctx.obj) as writer:
-        # Under the name by which `pkb run --resume` finds how a run is to be worked off.
+        # Under the name by which `pkb run --resume` finds how a run is to be carried out.
         settings = {
             "timing": timing,
             "problems_folder": None if problems_folder is None else str(problems_folder.absolute()),

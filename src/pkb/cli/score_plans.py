@@ -20,7 +20,7 @@ def plans_part(compared: PlanComparison) -> RenderableType:
     parts: list[RenderableType] = [table]
     if compared.lost:
         lost = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        lost.add_column(f"lost by the {len(compared.lost)} that are right as published only")
+        lost.add_column(f"lost by the {len(compared.lost)} that are correct as published only")
         lost.add_column("", justify="right")
         lost.add_column("problems")
         for loss, count in compared.counts.items():
@@ -28,5 +28,5 @@ def plans_part(compared: PlanComparison) -> RenderableType:
             lost.add_row(loss.words, str(count), number_words(problems))
         parts.append(lost)
     if compared.only_by_ours:
-        parts.append(Text(f"{compared.only_by_ours} are right, and not right as published", style="dim"))
+        parts.append(Text(f"{compared.only_by_ours} are correct, and not correct as published", style="dim"))
     return Lines(*parts, "")

@@ -1,1 +1,1 @@
-"""Many evaluations: a plan of tasks, worked off on this machine or on many. See docs/sweeps.md."""
+"""Many evaluations: a plan of tasks, carried out on this machine or on many. See docs/sweeps.md."""

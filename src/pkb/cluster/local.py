@@ -16,7 +16,7 @@ from pkb.types.errors import UserError
 
 class LocalExecutor:
     def __init__(
-        self, *, seats: int, builders: int, askers: int, devices: Sequence[str] = (), ask: Ask | None = None
+        self, *, seats: int, builders: int, concurrency: int, devices: Sequence[str] = (), ask: Ask | None = None
     ) -> None:
         """`devices`: the GPU of each seat by its UUID; empty where a seat is a share of the cores, or all GPUs."""
         self._events: queue.Queue[JudgeEvent] = queue.Queue()
@@ -25,7 +25,7 @@ class LocalExecutor:
         self._shares, self._devices = shares_of_cores(seats), tuple(devices)
         self._sitting: dict[str, int] = {}
         """Seat by order."""
-        self.seats, self.builders, self.askers = seats, builders, askers
+        self.seats, self.builders, self.concurrency = seats, builders, concurrency
 
     def start(self, order: Order) -> None:
         if isinstance(order, AskOrder):

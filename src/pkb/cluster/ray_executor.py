@@ -33,10 +33,10 @@ class _Running:
 
 class RayExecutor:
     def __init__(
-        self, machines: Machines, *, platform: str, ranks: int, seats_each: int, builders_each: int, askers: int,
+        self, machines: Machines, *, platform: str, ranks: int, seats_each: int, builders_each: int, concurrency: int,
         ask: Ask | None = None,
     ) -> None:  # fmt: skip
-        self.ray, self.machines, self.askers = machines.ray, machines, askers
+        self.ray, self.machines, self.concurrency = machines.ray, machines, concurrency
         self._wanted = {"ranks": ranks, "seats_each": seats_each}
         self._platform, self._builders_each, self._ask = platform, builders_each, ask
         self._running: dict[Any, _Running] = {}

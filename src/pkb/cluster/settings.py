@@ -1,4 +1,4 @@
-"""How a run is worked off: stored with it, so that whoever resumes it goes on in the same way. Never a secret."""
+"""How a run is carried out: stored with it, so that whoever resumes it goes on in the same way. Never a secret."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

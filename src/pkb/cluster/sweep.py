@@ -146,7 +146,7 @@ class Sweep:
                 and sum(held.phase == "build" for held in self.held.values()) < self.executor.builders
             ):
                 room += BUILT_AHEAD
-            if asking >= self.executor.askers or ahead >= room:
+            if asking >= self.executor.concurrency or ahead >= room:
                 return
             task = self.store.claim(self.run.id, self.me)
             if task is None:
@@ -193,7 +193,7 @@ class Sweep:
             return
         busy = Counter(held.phase for held in self.orders.values())
         room = {
-            "ask": self.executor.askers - busy["ask"],
+            "ask": self.executor.concurrency - busy["ask"],
             "build": self.executor.builders - busy["build"],
             "evaluate": self.executor.seats - busy["evaluate"],
         }

@@ -103,7 +103,7 @@ def _timing(timing: Timing | None, *, platform: str, believed: bool) -> list[str
     if not believed:
         return ["its times were not validated"]
     lines = [
-        f"{timing.against} {timing.reference_us:.4g} us, candidate {timing.candidate_us:.4g} us a call (medians)",
+        f"{timing.against} {timing.reference_us:.4g} us, candidate {timing.candidate_us:.4g} us per call (medians)",
         f"speedup {timing.speedup:.2f}x, 95 % interval {timing.speedup_low:.2f} to {timing.speedup_high:.2f}: "
         + decision_words(timing.decision, platform, timing.against),
     ]

@@ -105,7 +105,7 @@ def import_folder(
     settings: Mapping[str, Json] | None = None,
 ) -> ImportReport:
     """`like` is every task's case but for the problem. The collection of a file is the folder that it lies
-    in: the given one, or a folder inside it (one a model, say). `settings`: how the run is to be worked off."""
+    in: the given one, or a folder inside it (one a model, say). `settings`: how the run is to be carried out."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a directory", "give the folder with the candidates")
     top = folder.resolve().name or "import"

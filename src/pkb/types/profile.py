@@ -25,7 +25,7 @@ class KernelUse:
     """`kernel`, `memcpy` or `memset`."""
     role: Role
     per_call: float
-    """How many a rank and call."""
+    """How many per rank and call."""
     us_per_call: float
 
 

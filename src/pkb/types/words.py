@@ -13,10 +13,10 @@ DECISIONS: Mapping[Decision, str] = {
     Decision.UNPROVEN: "unproven: faster by the ranks' clocks, and the host wall clock does not confirm it",
 }
 MEANINGS: Mapping[Verdict, str] = {
-    Verdict.CORRECT: "Right on every rank in every call that was checked, and no race was provoked.",
-    Verdict.WRONG: "An output differs from the truth.",
-    Verdict.RACE: "Right when calls come one by one; wrong under pressure, or proven to hold a race.",
-    Verdict.REUSED_OUTPUT: "Right and free of races if each result is used before the next call, which overwrites it.",
+    Verdict.CORRECT: "Correct on every rank in every call that was checked, and no race was provoked.",
+    Verdict.WRONG: "An output differs from the ground truth.",
+    Verdict.RACE: "Correct when calls come one by one; wrong under pressure, or proven to hold a race.",
+    Verdict.REUSED_OUTPUT: "Correct and free of races if each result is used before the next call, which overwrites it.",
     Verdict.DEADLOCK: "The ranks did not finish in time.",
     Verdict.COMPILE_ERROR: "It does not compile.",
     Verdict.LOAD_ERROR: "It does not import, or defines no solution.",

@@ -248,7 +248,7 @@ def _paths(
     found = []
     for path, names in sorted(counts.items()):
         name = max(names, key=lambda candidate: (names[candidate], candidate))
-        words = f"{shown(name)}, {names[name] / shares:.3g} a call and rank"
+        words = f"{shown(name)}, {names[name] / shares:.3g} per call and rank"
         line = expected.lines.get(path)
         if line:
             words += f" (line {line})"
