@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pkb.judge.timing.clock import LONGEST_US, REPEATS
+from pkb.judge.timing.statistics import trimmed_mean
 from pkb.problems import get
 
 RECORDS = Path(__file__).parents[1] / "docs" / "records"
@@ -60,7 +61,15 @@ class Smooth:
         self.stretch = rest * math.sqrt(count / max(1, count - 1) / (1 + added))
 
     def near(self, index: int, source: random.Random) -> float:
-        return self.middle + self.stretch * (self.values[index] - self.middle) + source.gauss(0, self.bandwidth)
+        return self._centre(index) + source.gauss(0, self.bandwidth)
+
+    def _centre(self, index: int) -> float:
+        return self.middle + self.stretch * (self.values[index] - self.middle)
+
+    def usual(self) -> float:
+        """The trimmed mean of all that may be drawn."""
+        steps = [self.bandwidth * statistics.NormalDist().inv_cdf((n + 0.5) / 25) for n in range(25)]
+        return trimmed_mean([self._centre(n) + step for n in range(len(self.values)) for step in steps], 0.025).value
 
 
 class _Walls:
@@ -150,10 +159,9 @@ class Noise:
     def _middle(self) -> tuple[float, float]:
         """Of many rounds: by how much the candidate is ahead on the device, and behind on the host wall clock."""
         source = random.Random(self.name)
-        many = [self._round(source) for _ in range(800)]
+        many = [self._round(source) for _ in range(500)]
         ahead = statistics.median(x / y for one in many for x, y in zip(*one[:2], strict=True))
-        apart_us = [one.candidate_walls_us[0] - one.reference_walls_us[0] for one in many]
-        return ahead, 0.0 if self.control else statistics.median(apart_us)
+        return ahead, 0.0 if self.control else self.walls[1].all.usual() - self.walls[0].all.usual()
 
 
 def noise_of(record: Mapping[str, Any], planned: int, *, control: bool = False) -> Noise | None:

@@ -21,7 +21,7 @@ from pkb.types.protocol.commands import DrawSpec
 from pkb.types.stock import Against
 from pkb.types.verdict import Communication, Timing
 
-MORE_S, CPU_MORE_S = 60.0, 10.0
+MORE_S, CPU_MORE_S = 120.0, 10.0
 """What rounds beyond the planned ones may take; on a CPU nothing is called faster, however sure one is."""
 
 
