@@ -40,6 +40,7 @@ NAMES = (
 HEAD = f"| problem | {' | '.join(NAMES)} |"
 LIMIT_S = 120.0
 MIB = 1 << 20
+WEAK = False
 
 
 def rank_main(path: Path, problem: Any, rank: int, world: int, calls: int, folder: Path, files: list[int]) -> None:
@@ -69,7 +70,8 @@ def rank_main(path: Path, problem: Any, rank: int, world: int, calls: int, folde
         )  # fmt: skip
         values = [dist.group.WORLD if isinstance(v, GroupRef) else v for v in problem.inputs(draw).values()]
         if call == 1 and files:
-            recorder.begin(files[0], files[1 + rank], rank=rank, world=world)
+            weak_seed = rank if WEAK else None
+            recorder.begin(files[0], files[1 + rank], rank=rank, world=world, weak_seed=weak_seed)
             for number, region in enumerate(owned()):  # ranks allocate in the same order
                 for handle in region.handles.values():
                     for owner, part in enumerate(handle._regions):
@@ -171,7 +173,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"rows go into {PAGE.name} as well")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--calls", type=int, default=3)
+    parser.add_argument("--weak", action="store_true", help="what is recorded is run in weak execution")
     options = parser.parse_args()
+    globals()["WEAK"] = options.weak
     recipe.runtime_recipe().obtain()
     analyser_recipe().obtain()
     print(HEAD + "\n" + "|---" * (len(NAMES) + 1) + "|")

@@ -69,7 +69,7 @@ def test_a_kernel_of_ours_is_right_and_weakened_wrong() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_mutants_that_compute_right_in_the_ordinary_run_give_wrong_numbers(kernel: str) -> None:
-    options = ("--kernel", kernel, "--only", "->", "--world", "3")
+    options = ("--kernel", kernel, "--only=->", "--world", "3")
     weak, ordinary = _lines(*options, "--seeds", "3"), _lines(*options, "--strong")
     assert all(said == "right" for _, _, mutant, said in weak if mutant == "honest")
     right = {mutant for _, _, mutant, said in ordinary if said == "right"} - {"honest"}
