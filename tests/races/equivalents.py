@@ -21,6 +21,8 @@ OF_THREAD_0 = (
 )
 TWICE = "equivalent here: all of a short row is in the list, so the block barrier before `ties` are counted follows at once."
 COLLECTED = "equivalent here: `collect` has ended with a block barrier, and nothing is written between the two."
+COLLECTED_LAST = "equivalent here: the block barrier behind the bisection follows at once."
+NO_PARTS = "equivalent here: with so few parts the row is bisected, and nobody reads them."
 EMPTY_GROUPS = (
     "equivalent: the wait of the last step leaves STAGES - 2 groups open, which were closed after the last load and are "
     "empty."
@@ -49,6 +51,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     **{pair: IN_FINISH for pair in product(FINISHING, BEFORE_RELEASE)},
     **{pair: AT_END for pair in product(FINISHING, AFTER_WAIT)},
     **{("54 large", mutant): ONE_BLOCK for mutant in COUNT},
+    ("82 bisected", "log_prob_topk.cu:68 __syncthreads removed"): COLLECTED_LAST,
+    ("82 bisected", "log_prob_topk.cu:117 __syncthreads removed"): NO_PARTS,
     **{(kernel, "pkb_mma.cuh:133 last wait removed"): EMPTY_GROUPS for kernel in ("13 fused", "16 fused")},
     **{(kernel, "log_prob_topk.cu:104 __syncthreads removed"): OF_THREAD_0 for kernel in SHORT_ROWS},
     **{(kernel, "log_prob_topk.cu:143 __syncthreads removed"): TWICE for kernel in SHORT_ROWS},
