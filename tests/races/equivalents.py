@@ -1,4 +1,4 @@
-"""Mutants that change nothing that matters, each with its argument."""
+"""Mutants that race with nobody, each with its argument: most change nothing that matters."""
 
 from itertools import product
 
@@ -21,6 +21,12 @@ OF_THREAD_0 = (
 )
 TWICE = "equivalent here: all of a short row is in the list, so the block barrier before `ties` are counted follows at once."
 COLLECTED = "equivalent here: `collect` has ended with a block barrier, and nothing is written between the two."
+COLLECTED_LAST = "equivalent here: the block barrier behind the bisection follows at once."
+NO_PARTS = "equivalent here: with so few parts the row is bisected, and nobody reads them."
+OTHER_REGION = (
+    "no race, but all numbers are wrong: by a count that stays 0, what is published goes to region 1 and what is read comes "
+    "from region 0, which nobody writes."
+)
 EMPTY_GROUPS = (
     "equivalent: the wait of the last step leaves STAGES - 2 groups open, which were closed after the last load and are "
     "empty."
@@ -40,6 +46,7 @@ COUNT = tuple(
     )
 )  # fmt: skip
 SHORT_ROWS, LONG_ROWS = ("82 few", "82 many"), ("82 collected", "82 bisected")
+TWO_REGIONS = ("81", "81 shared out", "82 few", *LONG_ROWS)
 FINISHING = ("16 pushed", "54 large", "72", "81", "81 shared out", *SHORT_ROWS, *LONG_ROWS)
 """Kernels whose ranks meet in `finish_grid` and nowhere else, which is the last thing that their kernels do."""
 
@@ -49,6 +56,9 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     **{pair: IN_FINISH for pair in product(FINISHING, BEFORE_RELEASE)},
     **{pair: AT_END for pair in product(FINISHING, AFTER_WAIT)},
     **{("54 large", mutant): ONE_BLOCK for mutant in COUNT},
+    **{(kernel, "pkb.cuh:328 finish_grid: exchanges not counted"): OTHER_REGION for kernel in TWO_REGIONS},
+    ("82 bisected", "log_prob_topk.cu:68 __syncthreads removed"): COLLECTED_LAST,
+    ("82 bisected", "log_prob_topk.cu:117 __syncthreads removed"): NO_PARTS,
     **{(kernel, "pkb_mma.cuh:133 last wait removed"): EMPTY_GROUPS for kernel in ("13 fused", "16 fused")},
     **{(kernel, "log_prob_topk.cu:104 __syncthreads removed"): OF_THREAD_0 for kernel in SHORT_ROWS},
     **{(kernel, "log_prob_topk.cu:143 __syncthreads removed"): TWICE for kernel in SHORT_ROWS},

@@ -38,7 +38,7 @@ def outcome(row: ROW) -> str:
         return "reported"
     if row["trouble"].startswith(("rank", "ranks")):
         return "trapped"
-    return "equivalent" if argument_for(row["kernel"], row["mutant"]) else "not reported"
+    return "argued" if argument_for(row["kernel"], row["mutant"]) else "not reported"
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
     print(HEAD)
     print(
         f"{len(mutants)} mutants: {outcomes['reported']} are reported as races, {outcomes['trapped']} end in a fault of the "
-        f"kernel before the second access is made, {outcomes['equivalent']} are equivalent (below), "
+        f"kernel before the second access is made, {outcomes['argued']} are no race by an argument (below), "
         f"{outcomes['not reported']} are neither.\n"
     )
     _by_kernel(mutants)
@@ -60,14 +60,12 @@ def main() -> None:
 
 def _by_kernel(mutants: list[ROW]) -> None:
     """How many were run of each: a kernel that is missing, or has few, was not run, or in part."""
-    print("| Kernel | Mutants run | Reported | Trapped | Equivalent |")
+    print("| Kernel | Mutants run | Reported | Trapped | No race |")
     print("|---|---|---|---|---|")
     for kernel in BY_NAME:
         counts = Counter(outcome(row) for row in mutants if row["kernel"] == kernel)
         run = sum(counts.values())
-        print(
-            f"| {kernel} | {run or 'not run'} | {counts['reported']} | {counts['trapped']} | {counts['equivalent']} |"
-        )
+        print(f"| {kernel} | {run or 'not run'} | {counts['reported']} | {counts['trapped']} | {counts['argued']} |")
     print()
 
 
