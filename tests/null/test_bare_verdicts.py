@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from race_examples import proof
 
 from pkb.analysis.bare_verdicts import ACCESS, MEMORY, MOMENT, PLAIN, SHA256, bare, vocabulary

@@ -139,9 +139,8 @@ def _race_finding(said: Mapping[str, Any]) -> dict[str, Any]:
     numbers = {name: _number(said.get(name)) or 0 for name in ("count", "offset", "bytes")}
     sides = {side: _race_access(said[side]) for side in ("first", "second")}
     missing = {"text": "", "first": None, "second": None}
-    return (
-        {"kind": _word(said.get("kind")), "memory": _matching(MEMORY, said.get("memory"))} | numbers | sides | {"missing": missing}
-    )  # fmt: skip
+    words = {"kind": _word(said.get("kind")), "memory": _matching(MEMORY, said.get("memory"))}
+    return words | numbers | sides | {"missing": missing}
 
 
 def _race_access(said: Mapping[str, Any]) -> dict[str, Any]:
