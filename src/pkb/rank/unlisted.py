@@ -1,10 +1,12 @@
-"""Ways of moving data that torch keeps no list of: groups made by their constructors, CUDA IPC, windows of NCCL.
+"""Ways of moving data that torch keeps no list of: groups made by their constructors, CUDA IPC, NCCL's windows,
+NVSHMEM's heap.
 
 Seen inside the candidate's process, hence a description of honest candidates and no proof against others.
 """
 
 import contextlib
 import ctypes
+import re
 import struct
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +16,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-PEER_MEMORY_CALLS = ("IpcOpenMemHandle", "ncclCommWindowRegister")
-"""Parts of the names of functions that make memory of other ranks reachable: of the CUDA runtime and the driver, of NCCL for
-kernels that use its device API. What else sets NCCL up moves nothing; its collectives are seen by their kernels."""
+PEER_MEMORY_CALLS = ("IpcOpenMemHandle", "ncclCommWindowRegister", "nvshmem_malloc")
+"""Parts of the names of functions that make memory of other ranks reachable: of the CUDA runtime and the driver, of NCCL and
+NVSHMEM for kernels that use their device APIs. What else sets them up moves nothing; collectives are seen by their kernels."""
 GROUP_CLASSES = ("ProcessGroup", "ProcessGroupGloo", "ProcessGroupNCCL")
 Started = tuple[Any, int]
 """A group, and its operations so far."""
+NCCL_COLLECTIVES = re.compile(
+    r"p?nccl(?:AllReduce|Broadcast|Bcast|Reduce|AllGather|ReduceScatter|All[tT]oAll|Gather|Scatter|Send|Recv|PutSignal)"
+)
+"""Host functions of NCCL that move data. On windows they may use copy engines, and then leave no kernel of NCCL's."""
 _DYNAMIC_SYMBOLS = 11
 """The type of that section in an ELF file; it links to the section with the names."""
 
@@ -61,8 +67,26 @@ def _sequence_number(group: Any) -> int:
     return 0
 
 
-def watch_peer_memory(on_open: Callable[[], None]) -> None:
-    """Tells of memory of another process that is opened through torch's storages or through ctypes."""
+class _Told:
+    """A function that ctypes has found, and that tells of its calls."""
+
+    def __init__(self, function: Any, on_call: Callable[[], None]) -> None:
+        vars(self).update(_function=function, _on_call=on_call)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self._on_call()
+        return self._function(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_function"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._function, name, value)  # argtypes, restype
+
+
+def watch_peer_memory(on_open: Callable[[], None], on_collective: Callable[[], None]) -> None:
+    """Tells of memory of another process that is opened through torch's storages or through ctypes, and of NCCL's
+    collectives that are called through ctypes."""
     storage: Any = torch.UntypedStorage
     open_storage, find = storage._new_shared_cuda, ctypes.CDLL.__getitem__
 
@@ -73,7 +97,8 @@ def watch_peer_memory(on_open: Callable[[], None]) -> None:
     def found(library: ctypes.CDLL, name: Any) -> Any:
         if any(call in str(name) for call in PEER_MEMORY_CALLS):
             on_open()
-        return find(library, name)
+        function = find(library, name)
+        return _Told(function, on_collective) if NCCL_COLLECTIVES.fullmatch(str(name)) else function
 
     storage._new_shared_cuda = classmethod(opened)
     ctypes.CDLL.__getitem__ = found  # type: ignore[method-assign]
