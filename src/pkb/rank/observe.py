@@ -48,10 +48,13 @@ class Observer:
         self._activity, self._own_folders = activity, own_folders
         self._unlisted = UnlistedGroups()
         self._unlisted.watch()
-        watch_peer_memory(self._peer_memory)
+        watch_peer_memory(self._peer_memory, self._collective)
 
     def _peer_memory(self) -> None:
         self._activity.peer_access_count += 1
+
+    def _collective(self) -> None:
+        self._activity.library_reductions += 1
 
     @contextlib.contextmanager
     def watching(self, *, profile: bool) -> Iterator[Seen]:

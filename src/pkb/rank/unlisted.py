@@ -6,6 +6,7 @@ Seen inside the candidate's process, hence a description of honest candidates an
 
 import contextlib
 import ctypes
+import re
 import struct
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,10 @@ NVSHMEM for kernels that use their device APIs. What else sets them up moves not
 GROUP_CLASSES = ("ProcessGroup", "ProcessGroupGloo", "ProcessGroupNCCL")
 Started = tuple[Any, int]
 """A group, and its operations so far."""
+NCCL_COLLECTIVES = re.compile(
+    r"p?nccl(?:AllReduce|Broadcast|Bcast|Reduce|AllGather|ReduceScatter|All[tT]oAll|Gather|Scatter|Send|Recv|PutSignal)"
+)
+"""Host functions of NCCL that move data. On windows they may use copy engines, and then leave no kernel of NCCL's."""
 _DYNAMIC_SYMBOLS = 11
 """The type of that section in an ELF file; it links to the section with the names."""
 
@@ -62,8 +67,26 @@ def _sequence_number(group: Any) -> int:
     return 0
 
 
-def watch_peer_memory(on_open: Callable[[], None]) -> None:
-    """Tells of memory of another process that is opened through torch's storages or through ctypes."""
+class _Told:
+    """A function that ctypes has found, and that tells of its calls."""
+
+    def __init__(self, function: Any, on_call: Callable[[], None]) -> None:
+        vars(self).update(_function=function, _on_call=on_call)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self._on_call()
+        return self._function(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_function"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._function, name, value)  # argtypes, restype
+
+
+def watch_peer_memory(on_open: Callable[[], None], on_collective: Callable[[], None]) -> None:
+    """Tells of memory of another process that is opened through torch's storages or through ctypes, and of NCCL's
+    collectives that are called through ctypes."""
     storage: Any = torch.UntypedStorage
     open_storage, find = storage._new_shared_cuda, ctypes.CDLL.__getitem__
 
@@ -74,7 +97,8 @@ def watch_peer_memory(on_open: Callable[[], None]) -> None:
     def found(library: ctypes.CDLL, name: Any) -> Any:
         if any(call in str(name) for call in PEER_MEMORY_CALLS):
             on_open()
-        return find(library, name)
+        function = find(library, name)
+        return _Told(function, on_collective) if NCCL_COLLECTIVES.fullmatch(str(name)) else function
 
     storage._new_shared_cuda = classmethod(opened)
     ctypes.CDLL.__getitem__ = found  # type: ignore[method-assign]
