@@ -1,6 +1,9 @@
 """NVSHMEM without a GPU: found or not, linked where it is installed, and its device functions on the emulated GPU."""
 
 import ctypes
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,3 +116,39 @@ def test_a_solution_is_linked_for_hopper(path: Path, tmp_path: Path, monkeypatch
     report = prebuild(path.read_text())
     assert report.error is None, report.error
     assert [built.kind for built in report.built] == ["cubin"]
+
+
+COMPILE_TRITON = """
+import importlib.util, sys
+import torch.utils._triton
+torch.utils._triton.has_triton = lambda: True  # it asks for a GPU, which compiling does not need
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+spec = importlib.util.spec_from_file_location("candidate", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+kernel = getattr(module, sys.argv[2])
+constants = {"world": 4, "itemsize": 2, "wide": tl.float32, "BLOCK": module.BLOCK}
+pointers = {"signals": "*i64", **dict.fromkeys(("slots", "shard", "rows", "sums", "tensor", "out"), "*bf16")}
+names = kernel.jit_func.arg_names
+signature = {name: pointers.get(name, "constexpr" if name in constants else "i32") for name in names}
+source = ASTSource(
+    fn=kernel.jit_func, signature=signature, constexprs={name: value for name, value in constants.items() if name in names}
+)
+built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"extern_libs": kernel.extern_libs, "num_warps": 8})
+assert built.asm["cubin"][:4] == b"\\x7fELF"
+"""
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["01_allreduce", "02_allgather"])
+def test_a_triton_solution_is_compiled_for_hopper(name: str, tmp_path: Path) -> None:
+    there = nvshmem.found()
+    assert not isinstance(there, str)
+    kernel = {"01_allreduce": "all_reduce", "02_allgather": "all_gather"}[name]
+    path = next(path for path in SOLUTIONS if path.stem == f"{name}_nvshmem_triton")
+    environment = os.environ | {"NVSHMEM_LIB_DIR": str(there.libraries), "TRITON_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", COMPILE_TRITON, str(path), kernel], env=environment, check=True, timeout=300)

@@ -66,11 +66,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "nvshmemx_get_uniqueid": (c_int, (POINTER(_UniqueId),)),
     "nvshmemx_hostlib_init_attr": (c_int, (c_uint, POINTER(_Attributes))),
     "nvshmemx_init_status": (c_int, ()),
-    "nvshmemx_hostlib_finalize": (None, ()),
     "nvshmemx_cumodule_init": (c_int, (c_void_p,)),
     "nvshmem_malloc": (c_void_p, (c_size_t,)),
-    "nvshmem_free": (None, (c_void_p,)),
-    "nvshmem_ptr": (c_void_p, (c_void_p, c_int)),
     "nvshmem_barrier_all": (None, ()),
 }
 

@@ -72,7 +72,8 @@ LIBRARY_OPERATORS = (
     "one_shot_all_reduce", "one_shot_all_reduce_out", "one_shot_all_reduce_copy", "one_shot_all_reduce_copy_out",
     "two_shot_all_reduce_", "two_shot_all_reduce_out", "multimem_all_reduce_", "multimem_one_shot_all_reduce",
     "multimem_one_shot_all_reduce_out", "multimem_all_gather_out", "reduce_scatter_out", "all_to_all_vdev",
-    "all_to_all_vdev_2d", "fused_all_gather_matmul", "fused_matmul_reduce_scatter", "_low_contention_all_gather",
+    "all_to_all_vdev_2d", "all_to_all_vdev_2d_offset", "nvshmem_all_to_all", "nvshmem_broadcast", "tile_reduce",
+    "multi_root_tile_reduce", "fused_all_gather_matmul", "fused_matmul_reduce_scatter", "_low_contention_all_gather",
     "_low_contention_reduce_scatter",
 )  # fmt: skip
 
