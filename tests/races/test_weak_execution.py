@@ -16,7 +16,7 @@ RIGHT = [number for number, case in enumerate(CASES) if case.right]
 WRONG = [number for number, case in enumerate(CASES) if not case.right]
 QUICK = "sys -> gpu"
 """Mutants of which there are two: of the release and of the acquire."""
-KERNELS = ("01 one-shot", "01 two-shot", "02", "07", "08", "13 pulled", "45", "82 few")
+KERNELS = ("01 one-shot", "01 two-shot", "02", "08")
 """Of which each mutant by strength or scope is run: those are right in the ordinary one, whatever the order of threads."""
 
 
@@ -74,7 +74,7 @@ def test_mutants_that_compute_right_in_the_ordinary_run_give_wrong_numbers(kerne
     assert all(said == "right" for _, _, mutant, said in weak if mutant == "honest")
     right = {mutant for _, _, mutant, said in ordinary if said == "right"} - {"honest"}
     wrong = {mutant for _, _, mutant, said in weak if said != "right"}
-    assert len(right & wrong) >= 2, (right, wrong)
+    assert len(right & wrong) >= 5, (right, wrong)
 
 
 @pytest.mark.slow
