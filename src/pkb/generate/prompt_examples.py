@@ -15,11 +15,16 @@ EXAMPLES = {
     "cuda-kit": ("02_allgather", "16_gemm_reducescatter", "08_alltoall", "21_clip_grad_norm_no_ep", "01_allreduce"),
     "triton": ("02_allgather", "16_gemm_reducescatter", "08_alltoall", "01_allreduce"),
     "cute": ("02_allgather", "01_allreduce"),
+    "nccl-device": ("02_allgather", "01_allreduce"),
+    "nvshmem": ("02_allgather", "01_allreduce"),
 }
 JUDGED = {
-    "cuda": "on CPU ranks, by an emulator of CUDA",
+    "cuda": "on one H200 shared by 4 ranks",
     "cuda-kit": "on one H200 shared by 4 and by 8 ranks",
     "triton": "on CPU ranks, in Triton's interpreter",
+    "cute": "on one H200 shared by 4 ranks",
+    "nccl-device": "on one H200 shared by 4 ranks",
+    "nvshmem": "on one H200 shared by 4 ranks",
 }
 """Where the judge said so. A prompt repeats it, since what a CPU calls right says nothing about speed. Examples of a backend
 that is not here wait to be judged, and are not shown."""
