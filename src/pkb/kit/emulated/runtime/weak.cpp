@@ -142,7 +142,7 @@ unsigned one_of(std::initializer_list<unsigned> choices) { return *(choices.begi
 int weak_begin(unsigned seed) {
   char* some = new_memory(PAGE);
   void* again = mremap(some, 0, PAGE, MREMAP_MAYMOVE);
-  const int why_not = again == MAP_FAILED ? errno : 0;  // a kernel that is none, or a filter of system calls
+  const int why_not = again == MAP_FAILED ? errno : 0;  // not Linux, or a filter of system calls
   if (!why_not) munmap(again, PAGE);
   munmap(some, PAGE);
   enabled = !why_not, chance.seed(seed + 1);
