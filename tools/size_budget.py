@@ -13,24 +13,24 @@ FILE_LIMIT = 400
 PROBLEM_LIMIT = 400
 """Lines of one problem, reference and baseline: what a person reads in one sitting."""
 CEILINGS = {
-    "src/pkb/analysis": 2950,
-    "src/pkb/candidates": 3965,
-    "src/pkb/candidates/paths": 1394,  # half of what it was at 0976422
-    "src/pkb/cli": 5965,
+    "src/pkb/analysis": 3000,
+    "src/pkb/candidates": 4210,
+    "src/pkb/candidates/paths": 1480,  # half of what it was at 0976422
+    "src/pkb/cli": 5980,
     "src/pkb/cluster": 1430,
-    "src/pkb/generate": 3350,
-    "src/pkb/judge": 7200,
-    "src/pkb/kit": 3640,
-    "src/pkb/platforms": 1355,
-    "src/pkb/rank": 9500,
+    "src/pkb/generate": 4060,
+    "src/pkb/judge": 7340,
+    "src/pkb/kit": 4670,
+    "src/pkb/platforms": 1365,
+    "src/pkb/rank": 9860,
     "src/pkb/report": 3250,
     "src/pkb/roofline": 570,
     "src/pkb/store": 1655,
-    "src/pkb/types": 3580,
-    "benchmarks": 4700,
-    "solutions": 3000,
-    "tests": 46_700,
-    "tools": 2445,
+    "src/pkb/types": 3640,
+    "benchmarks": 5320,
+    "solutions": 4580,
+    "tests": 50_050,
+    "tools": 2490,
 }
 EXCUSE = "long because"
 

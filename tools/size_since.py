@@ -19,6 +19,11 @@ NEW: Mapping[str, tuple[str, ...]] = {
     "races are proven from recorded calls": (
         "kit/emulated/analyse.py", "rank/emulate/races/", "rank/emulate/recorder.py", "rank/recording.py", "types/race.py",
         "types/race_words.py", "judge/stages/race_proof.py", "judge/stages/race_analyser.py", "report/race_picture.py",
+        "judge/stages/weak_execution.py", "candidates/polling.py",
+    ),
+    "NCCL's device API, NVSHMEM, CuTe DSL and ParallelKittens": (
+        "kit/nccl_device/", "kit/nvshmem/", "kit/kittens.py", "kit/foreign_memory.py", "candidates/libraries.py",
+        "candidates/paths/cute.py", "generate/examples/cute/", "generate/examples/nccl-device/", "generate/examples/nvshmem/",
     ),
     "times count through the judge's window": ("rank/window/", "rank/contexts.py", "judge/crew/company.py"),
     "builds run in the sandbox, options are those of a list": (

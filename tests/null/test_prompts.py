@@ -370,5 +370,5 @@ def test_command_lists_and_copies_parts(tmp_path: Path) -> None:
     assert copied.exit_code == 0
     assert len(list((tmp_path / "p").glob("*.md"))) == len(part_files())
     assert CliRunner().invoke(app, ["prompt"]).exit_code == 2
-    zero_shot = CliRunner().invoke(app, ["prompt", "1", "--backend", "nccl-device", "--json"])
+    zero_shot = CliRunner().invoke(app, ["prompt", "1", "--backend", "parallelkittens", "--json"])
     assert json.loads(zero_shot.stdout)["examples"] == []

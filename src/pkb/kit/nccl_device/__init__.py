@@ -7,8 +7,8 @@ calls `extern "C" __global__ void kernel(const __grid_constant__ ncclDevComm com
 `#include <nccl_device.h>`, which `kit.compile` builds with the headers of the NCCL that is loaded. See docs/backends.md.
 """
 
-from pkb.kit.nccl_device.headers import Found, found
+from pkb.kit.nccl_device.headers import NcclFound, found
 from pkb.kit.nccl_device.library import NcclError
-from pkb.kit.nccl_device.window import DeviceWindow, teardown, window
+from pkb.kit.nccl_device.window import NcclWindow, teardown, window
 
-__all__ = ["DeviceWindow", "Found", "NcclError", "found", "teardown", "window"]
+__all__ = ["NcclError", "NcclFound", "NcclWindow", "found", "teardown", "window"]

@@ -17,7 +17,7 @@ _INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]nccl(?:_device)?(?:/[\w/
 _LIBRARY = re.compile(r"libnccl\.so[\d.]*$")
 
 
-class Found(NamedTuple):
+class NcclFound(NamedTuple):
     """What there is of the device API; `why_not` is empty where it can be used."""
 
     version: str
@@ -27,23 +27,23 @@ class Found(NamedTuple):
     why_not: str
 
 
-def found(library: Path | None = None) -> Found:
+def found(library: Path | None = None) -> NcclFound:
     """By the library that is named, else the one that is loaded; without one, by `NCCL_HOME` or torch's wheel."""
     library = library or loaded_library()
     include = include_beside(library) if library else _installed()
     if include is None:
         where = f"{library} has no `include` beside it" if library else "no NCCL with headers is installed"
-        return Found("", None, library, f"{where}: the wheel of the same version has them (tools/prepare_nccl.py)")
+        return NcclFound("", None, library, f"{where}: the wheel of the same version has them (tools/prepare_nccl.py)")
     version = header_version(include)
     named = ".".join(map(str, version))
     if library and (number := library_version(library)) != version:
         loaded = ".".join(map(str, number))
-        return Found(
+        return NcclFound(
             named, include, library, f"NCCL {loaded} is loaded, and {include} is of {named}: they must be the same"
         )
     if library and version < NEEDED:
-        return Found(named, include, library, f"NCCL {named} is loaded, {'.'.join(map(str, NEEDED))} is needed")
-    return Found(named, include, library, "")
+        return NcclFound(named, include, library, f"NCCL {named} is loaded, {'.'.join(map(str, NEEDED))} is needed")
+    return NcclFound(named, include, library, "")
 
 
 def wanted(source: str) -> Path | None:

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from pkb.kit.arguments import ptr
+from pkb.kit.foreign_memory import ForeignMemory
 from pkb.kit.nccl_device.library import (
     WIN_COLL_SYMMETRIC,
     Nccl,
@@ -21,7 +22,7 @@ BARRIERS = 512
 """LSA barriers of a device communicator: the most blocks of a grid that has one for each."""
 LL_BLOCKS, LL_SLOTS = 264, 64
 """Low-latency all-to-alls of a device communicator, one for a block, and the 16-byte slots of each."""
-_WINDOWS: dict[tuple[Any, ...], "DeviceWindow"] = {}
+_WINDOWS: dict[tuple[Any, ...], "NcclWindow"] = {}
 _COMMUNICATORS: dict[tuple[Any, ...], Any] = {}
 _numbers = itertools.count()
 
@@ -32,7 +33,7 @@ class LLA2AHandle(ctypes.Structure):
     _fields_ = (("buffer", ctypes.c_uint32), ("slots", ctypes.c_uint32))
 
 
-class DeviceWindow:
+class NcclWindow:
     """Memory of the same size on all ranks of a group, and how kernels reach it."""
 
     def __init__(self, communicator: Any, nbytes: int) -> None:
@@ -68,7 +69,7 @@ class DeviceWindow:
         return min(BARRIERS, int(kernel.resident_blocks(threads, shared=shared, sms=self.sms)))
 
 
-def window(nbytes: int, device: Any, *, name: str = "", group: Any = None) -> DeviceWindow:
+def window(nbytes: int, device: Any, *, name: str = "", group: Any = None) -> NcclWindow:
     """A window of at least so many bytes, the same one for the same name, group and size.
 
     Sizes are rounded up to powers of two and kept, since a CUDA graph may hold their addresses. All ranks of the group
@@ -88,7 +89,7 @@ def window(nbytes: int, device: Any, *, name: str = "", group: Any = None) -> De
         if (str(device), group) not in _COMMUNICATORS:
             on_gpu = torch.device(device).type == "cuda"
             _COMMUNICATORS[str(device), group] = Communicator(device, group) if on_gpu else _stand_in(device, group)
-        _WINDOWS[key] = DeviceWindow(_COMMUNICATORS[str(device), group], size)
+        _WINDOWS[key] = NcclWindow(_COMMUNICATORS[str(device), group], size)
         finish(device)
     return _WINDOWS[key]
 
@@ -174,7 +175,7 @@ class Communicator:
         address, handle = ctypes.c_void_p(), ctypes.c_void_p()
         with torch.cuda.device(self.device):
             self._nccl.call("ncclMemAlloc", ctypes.byref(address), nbytes)
-            buffer = torch.as_tensor(_Memory(address.value or 0, nbytes), device=self.device)
+            buffer = torch.as_tensor(ForeignMemory(address.value or 0, nbytes), device=self.device)
             if buffer.data_ptr() != address.value:
                 raise NcclError(f"rank {self.rank}: torch made a copy of NCCL's memory")
             buffer.zero_()
@@ -196,12 +197,3 @@ class Communicator:
             self._nccl.call("ncclMemFree", address)
         self._nccl.call("ncclDevCommDestroy", self._comm, ctypes.byref(self.device_communicator))
         self._nccl.call("ncclCommDestroy", self._comm)
-
-
-class _Memory:
-    """Device memory as torch takes it without a copy."""
-
-    def __init__(self, address: int, nbytes: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 3, "strides": None,
-        }  # fmt: skip

@@ -10,7 +10,7 @@ launch call it. The constants are those of NVSHMEM's headers, for Triton kernels
 (`torch.distributed._symmetric_memory._nvshmem_triton`) say of them in their texts are others' numbers.
 """
 
-from pkb.kit.nvshmem.found import Found, found
+from pkb.kit.nvshmem.found import NvshmemFound, found
 from pkb.kit.nvshmem.host import NvshmemError, start
 from pkb.kit.nvshmem.memory import symmetric
 
@@ -18,6 +18,17 @@ CMP_EQ, CMP_NE, CMP_GT, CMP_LE, CMP_LT, CMP_GE = range(6)
 SIGNAL_SET, SIGNAL_ADD = 9, 10
 
 __all__ = [
-    "CMP_EQ", "CMP_GE", "CMP_GT", "CMP_LE", "CMP_LT", "CMP_NE", "SIGNAL_ADD", "SIGNAL_SET", "Found", "NvshmemError", "found",
-    "start", "symmetric",
+    "CMP_EQ",
+    "CMP_GE",
+    "CMP_GT",
+    "CMP_LE",
+    "CMP_LT",
+    "CMP_NE",
+    "SIGNAL_ADD",
+    "SIGNAL_SET",
+    "NvshmemError",
+    "NvshmemFound",
+    "found",
+    "start",
+    "symmetric",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ HOW_TO_GET = "`pip install nvidia-nvshmem-cu13` (or -cu12, as torch's CUDA), or 
 
 
 @dataclass(frozen=True)
-class Found:
+class NvshmemFound:
     version: str
     include: Path
     libraries: Path
@@ -32,7 +32,7 @@ class Found:
 
 
 @lru_cache
-def found() -> Found | str:
+def found() -> NvshmemFound | str:
     """NVSHMEM's headers and libraries, all of one wheel, or why there are none."""
     reasons = []
     for home in _homes():
@@ -40,7 +40,7 @@ def found() -> Found | str:
         libraries = next((folder for folder in folders if any(folder.glob("libnvshmem_host.so*"))), None)
         version = _version(home / "include")
         if libraries is not None and version and (libraries / "libnvshmem_device.a").is_file():
-            return Found(version, home / "include", libraries)
+            return NvshmemFound(version, home / "include", libraries)
         reasons.append(f"{home} lacks " + ("libraries" if version else "headers"))
     return f"NVSHMEM is not installed{f' ({reasons[0]})' if reasons else ''}: {HOW_TO_GET}"
 

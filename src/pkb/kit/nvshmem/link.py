@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pkb.kit import nvcc
 from pkb.kit.errors import CompilerMissing
-from pkb.kit.nvshmem.found import Found, found
+from pkb.kit.nvshmem.found import NvshmemFound, found
 from pkb.kit.toolkit import file_identity
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]nvshmemx?\.h[>"]', re.M)
@@ -23,7 +23,7 @@ def identity() -> str:
     return f"nvshmem {where.version} {file_identity(where.device_library)} {compiler}"
 
 
-def _installed() -> tuple[Found, str]:
+def _installed() -> tuple[NvshmemFound, str]:
     where, by_nvcc = found(), nvcc.find()
     if isinstance(where, str):
         raise CompilerMissing(where)

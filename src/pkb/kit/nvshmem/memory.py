@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pkb.kit.foreign_memory import ForeignMemory
 from pkb.kit.nvshmem.host import NvshmemError, heap_bytes, library, start
 
 BUFFERS: dict[tuple[str, int, Any], Any] = {}
@@ -35,7 +36,7 @@ def symmetric(count: int, dtype: Any = None, *, name: str = "") -> Any:
                 f"rank {rank}: the symmetric heap of {heap_bytes()} bytes has no {size} left for {name!r}; heaps of all "
                 f"ranks share the device memory that was free when NVSHMEM started"
             )
-        made = torch.as_tensor(_Memory(address, size), device="cuda").view(dtype)
+        made = torch.as_tensor(ForeignMemory(address, size), device="cuda").view(dtype)
         made.zero_()
         torch.cuda.synchronize()
         library().nvshmem_barrier_all()  # nobody signals into a buffer that is not yet zeroed
@@ -46,12 +47,3 @@ def symmetric(count: int, dtype: Any = None, *, name: str = "") -> Any:
 def heap_tensors() -> list[Any]:
     """All that has been allocated in this process."""
     return list(BUFFERS.values())
-
-
-class _Memory:
-    """Device memory as torch takes it over from other libraries."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {
-            "data": (address, False), "shape": (size,), "strides": None, "typestr": "|u1", "version": 2,
-        }  # fmt: skip
