@@ -282,7 +282,7 @@ class ModelTests:
                     spoilt[position] = change(spoilt[position])
                     ratio = ratio_of(self.spec.problem, ranks[rank], rank, len(ranks), truth[rank], spoilt, dtype)
                     least = 1.0 if change is with_last_element_wrong else self.spec.spoilt
-                    assert ratio > least, f"output {position} of rank {rank}"
+                    assert ratio > least, f"output {position} of rank {rank}: {ratio:.2f}"
 
     def test_widened_reference_is_exact(self, world: Worlds, widened_size: str) -> None:
         """What the judge takes for the truth."""

@@ -34,6 +34,7 @@ class TestModel(ModelTests):
         25,
         importance_sampling_loss,
         results=(torch.float32, None, None, torch.float32),
+        spoilt=1.2,
         spoilt_offset=0.25,
         mistakes={"3 % of the vocabulary ignored": partial(importance_sampling_loss, ignored=0.03)},
         refused=[("do not fit labels", lambda _: {"labels": torch.zeros(3, dtype=torch.int64)})],

@@ -12,6 +12,7 @@ class TestModel(ModelTests):
     spec = Spec(
         32,
         fused_moe,
+        spoilt=1.2,
         silent_raises=True,
         refused=[("adapters", lambda _: {"lora_up_B": torch.zeros(24, 3)})],
     )

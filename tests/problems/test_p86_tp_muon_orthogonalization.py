@@ -32,7 +32,7 @@ class TestModel(ModelTests):
         86,
         muon,
         honest=0.85,
-        spoilt=1.2,
+        spoilt=1.1,
         calls=(0, 1),
         widened_sizes=("odd",),
     )

@@ -1,11 +1,11 @@
 """S27: the race of mistakes/race_relaxed_flag_cuda.py, in a source that defines the functions by which plain accesses are recorded, and
-does nothing in them. Stopped because such names are the recorder's: the source is not built for a CPU.
+does nothing in them. Stopped because such names are the recorder's: no kernel has a use for them.
 """
 # problem: 1
 # ranks: 2
 # plan: quick
-# expect: unsupported
-# stage: build
+# expect: rejected
+# stage: inspect
 # says: is a name of the recorder of memory accesses
 # platform: cpu
 

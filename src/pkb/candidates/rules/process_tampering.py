@@ -2,7 +2,7 @@
 
 What it finds: `ptrace`, `process_vm_readv` and `process_vm_writev`, also in embedded C++; `/proc/PID/mem`; `os.kill`
 and its kin; handlers for SIGUSR1 and SIGUSR2; `ctypes` access to interpreter frames and threads; writes of
-LD_PRELOAD. A warning: a new session or process group.
+LD_PRELOAD; names of the recorder of memory accesses (`__tsan_*`) in code. A warning: a new session or process group.
 
 Why: other ranks, the warden and the judge are other processes. Reading their memory gives the inputs and truth of all
 ranks; a signal makes a slow reference slower or a watchdog blind.
@@ -24,6 +24,7 @@ from pkb.candidates.source import Source
 
 _TRACING = frozenset({"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise"})
 _TRACING_IN_C = re.compile(rf"\b({'|'.join(sorted(_TRACING))})\s*\(|\bSYS_(ptrace|process_vm_\w+)\b")
+_RECORDER = re.compile(r"\b(?:__tsan_|emu_record)\w*")
 _MEMORY = re.compile(r"/proc/[^/\s]+/(?:task/[^/\s]+/)?mem\b")
 _SIGNALS = ("os.kill", "os.killpg", "signal.pidfd_send_signal", "signal.pthread_kill", "_signal.pthread_kill")
 _WATCHED = ("signal.SIGUSR1", "signal.SIGUSR2", "signal.SIGKILL", "signal.Signals.SIGUSR1", "signal.Signals.SIGUSR2")
@@ -67,7 +68,11 @@ def _check_literals(source: Source, report: Reporter) -> None:
         code = literal.code if ";" in literal.text else literal.text  # "//" may be part of a path
         if code in _TRACING:  # getattr(libc, "ptrace")
             report.reject(literal.line, f"{code} reaches into another process")
-        for pattern, what in ((_TRACING_IN_C, "reaches into another process"), (_MEMORY, "reads a process's memory")):
+        for pattern, what in (
+            (_TRACING_IN_C, "reaches into another process"),
+            (_MEMORY, "reads a process's memory"),
+            (_RECORDER, "is a name of the recorder of memory accesses"),
+        ):
             # A message may name the call; only code can make it.
             for match in pattern.finditer(code) if pattern is _MEMORY or ";" in code else ():
                 report.reject(literal.line_of(match.start()), f"{match.group().rstrip('( ')} {what}")

@@ -93,7 +93,6 @@ def _emulator_text() -> str:
     return "\0".join(f"{path.name}\0{path.read_text()}" for path in files if path.is_file())
 
 
-@lru_cache
 def _rewritten_headers() -> dict[str, str]:
     """Headers that are read like a candidate's own text: the kit's, and those in place of NVSHMEM's."""
     return {**_headers(), **{path.name: path.read_text() for path in sorted(STAND_INS.glob("*.h"))}}

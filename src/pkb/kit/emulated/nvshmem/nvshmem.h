@@ -1,7 +1,8 @@
 // NVSHMEM's device functions on the emulated GPU, over its symmetric memory. Rewritten like a candidate's own text, so that
-// what they do to memory is recorded. Puts and gets are plain accesses, as over NVLink. Signals and waits are relaxed, and so is
-// the end of a barrier, as in the library (3.4.5: volatile stores and loads): put_signal has the fence before its signal, and who
-// has waited needs one of its own before it reads what was put. Without it an H200 read old data, from its L1.
+// what they do to memory is recorded. Puts and gets are plain accesses, as over NVLink. Signals and waits are relaxed,
+// as in the library (3.4.5: volatile stores and loads): put_signal has the fence before its signal, and who has waited needs one
+// of its own before it reads what was put. Without it an H200 read old data, from its L1. A barrier orders what comes before and
+// after it, as its documentation promises: who relies on that is not accused.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -114,6 +115,7 @@ __device__ inline void meet_all() {  // by one group of a grid at a time, as the
     fence();
     for (int pe = 0; pe < world; ++pe) asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(emu_heaps.barriers[pe] + me), "l"(now) : "memory");
     for (int pe = 0; pe < world; ++pe) wait<uint64_t>(own + pe, NVSHMEM_CMP_GE, now);
+    fence();
   }
   Group::meet();
 }
