@@ -100,7 +100,10 @@ def test_a_judge_that_is_killed_costs_a_try(tmp_path: Path, store: Store, before
             def judges_below(process: psutil.Process) -> list[psutil.Process]:
                 return [c for c in process.children() if "pkb.judge.service.server" in c.cmdline()]
 
-            return [child for server in judges_below(me) for child in judges_below(server)]
+            try:
+                return [child for server in judges_below(me) for child in judges_below(server)]
+            except psutil.NoSuchProcess:  # it ended while it was looked at
+                return []
 
         if until(lambda: bool(evaluators()), within_s=30):
             first = evaluators()[0]
