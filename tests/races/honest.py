@@ -8,10 +8,8 @@ In a process of its own: Triton must be told before it is imported that it is in
 """
 
 import argparse
-import importlib.util
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -24,6 +22,7 @@ import mutants
 import race_world
 import torch
 import torch.distributed as dist
+from candidate_files import ROOT, header, load, problem_of
 from kernels import BY_NAME, KERNELS
 from race_world import run
 
@@ -34,7 +33,6 @@ from pkb.rank.emulate.cuda import wanted
 from pkb.rank.emulate.races.recording import recorded_calls
 from pkb.rank.emulate.triton_interpreter import mend_bfloat16
 
-ROOT = Path(__file__).parents[2]
 CALLS = 3
 WORLDS = (2, 3, 4, 8)
 LATE_S = 0.003
@@ -53,41 +51,16 @@ def files() -> list[Path]:
     return [*sorted(examples.glob("*/*.py")), *sorted((ROOT / "tests" / "adversaries" / "honest").glob("*.py"))]
 
 
-def problem_of(path: Path, text: str) -> str:
-    found = re.search(r"^# problem: (\S+)", text, re.M)
-    return found[1] if found else str(int(path.name[:2]))
-
-
-def dtype_of(text: str) -> str:
-    found = re.search(r"^# dtype: (\S+)", text, re.M)
-    return found[1] if found else "bf16"
-
-
 def judge(path: Path, world: int, seed: int) -> dict[str, object]:
     """One trace of an honest file. From the second seed on another rank comes late in each call."""
     text = path.read_text()
-    problem = get(problem_of(path, text))
+    problem, dtype = get(problem_of(path)), DTYPES[header(text, "dtype") or "bf16"]
 
     def program(rank: int) -> bytes:
-        sys.path.insert(0, str(ROOT / "src" / "pkb" / "kit" / "upstream"))
-        spec = importlib.util.spec_from_file_location("candidate", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["candidate"] = module
-        spec.loader.exec_module(module)
-        solution = recorded_calls(module.solution)
+        solution = recorded_calls(load(path).solution)
         for call in range(CALLS):
-            draw = Draw(
-                b"0" * 16,
-                call,
-                rank,
-                world,
-                problem.sizes["tiny"],
-                DTYPES[dtype_of(text)],
-                torch.device("cpu"),
-                problem.layout,
-            )
+            cpu = torch.device("cpu")
+            draw = Draw(b"0" * 16, call, rank, world, problem.sizes["tiny"], dtype, cpu, problem.layout)
             values = [dist.group.WORLD if isinstance(v, GroupRef) else v for v in problem.inputs(draw).values()]
             if seed > 1 and rank == (seed + call) % world:
                 time.sleep(LATE_S)

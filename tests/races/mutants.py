@@ -10,7 +10,7 @@ import argparse
 import ctypes
 import json
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from pkb.problems.base import DTYPES
 from pkb.problems.draw import Draw, GroupRef
 from pkb.rank.emulate import recorder
 
+Solution = Callable[..., Any]
 Known = frozenset[tuple[str, str, int]]
 """Kernels, mutants and numbers of ranks that were run before."""
 
@@ -67,30 +68,38 @@ def build(kernel: Kernel) -> Built:
     return Built(kernel, text, artifact, schemata.mutants, options)
 
 
+def load_mutant(built: Built, number: int, *, names: bool) -> tuple[Solution, Callable[[], bytes]]:
+    """In a rank: its function, and what tells afterwards which mutants' places were come to. Without `names` of lines, which
+    take most of the time."""
+    from pkb.rank.emulate.cuda.device import gpu
+    from pkb.rank.emulate.cuda.kernels import EmulatedModule
+
+    if not names:
+        recorder._name_sites = lambda: None
+    gpu()
+    module = EmulatedModule(built.artifact.path.stem, built.artifact)
+    ctypes.c_int.in_dll(module._library, "pkb_chosen").value = number
+    pkb.kit.compile = lambda *arguments, **options: module  # type: ignore[assignment, misc]
+    candidate = types.ModuleType("candidate")
+    exec(compile(built.text, str(built.kernel.path), "exec"), candidate.__dict__)
+    return candidate.solution, lambda: bytes((ctypes.c_ubyte * MOST).in_dll(module._library, "pkb_reached"))
+
+
 def run_mutant(built: Built, number: int, *, world: int, seed: int = 1, recorded: bool = True) -> tuple[Ran, set[int]]:
     """What was found, and the numbers of the mutants whose place was come to. Number 0 is the honest kernel."""
     kernel, problem = built.kernel, get(built.kernel.problem)
     size = problem.sizes[kernel.size] if isinstance(kernel.size, str) else kernel.size
 
     def program(rank: int) -> bytes:
-        from pkb.rank.emulate.cuda.device import gpu
-        from pkb.rank.emulate.cuda.kernels import EmulatedModule
         from pkb.rank.emulate.races.recording import recorded_calls
 
-        if number:  # lines are of no interest, and to look them up takes most of the time
-            recorder._name_sites = lambda: None
-        gpu()
-        module = EmulatedModule(built.artifact.path.stem, built.artifact)
-        ctypes.c_int.in_dll(module._library, "pkb_chosen").value = number
-        pkb.kit.compile = lambda *arguments, **options: module  # type: ignore[assignment, misc]
-        candidate = types.ModuleType("candidate")
-        exec(compile(built.text, str(kernel.path), "exec"), candidate.__dict__)
-        solution = recorded_calls(candidate.solution) if recorded else candidate.solution
+        solution, reached = load_mutant(built, number, names=not number)
+        solution = recorded_calls(solution) if recorded else solution
         for call in range(kernel.calls):
             draw = Draw(b"0" * 16, call, rank, world, size, DTYPES[kernel.dtype], torch.device("cpu"), problem.layout)
             values = [dist.group.WORLD if isinstance(v, GroupRef) else v for v in problem.inputs(draw).values()]
             solution(*values)
-        return bytes((ctypes.c_ubyte * MOST).in_dll(module._library, "pkb_reached"))
+        return reached()
 
     ran = run(program, world=world, seed=seed, cuda="__global__", nvls=kernel.nvls, recorded=recorded)
     return ran, {n for said in ran.said for n, seen in enumerate(said) if seen}

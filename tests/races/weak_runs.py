@@ -7,12 +7,7 @@ python tests/races/weak_runs.py --files --world 3                           # so
 
 import argparse
 import copy
-import ctypes
-import importlib.util
 import json
-import re
-import sys
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,21 +16,17 @@ from typing import Any
 import torch
 import torch._dynamo  # some references import it, which cannot be done while calls are recorded
 import torch.distributed as dist
+from candidate_files import ROOT, header, load, problem_of
 from kernels import BY_NAME, KERNELS, SOLUTIONS
-from mutants import Built, build
+from mutants import Built, Solution, build, load_mutant
 from race_world import run
-from schemata import MOST
 
-import pkb.kit
 from pkb.problems import get
 from pkb.problems.base import DTYPES, Problem, Size
 from pkb.problems.compare import Context
 from pkb.problems.draw import Draw, GroupRef
 from pkb.rank.comparison.truth import compare_trees, outcome, widen
 from pkb.rank.trees import describe
-
-ROOT = Path(__file__).parents[2]
-Solution = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -101,24 +92,10 @@ def kernel_weakly(built: Built, number: int, *, world: int, seed: int = 1, weak:
     """Mutant 0 is the kernel itself."""
     kernel, problem = built.kernel, get(built.kernel.problem)
 
-    def load() -> tuple[Solution, Callable[[], bytes]]:
-        from pkb.rank.emulate import recorder
-        from pkb.rank.emulate.cuda.device import gpu
-        from pkb.rank.emulate.cuda.kernels import EmulatedModule
-
-        recorder._name_sites = lambda: None
-        gpu()
-        module = EmulatedModule(built.artifact.path.stem, built.artifact)
-        ctypes.c_int.in_dll(module._library, "pkb_chosen").value = number
-        pkb.kit.compile = lambda *arguments, **options: module  # type: ignore[assignment, misc]
-        candidate = types.ModuleType("candidate")
-        exec(compile(built.text, str(kernel.path), "exec"), candidate.__dict__)
-        return candidate.solution, lambda: bytes((ctypes.c_ubyte * MOST).in_dll(module._library, "pkb_reached"))
-
     size = problem.sizes[kernel.size] if isinstance(kernel.size, str) else kernel.size
     return solution_weakly(
-        load, problem, size, kernel.dtype, world=world, seed=seed, calls=kernel.calls, cuda="__global__",
-        nvls=kernel.nvls, weak=weak,
+        lambda: load_mutant(built, number, names=False), problem, size, kernel.dtype, world=world, seed=seed,
+        calls=kernel.calls, cuda="__global__", nvls=kernel.nvls, weak=weak,
     )  # fmt: skip
 
 
@@ -142,22 +119,10 @@ NOT_HERE = {
 
 def file_weakly(path: Path, *, world: int, seed: int = 1, calls: int = 3, nvls: bool = False) -> Weakly:
     text = path.read_text()
-    named, typed = re.search(r"^# problem: (\S+)", text, re.M), re.search(r"^# dtype: (\S+)", text, re.M)
-    problem = get(named[1] if named else str(int(path.name[:2])))
-
-    def load() -> tuple[Solution, Callable[[], bytes]]:
-        sys.path.insert(0, str(ROOT / "src" / "pkb" / "kit" / "upstream"))
-        spec = importlib.util.spec_from_file_location("candidate", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["candidate"] = module
-        spec.loader.exec_module(module)
-        return module.solution, bytes
-
+    problem = get(problem_of(path))
     return solution_weakly(
-        load, problem, problem.sizes["tiny"], typed[1] if typed else problem.default_dtype, world=world, seed=seed,
-        calls=calls, cuda=text, nvls=nvls,
+        lambda: (load(path).solution, bytes), problem, problem.sizes["tiny"],
+        header(text, "dtype") or problem.default_dtype, world=world, seed=seed, calls=calls, cuda=text, nvls=nvls,
     )  # fmt: skip
 
 

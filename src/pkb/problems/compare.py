@@ -80,8 +80,8 @@ ELEMENT_WORDS = "1.5 sqrt(2 ln n) tau, n being the number of elements (4 tau if 
 
 def element_limit(count: int) -> float:
     """How many tau one of so many elements may be off. The largest of n normal errors lies near sqrt(2 ln n) standard
-    deviations, and rounding errs more where partial sums are large: with 4 tau at any size, the sums of a library that rounds
-    to bf16 at every hop took all of the tolerance among 10^8 elements, and half of it among 10^4."""
+    deviations, and rounding errs more where partial sums are large: with 4 tau at any size, honest kernels had up to 0.96 of
+    the tolerance at `real` on an H200, and now have half of it at most."""
     return max(4.0, 1.5 * math.sqrt(2 * math.log(max(count, 2))))
 
 

@@ -114,7 +114,7 @@ def baseline(
     group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
     """All texts are gathered, one GEMM gives all logits, and the loss of a pair is softplus(x); of a pair that belongs
-    together, x less. The bias is added by itself: in the GEMM it would be rounded to the dtype, which is 1.6 % of the loss."""
+    together, x less. The bias is added by itself: rounded to bf16, as a GEMM takes it, it may move the loss by 1.6 %."""
     rank, world_size, batch = dist.get_rank(group), dist.get_world_size(group), image_features.shape[0]
     wide = torch.promote_types(image_features.dtype, torch.float32)
     texts = text_features.new_empty((world_size * batch, text_features.shape[1]))

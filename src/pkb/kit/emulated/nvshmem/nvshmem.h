@@ -1,7 +1,7 @@
 // NVSHMEM's device functions on the emulated GPU, over its symmetric memory. Rewritten like a candidate's own text, so that
 // what they do to memory is recorded. Puts and gets are plain accesses, as over NVLink. Signals and waits are relaxed,
 // as in the library (3.4.5: volatile stores and loads): put_signal has the fence before its signal, and who has waited needs one
-// of its own before it reads what was put. Without it an H200 read old data, from its L1. A barrier orders what comes before and
+// of its own before it reads what was put. Without it an H200 read old data, from its L1 as it seems. A barrier orders what comes before and
 // after it, as its documentation promises: who relies on that is not accused.
 #pragma once
 #include <cuda_bf16.h>
