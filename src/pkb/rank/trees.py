@@ -161,21 +161,30 @@ def pack_tensors(tensors: Sequence[torch.Tensor]) -> int:
     that a reader may map it too. At production sizes that is what most of the time of an evaluation goes into.
     """
     fd = os.memfd_create("pkb-tree", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    parts, size = file_parts(tensors)
+    if size:
+        os.truncate(fd, size)
+        pages = mmap.mmap(fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ | mmap.PROT_WRITE)
+        copy_into(pages, parts)
+        pages.close()
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    return fd
+
+
+def file_parts(tensors: Sequence[torch.Tensor]) -> tuple[list[tuple[int, torch.Tensor]], int]:
+    """The bytes of each tensor and where they lie in a file, and the size of that."""
     parts, size = [], 0
     for tensor in tensors:
         raw = as_bytes(tensor)
         parts.append((size, raw))
         size += _aligned(raw.numel())
-    if size:
-        os.truncate(fd, size)
-        pages = mmap.mmap(fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ | mmap.PROT_WRITE)
-        flat = torch.frombuffer(pages, dtype=torch.uint8)
-        for offset, raw in parts:
-            flat[offset : offset + raw.numel()].copy_(raw)
-        del flat
-        pages.close()
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
-    return fd
+    return parts, size
+
+
+def copy_into(pages: mmap.mmap, parts: Sequence[tuple[int, torch.Tensor]]) -> None:
+    flat = torch.frombuffer(pages, dtype=torch.uint8)
+    for offset, raw in parts:
+        flat[offset : offset + raw.numel()].copy_(raw)
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -186,17 +195,26 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return flat.view(torch.uint8)
 
 
-def unpack(description: Node, fd: int, *, device: torch.device, group: Callable[[str], Any] | None = None) -> Tree:
-    """Rebuild a tree from its description and file, its tensors in fresh memory on the device.
+def unpack(
+    description: Node,
+    fd: int,
+    *,
+    device: torch.device,
+    group: Callable[[str], Any] | None = None,
+    kept: bool = False,
+) -> Tree:
+    """Rebuild a tree from its description and file, its tensors in fresh memory on the device. `kept`: the file may be one that
+    its writer uses again (`kept_files.py`), and longer.
 
     When it returns the file is mapped no more: a mapping that waits for the garbage collector keeps gigabytes, and goes at a
     moment of the collector's choosing, which may be in the middle of a timed call.
     """
     try:
         size = _file_bytes(description)
-        if os.fstat(fd).st_size != size:
-            raise BadTree(f"a file of {os.fstat(fd).st_size} bytes for tensors that take {size}")
-        if not is_sealed(fd):  # who can shorten it would end its reader by a signal
+        there = os.fstat(fd).st_size
+        if there < size or (there > size and not kept):
+            raise BadTree(f"a file of {there} bytes for tensors that take {size}")
+        if not is_sealed(fd, kept=kept):  # who can shorten it would end its reader by a signal
             raise BadTree("a file that is not sealed")
         mapped = _mapped(fd, size)
         return _Builder(lambda node: _read_tensor(node, mapped, device), group).build(description)
