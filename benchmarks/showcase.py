@@ -1,7 +1,7 @@
 """Sweeps one of the published showcases (72, 81, 82) from small to large: reference, baseline and our kernel at every size.
 
     python benchmarks/showcase.py 82 --platform virtual --ranks 8 --out out/showcase-82 [--budget SECONDS] [--times-only]
-    python benchmarks/showcase.py 82 --platform virtual --budget 0 --out out/showcase-82 --keep docs/records/showcase-82.jsonl \\
+    python benchmarks/showcase.py 82 --platform virtual --budget 0 --out out/s82 --keep docs/records/showcase-82.jsonl \\
         --known docs/records/showcase-82.jsonl --page docs/showcase-82.md    # needs no GPU
     python benchmarks/showcase.py 82 --trial --out out/trial    # a CPU, `tiny` in place of every size, nothing timed
 
