@@ -7,7 +7,6 @@ before (docs/window.md).
 
 import contextlib
 import itertools
-import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from pkb.types.protocol.commands import (
     Wake,
 )
 from pkb.types.protocol.replies import BadOutput, BatchReport, Comparison, OutputReply
+from pkb.types.protocol.trees import tensor_nodes
 from pkb.types.stock import StockFunction
 
 TRUTH_SHARE = 0.15
@@ -113,7 +113,9 @@ class Exchange:
                 for rank, (arguments, fds) in drawn.items():
                     gift = GiveArguments(draw.slot, arguments.tree)
                     if self.candidate.patience is not None:
-                        self.candidate.patience.earn(copied_bytes=sum(os.fstat(fd).st_size for fd in fds))
+                        self.candidate.patience.earn(
+                            copied_bytes=sum(node.size for node in tensor_nodes(arguments.tree))
+                        )
                     self.candidate.tell(rank, gift, fds)
             finally:
                 for answer in drawn.values():

@@ -23,6 +23,8 @@ KERNEL_MAX_FDS = 253
 """In one packet. What there is no room for the kernel closes, and would have the receiver wait for it."""
 LONGEST_CLOSE_S = 0.5
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+KEPT_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | 0x10
+"""With F_SEAL_FUTURE_WRITE, nameless in Python before 3.13: mappings that are there already can still be written to."""
 _CREDENTIALS = struct.Struct("iII")
 M = TypeVar("M")
 
@@ -137,9 +139,11 @@ def is_memory_file(fd: int) -> bool:
     return _seals(fd) is not None
 
 
-def is_sealed(fd: int) -> bool:
-    """A file in memory that nobody can change, shorten or lengthen any more: who maps it gets what was sent."""
-    return (_seals(fd) or 0) & SEALS == SEALS
+def is_sealed(fd: int, *, kept: bool = False) -> bool:
+    """A file in memory that nobody can change, shorten or lengthen any more: who maps it gets what was sent. `kept`: or that
+    only its maker can change."""
+    seals = _seals(fd) or 0
+    return seals & SEALS == SEALS or (kept and seals & KEPT_SEALS == KEPT_SEALS)
 
 
 def _seals(fd: int) -> int | None:
