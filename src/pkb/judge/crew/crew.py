@@ -30,7 +30,7 @@ from pkb.judge.crew.warm import Start, Warden, import_environment, release, star
 from pkb.platforms.base import Platform
 from pkb.platforms.short_folder import short_parent
 from pkb.types.channel import Channel, ChannelClosed, pair
-from pkb.types.processes import interrupt_later
+from pkb.types.processes import cores_to_spare, interrupt_later
 from pkb.types.protocol.codec import encode
 from pkb.types.protocol.commands import Command, RunBatch
 from pkb.types.protocol.replies import Reply
@@ -42,6 +42,8 @@ R = TypeVar("R", bound=Reply)
 TICK_S = 0.2
 LONGEST_UNCHECKED_S = 1.0
 """Between two looks at what a side uses, though it answers all the time."""
+AWAKE_S = 0.1
+"""For the reports of a timed batch the judge waits so long without going to sleep: waking up may take milliseconds."""
 GRACE_S = 1.5
 """After one rank has failed, how long the others may take to fail as well, so that the first cause is found."""
 
@@ -252,12 +254,13 @@ class Crew:
             self._printed.allow(calls=len(command.schedule.slots) * self.spec.world_size)
         patience = self._patience_with(command)
         give_up = time.monotonic() + min(timeout_s, patience)
+        awake_until = time.monotonic() + AWAKE_S * self._must_stay_awake(command)
         while answers.pending(self.ranks):
             now = time.monotonic()
             if now > give_up:
                 break
             answered = False
-            for key, _ in self._selector.select(min(TICK_S, give_up - now)):
+            for key, _ in self._selector.select(0.0 if now < awake_until else min(TICK_S, give_up - now)):
                 if key.data in ("output", "exits"):
                     self._drain()
                     continue
@@ -278,6 +281,10 @@ class Crew:
             answers.discard()
             raise self._why(answers, timeout_s, patience)
         return answers.good
+
+    def _must_stay_awake(self, command: Command[R]) -> bool:
+        timed = isinstance(command, RunBatch) and command.schedule.digests
+        return timed and self.platform.device == "cuda" and cores_to_spare(self.spec.world_size)
 
     def _patience_with(self, command: Command[Reply]) -> float:
         if self.patience is None or self.spec.role == "oracle" or not self.patience.covers(command):
