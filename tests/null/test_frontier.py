@@ -13,6 +13,7 @@ from program_files import program
 ROOT = Path(__file__).parents[2]
 
 
+program("benchmarks/gpu_share.py")
 frontier, pages, runs = map(program, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
 frontier_cpu = program("benchmarks/frontier_cpu.py")
 races = program("benchmarks/frontier_races.py")
@@ -79,6 +80,65 @@ def test_what_has_a_record_is_known(folder: Path) -> None:
     known = frontier.known_in([folder])
     assert len(known) == 6
     assert ("gpt-5.5 cuda", "published", f"{2:064x}") in known
+
+
+def test_a_later_verdict_takes_the_place_of_a_provisional_one(tmp_path: Path) -> None:
+    first = record(1, "allreduce", "correct", plan="standard") | {"beside": 3, "provisional": True}
+    frontier.keep(tmp_path, first)
+    frontier.keep(tmp_path, record(2, "allgather", "wrong", plan="standard") | {"beside": 3})
+    keys = {number: ("gpt-5.5 cuda", "standard", f"{number:064x}") for number in (1, 2)}
+    assert frontier.known_in([tmp_path]) == {keys[1]: "correct", keys[2]: ""}
+    frontier.keep(tmp_path, record(1, "allreduce", "correct", plan="standard", timing=timing(1.5)))
+    assert frontier.known_in([tmp_path]) == {keys[1]: "", keys[2]: ""}
+    (path,) = tmp_path.iterdir()
+    lines = list(map(json.loads, path.read_text().splitlines()))
+    assert [line["problem"] for line in lines] == [2, 1]
+    (tmp_path / "earlier").mkdir()
+    frontier.keep(tmp_path / "earlier", first)
+    both = [tmp_path, tmp_path / "earlier"]
+    assert frontier.known_in(both) == frontier.known_in(both[::-1]) == {keys[1]: "", keys[2]: ""}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "more", "provisional"),
+    [
+        ("correct", {}, True),
+        ("reused_output", {}, True),
+        ("deadlock", {}, True),
+        ("crash", {}, True),
+        ("wrong", {}, False),
+        ("race", {}, False),
+        ("wrong", {"plan": "published"}, True),
+        ("runtime_error", {"failure": {"name": "TypeError", "message": "no"}}, False),
+        ("runtime_error", {"failure": {"name": "OutOfMemoryError", "message": "CUDA out of memory"}}, True),
+        ("runtime_error", {"failure": {"name": "RuntimeError", "message": "wait timed out after 5 s"}}, True),
+    ],
+)
+def test_what_company_may_have_caused_is_judged_again(verdict: str, more: dict[str, Any], provisional: bool) -> None:
+    said = record(1, "allreduce", verdict, **({"plan": "standard"} | more))["evaluation"]
+    assert frontier.is_provisional(said) is provisional
+
+
+def test_each_pass_has_its_files_and_multicast_comes_last(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number, name, text in (
+        (1, "allreduce", "multimem.st"), (2, "allgather", ""), (3, "broadcast", ""), (4, "reduce", ""), (5, "scatter", ""),
+    ):  # fmt: skip
+        (tree / f"{number}_{name}_cuda.py").write_text(f"# {number} {text}\n")
+    like = frontier.Case("", "cpu", 4, "tiny", "auto")
+    all_new = frontier.planned([tree], ["quick", "published"], like, {})
+    of = {task.problem_id: frontier.sha_of(all_new.files[key]) for key, task in all_new.tasks.items()}
+    known = {("tree", "quick", of[2]): "correct", ("tree", "quick", of[3]): "deadlock", ("tree", "quick", of[4]): ""}
+    work = frontier.planned([tree], ["quick", "published"], like, known)
+
+    def problems(name: str, only: set[int]) -> list[tuple[int, str]]:
+        return [(task.problem_id, task.case.plan) for task in frontier.part_of(work, name, only).tasks.values()]
+
+    assert problems("words", set())[:2] == [(5, "quick"), (1, "quick")]
+    assert problems("words", {1, 2}) == [(1, "quick"), (2, "published"), (1, "published")]
+    assert problems("times", set()) == [(2, "quick")]
+    assert problems("doubts", set()) == [(3, "quick")]
 
 
 def test_records_become_a_run_once(folder: Path, tmp_path: Path) -> None:

@@ -236,9 +236,11 @@ class Sweep:
             return
         del self.orders[event.id]
         held.order_id = None
-        if held.phase == "build":  # whatever it said: the evaluation builds what is missing, and judges it
+        if (
+            held.phase == "build" and event.document is None
+        ):  # whatever else it said: the evaluation builds what is missing
             held.phase = "evaluate"
-            self.queue.appendleft(held)
+            self.queue.append(held)
         elif held.step:
             self._measured_again(held, event)
         elif event.what != "done":
