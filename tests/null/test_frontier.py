@@ -13,7 +13,8 @@ from program_files import program
 ROOT = Path(__file__).parents[2]
 
 
-program("benchmarks/gpu_share.py")
+for shared in ("gpu_share", "frontier_counts"):
+    program(f"benchmarks/{shared}.py")
 frontier, pages, runs = map(program, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
 frontier_cpu = program("benchmarks/frontier_cpu.py")
 races = program("benchmarks/frontier_races.py")
@@ -58,12 +59,26 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_page_counts_what_the_records_say(folder: Path) -> None:
     page = pages.page(folder)
-    assert "| gpt-5.5 cuda | 83 | 1 / 0 | 28 / 22 | 36 / 27 | 2 / 2 of 3 | 1 / 1 of 3 | 0 | 0 |" in page
+    assert "| gpt-5.5 cuda | 83 | 1 / 0 | 28 / 22 | 36 / 27 | 2 / 2 of 3 | 1 / 1 of 3 | 0 | 0 | 0 |" in page
     assert "| fails when calls are queued or a rank comes late | 1 |" in page
     assert "| collective | 3 / 5, 2 of 3, 1 of 3 |" in page
     assert "| gpt-5.5 cuda | 1 | 40.0% | 40.0% | 1 of 1 (100%) |" in page
-    assert "right as published: gpt-5.5 cuda 67% | does not agree" in page
+    assert "right as published: gpt-5.5 cuda 67% of 3 | does not agree" in page
+    assert "- gpt-5.5 cuda: 3 of 82 judged, 2 of them right as published; totals cannot be compared yet" in page
+    assert "| gpt-5.5 cuda | 83 | 82 | 3 of 82 | 0 | 0 | 3 of 82 | 0 | 0 |" in page
     assert "| deadlock | 5, 1, 1 |" in page
+
+
+def test_the_page_says_what_is_provisional(folder: Path) -> None:
+    frontier.keep(folder, record(4, "reduce", "correct", plan="standard") | {"beside": 3, "provisional": True})
+    frontier.keep(folder, record(5, "scatter", "crash", plan="standard") | {"beside": 3, "provisional": True})
+    (folder / frontier.COST).write_text(json.dumps([{"lanes": 3, "seconds": 24.0, "verdicts": {}, "gpu_busy": 0.5}]))
+    page = pages.page(folder)
+    assert "| gpt-5.5 cuda | 83 | 82 | 5 of 82 | 1 | 1 | 3 of 82 | 0 | 0 |" in page
+    assert "2 / 1 of 5 (1 of them not timed)" in page
+    assert (
+        "They took 24 s of the machine, 3.0 s each, builds included; the GPU ran a kernel in 50% of that time" in page
+    )
 
 
 def test_without_records_it_says_how_to_make_them(tmp_path: Path) -> None:
