@@ -100,8 +100,12 @@ def faster(samples: Iterable[Sample], *, proven: bool) -> int:
     return sum(speed.beats(1, proven=True) if proven else speed.value > 1 for speed in speeds)
 
 
+def is_timed(sample: Sample) -> bool:
+    return bool((sample.evaluation or {}).get("timing"))
+
+
 def untimed(samples: Iterable[Sample]) -> int:
-    return sum((sample.is_correct or sample.is_reused) and sample.speed is None for sample in samples)
+    return sum((sample.is_correct or sample.is_reused) and not is_timed(sample) for sample in samples)
 
 
 def count(samples: Iterable[Sample], mode: FailureMode) -> int:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from frontier_counts import Tree, could, count, faster, right, share_of_right, trees_of, untimed
+from frontier_counts import Tree, could, count, faster, is_timed, right, share_of_right, trees_of, untimed
 
 from pkb.analysis.modes import FailureMode
 from pkb.analysis.published import published
@@ -84,7 +84,8 @@ def judged(trees: Sequence[Tree]) -> list[str]:
     ))  # fmt: skip
     return ["## What has been judged", "", "Files for problems that are gone, and empty ones, are not to be judged. Candidates "
             "are judged several beside each other first, without times; those that are right are then timed alone. In doubt: a "
-            "deadlock, a crash or a failure for want of memory that was seen beside others and not yet alone.", "",
+            "deadlock, a crash or a failure for want of memory, by `published` also a wrong result, that was seen beside others "
+            "and not yet alone.", "",
             *table(head, rows)]  # fmt: skip
 
 
@@ -117,7 +118,7 @@ def totals(trees: Sequence[Tree]) -> list[str]:
 
 
 def of_judged(samples: Sequence[Sample], *, proven: bool) -> str:
-    timed = [sample for sample in samples if sample.is_correct and sample.speed is not None]
+    timed = [sample for sample in samples if sample.is_correct and is_timed(sample)]
     fast = str(faster(samples, proven=proven)) if timed or not right(samples) else "?"
     missing = right(samples) - len(timed)
     words = f" ({missing} of them not timed)" if missing else ""
@@ -271,11 +272,11 @@ def claims(trees: Sequence[Tree]) -> list[str]:
     for tree in trees:
         used += tree.paths
     by_path = {name: used[name] / files for name in ("copy_engine", "sm_load_store", "tma", "nvls")}
-    words = {name: f"{name} {value:.0%}" for name, value in by_path.items()}
+    said = {name: f"{name} {value:.0%}" for name, value in by_path.items()}
     plain = by_path["copy_engine"] + by_path["sm_load_store"] > 4 * (by_path["tma"] + by_path["nvls"])
-    say("copy engines and SM loads and stores dominate", f"{words['copy_engine']}, {words['sm_load_store']}", plain)
+    say("copy engines and SM loads and stores dominate", f"{said['copy_engine']}, {said['sm_load_store']}", plain)
     rare = max(by_path["tma"], by_path["nvls"]) <= RARE
-    say("TMA and NVLS are nearly absent", f"{words['tma']}, {words['nvls']} of {files} files", rare)
+    say("TMA and NVLS are nearly absent", f"{said['tma']}, {said['nvls']} of {files} files", rare)
     limits_of: dict[int, float] = {}
     for sample in (*everything, *(sample for tree in trees for sample in tree.ours)):
         if sample.reference_utilisation is not None:
