@@ -17,6 +17,7 @@ for shared in ("gpu_share", "frontier_counts"):
     program(f"benchmarks/{shared}.py")
 frontier, pages, runs = map(program, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
 frontier_cpu = program("benchmarks/frontier_cpu.py")
+headers = program("benchmarks/both_headers.py")
 races = program("benchmarks/frontier_races.py")
 
 
@@ -154,6 +155,19 @@ def test_each_pass_has_its_files_and_multicast_comes_last(tmp_path: Path) -> Non
     assert problems("words", {1, 2}) == [(1, "quick"), (2, "published"), (1, "published")]
     assert problems("times", set()) == [(2, "quick")]
     assert problems("doubts", set()) == [(3, "quick")]
+
+
+def test_verdicts_with_either_header_are_compared(tmp_path: Path) -> None:
+    for way, verdict in (("ours", "race"), ("real", "wrong")):
+        (tmp_path / way).mkdir()
+        frontier.keep(tmp_path / way, record(1, "allreduce", "correct", plan="standard"))
+        frontier.keep(tmp_path / way, record(2, "allgather", verdict, plan="standard"))
+    frontier.keep(tmp_path / "ours", record(3, "broadcast", "correct", plan="standard"))
+    ours, real = (headers.reached_in(tmp_path / way) for way in ("ours", "real"))
+    first, *others = headers.words(ours, real)
+    assert first == "the same verdict at the same stage: 1 of 2 (1 correct)"
+    assert len(others) == 1
+    assert "race at correctness with ours, wrong at correctness with torch's own" in others[0]
 
 
 def test_records_become_a_run_once(folder: Path, tmp_path: Path) -> None:
