@@ -3,7 +3,7 @@
 A file is a candidate. Its docstring says what it tries and what stops it; the comment block below says what must come
 out: problem, ranks, size, dtype, plan, call_limit_s, memory_limit_gib, expect, stage, rule (race kind, or failure kind or name),
 communication, pattern (of the mismatch), says (words of the verdict), checks (words of what was checked), timed, gain (`none`: rejected, or at least not called faster), platform, slow, and
-xfail (why the judge does not yet say so: strict, so that a repaired judge is noticed, unless it begins with `sometimes:`).
+beyond (where else it is judged by benchmarks/error_rates.py, and right), xfail (why the judge does not yet say so: strict, so that a repaired judge is noticed, unless it begins with `sometimes:`).
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from pkb.types.plan import PLANS, Plan
 from pkb.types.verdict import Evaluation, Verdict
 
 HERE = Path(__file__).parent
-FOLDERS = ("cheats", "faults", "mistakes", "honest", "gpu")
+FOLDERS = ("cheats", "faults", "mistakes", "honest", "labelled", "gpu")
 FIELD = re.compile(r"^# (\w+): (.+)$", re.MULTILINE)
 QUICK = PLANS["quick"]
 PLANS_HERE: dict[str, Plan] = {
@@ -56,7 +56,7 @@ def parameters() -> Iterator[object]:
             marks = []
             if said["platform"] != "cpu":
                 marks.append(pytest.mark.gpu)
-            if "slow" in said:
+            if "slow" in said or folder == "labelled":  # those count in docs/error-rates.md
                 marks.append(pytest.mark.slow)
             if "xfail" in said:
                 strict = not said["xfail"].startswith("sometimes:")

@@ -9,7 +9,6 @@ import math
 import os
 import selectors
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -25,7 +24,7 @@ from pkb.judge.crew.failure import CrewFailure, CrewFailureKind, CrewSpec, exit_
 from pkb.judge.crew.limits import UNLIMITED, Limits, broken_limit
 from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.printed import Printed
-from pkb.judge.crew.stacks import candidate_frames
+from pkb.judge.crew.stacks import Stacks
 from pkb.judge.crew.warm import Start, Warden, import_environment, release, start_warden
 from pkb.platforms.base import Platform
 from pkb.platforms.short_folder import short_parent
@@ -80,7 +79,7 @@ class Crew:
         self._launched = time.monotonic()
         pairs = [pair() for _ in range(size)]
         self._channels = [Channel(ours) for ours, _ in pairs]
-        self._stacks = [os.memfd_create(f"pkb-stack-{rank}") for rank in range(size)]
+        self._stacks = Stacks(size)
         status = os.memfd_create("pkb-status")
         os.truncate(status, size * STATUS_BYTES)
         self._status = status
@@ -103,7 +102,7 @@ class Crew:
             isolate=self.spec.isolate,
             preload_triton=self.spec.preload_triton,
             channels=tuple(theirs),
-            stacks=tuple(self._stacks),
+            stacks=self._stacks.files,
             status=status,
             exits=exits_write,
             shm_bytes=self.limits.shm_bytes if self.platform.private_shm else None,
@@ -172,7 +171,8 @@ class Crew:
         self._selector.close()
         for channel in self._channels:
             channel.close()
-        for fd in (*self._stacks, self._pipe, self._exit_pipe, self._status):
+        self._stacks.close()
+        for fd in (self._pipe, self._exit_pipe, self._status):
             with contextlib.suppress(OSError):
                 os.close(fd)
 
@@ -319,37 +319,30 @@ class Crew:
         if patience_s < timeout_s:
             assert self.patience is not None
             detail = f"over {self.patience.granted_s:.0f} s, all in all, to take arguments and to hand outputs over"
-            return self._failure(CrewFailureKind.LIMIT, pending, detail, limit="time", states=self._all_states(pending))
+            return self._failure(
+                CrewFailureKind.LIMIT, pending, detail, limit="time", states=self._with_the_finished(states)
+            )
         detail = f"no answer within {timeout_s:.0f} s"
-        return self._failure(CrewFailureKind.TIMEOUT, pending, detail, states=self._all_states(pending))
+        return self._failure(CrewFailureKind.TIMEOUT, pending, detail, states=self._with_the_finished(states))
 
     def status(self, rank: int) -> RankStatus:
         # Read, not mapped: a rank that cuts the page short must not make the judge fault.
         return decode_status(os.pread(self._status, STATUS_BYTES, rank * STATUS_BYTES))
 
-    def _all_states(self, pending: list[int]) -> tuple[RankState, ...]:
-        stuck = {state.rank: state for state in self.states(pending)}
+    def _with_the_finished(self, states: tuple[RankState, ...]) -> tuple[RankState, ...]:
+        stuck = {state.rank: state for state in states}
         return tuple(stuck.get(r) or RankState(r, Standing.FINISHED, self.status(r).text) for r in self.ranks)
 
     def states(self, ranks: list[int]) -> tuple[RankState, ...]:
         """Where these ranks stand: their own last word, and the Python stack dumped on a signal."""
-        for rank in ranks:
-            if rank in self._pids:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(self._pids[rank], signal.SIGUSR1)
-        if ranks:
-            time.sleep(0.4)
+        self._stacks.ask({rank: self._pids[rank] for rank in ranks if rank in self._pids})
         found = []
         for rank in ranks:
             status = self.status(rank)
             alive = rank in self._pids and psutil.pid_exists(self._pids[rank])
             standing = Standing.GONE if not alive else Standing.WAITING if status.waiting else Standing.RUNNING
-            found.append(RankState(rank, standing, status.text, tuple(candidate_frames(self._read_stack(rank)))))
+            found.append(RankState(rank, standing, status.text, self._stacks.frames(rank)))
         return tuple(found)
-
-    def _read_stack(self, rank: int) -> str:
-        size = os.fstat(self._stacks[rank]).st_size
-        return os.pread(self._stacks[rank], 64 * 1024, max(0, size - 64 * 1024)).decode(errors="replace")
 
     def _drain(self) -> None:
         """Take what the side has printed, and how its ranks have ended."""
