@@ -1,11 +1,15 @@
 """Times the problems' own functions by themselves: time of a call and peak memory, at each size and number of ranks.
 
     python benchmarks/references.py [--cases paper:8,real:8,decode:8] [--platform auto] [--budget SECONDS] --out DIR
+    python benchmarks/references.py --alternatives --cases real:8 --out DIR       what else was tried as a baseline
 
 First every reference, then every baseline, then torch's symmetric memory where a problem has that. Every row is appended to
 DIR/references.jsonl, DIR/baselines.jsonl or DIR/stock_symmetric.jsonl as soon as it is there. Rows that are there already are
 not taken again, those that failed only with --retry: the same command goes on where it was cut short, by its budget or
 otherwise. `reference_report.py` makes the page and the picture of them.
+
+`alternatives/` beside this file has other baselines: p5401 is the first that was tried for problem 54. Each is a problem with
+that as its baseline, held to the same comparison; rows go to DIR/alternatives.jsonl.
 """
 
 import argparse
@@ -14,6 +18,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +28,7 @@ from pkb.platforms.base import Platform
 from pkb.platforms.registry import resolve
 from pkb.problems import default_registry
 from pkb.problems.base import Problem
+from pkb.problems.registry import Registry, load_folder
 from pkb.types.stock import StockFunction
 
 FILES: dict[StockFunction, str] = {
@@ -30,7 +36,13 @@ FILES: dict[StockFunction, str] = {
     "baseline": "baselines.jsonl",
     "stock_symmetric": "stock_symmetric.jsonl",
 }
+ALTERNATIVES = Path(__file__).parent / "alternatives"
 Key = tuple[int, str, int]
+
+
+@cache
+def all_problems() -> Registry:
+    return default_registry().with_folder(ALTERNATIVES)
 
 
 class BudgetSpent(Exception):
@@ -51,7 +63,7 @@ def read(path: Path) -> dict[Key, dict[str, Any]]:
 
 
 def has_present_shapes(row: dict[str, Any]) -> bool:
-    problem = default_registry().get(row["id"])
+    problem = all_problems().get(row["id"])
     if row["size"] not in problem.sizes:
         return False
     return not row["argument_bytes"] or row["argument_bytes"] == problem.argument_bytes(
@@ -69,10 +81,14 @@ class Measurement:
     stop_at: float
     """On the monotonic clock."""
     started: float
+    alternatives: bool = False
+
+    def file_of(self, function: StockFunction) -> Path:
+        return self.out / ("alternatives.jsonl" if self.alternatives else FILES[function])
 
     def take(self, problems: list[Problem], function: StockFunction, size: str, ranks: int) -> None:
         """What is missing of one case. A side that cannot be brought back costs the problem at which it happened."""
-        path = self.out / FILES[function]
+        path = self.file_of(function)
         there = read(path)
         done = {key for key, row in there.items() if not (self.retry and row["error"])}
         missing = [problem for problem in problems if (problem.id, size, ranks) not in done]
@@ -84,6 +100,7 @@ class Measurement:
                 run_references(
                     missing, platform=self.platform, size=size, world_size=ranks, calls=self.calls,
                     truth=self.truth and function == "reference", function=function,
+                    problems_folder=ALTERNATIVES if self.alternatives else None,
                     on_row=lambda row, path=path, taken=taken: self.keep(row, path, taken),  # type: ignore[misc]
                 )  # fmt: skip
                 return
@@ -128,6 +145,9 @@ def main() -> int:
     options.add_argument("--ids", default="all")
     options.add_argument("--cases", default="paper:8,real:8,decode:8")
     options.add_argument("--functions", default=",".join(FILES))
+    options.add_argument(
+        "--alternatives", action="store_true", help="other baselines that were tried, and nothing else"
+    )
     options.add_argument("--platform", default="auto")
     options.add_argument("--truth", action="store_true", help="also note what memory the truth takes")
     options.add_argument("--calls", type=int, default=8)
@@ -136,15 +156,16 @@ def main() -> int:
     options.add_argument("--out", type=Path, required=True)
     args = options.parse_args()
     cases = [(size, int(ranks)) for size, _, ranks in (case.partition(":") for case in args.cases.split(","))]
-    functions = cast(list[StockFunction], args.functions.split(","))
+    functions = cast(list[StockFunction], ["baseline"] if args.alternatives else args.functions.split(","))
     if unknown := set(functions) - set(FILES):
         options.error(f"functions are {', '.join(FILES)}, not {', '.join(sorted(unknown))}")
     args.out.mkdir(parents=True, exist_ok=True)
-    chosen, started = default_registry().select(args.ids), time.monotonic()
+    registry = Registry(load_folder(ALTERNATIVES)) if args.alternatives else default_registry()
+    chosen, started = registry.select(args.ids), time.monotonic()
     spent = False
     with running(resolve(args.platform), max(ranks for _, ranks in cases)) as platform:
         measurement = Measurement(
-            args.out, platform, args.calls, args.truth, args.retry, started + args.budget, started
+            args.out, platform, args.calls, args.truth, args.retry, started + args.budget, started, args.alternatives
         )  # fmt: skip
         try:
             for function in functions:
@@ -152,7 +173,7 @@ def main() -> int:
                     measurement.take([p for p in chosen if runs(p, function, size, ranks)], function, size, ranks)
         except BudgetSpent:
             spent = True
-    rows = [row for function in functions for row in read(args.out / FILES[function]).values()]
+    rows = [row for function in functions for row in read(measurement.file_of(function)).values()]
     failed = [row for row in rows if row["error"] and not row["error"].startswith("unsupported")]
     print(f"{len(rows)} rows, {len(failed)} failed{'; the budget is spent, run again to go on' if spent else ''}")
     return 1 if failed or spent else 0

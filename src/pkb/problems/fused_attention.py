@@ -95,3 +95,82 @@ def attend_backward(
     dk = torch.matmul(d_scores.transpose(-2, -1), q)
     dv = torch.matmul(weights.transpose(-2, -1), d_out)
     return dq.to(query.dtype), dk.to(key.dtype), dv.to(value.dtype)
+
+
+def attend_block(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, causal: bool, scale: float, cudnn: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention over one block of keys and its log-sum-exp (batch, heads, positions), to be merged with those of others."""
+    if fused(query):
+        query, key, value = padded(query, key, value)
+        flash, other = (
+            torch.ops.aten._scaled_dot_product_flash_attention,
+            torch.ops.aten._scaled_dot_product_cudnn_attention,
+        )
+        out, lse = (
+            other(query, key, value, None, True, 0.0, causal, False, scale=scale)[:2]
+            if cudnn
+            else flash(query, key, value, 0.0, causal, False, scale=scale)[:2]
+        )
+        return out, lse.reshape(query.shape[:3])
+    wide = torch.promote_types(query.dtype, torch.float32)
+    scores = torch.matmul(query.to(wide), key.to(wide).transpose(-2, -1)).mul_(scale)
+    if causal:
+        scores.masked_fill_(torch.ones_like(scores, dtype=torch.bool).triu(1), float("-inf"))
+    lse = scores.logsumexp(dim=-1)
+    return torch.matmul((scores - lse[..., None]).exp_(), value.to(wide)).to(query.dtype), lse
+
+
+def merge_blocks(
+    out: torch.Tensor, lse: torch.Tensor, block_out: torch.Tensor, block_lse: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention over both blocks of keys, the first in float32 or wider."""
+    share = torch.sigmoid(block_lse - lse)[..., None].to(out.dtype)
+    return torch.lerp(out, block_out.to(out.dtype), share), torch.logaddexp(lse, block_lse)
+
+
+def ring_attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    group: dist.ProcessGroup,
+    *,
+    causal: bool,
+    scale: float | None,
+) -> torch.Tensor:
+    """Blocks of keys and values go around a ring while the one before is attended to: what was tried instead of gathering
+    them. All are (batch, heads, positions, head size) of this rank."""
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    to_rank, from_rank = (dist.get_global_rank(group, (rank + step) % world_size) for step in (1, -1))
+    kv = torch.stack([key, value])
+    out = lse = None
+    for step in range(world_size):
+        requests, coming = [], torch.empty_like(kv)
+        if step + 1 < world_size:
+            send, receive = dist.P2POp(dist.isend, kv, to_rank, group), dist.P2POp(dist.irecv, coming, from_rank, group)
+            requests = dist.batch_isend_irecv([send, receive])
+        if step <= rank or not causal:
+            block = attend_block(query, kv[0], kv[1], causal=causal and step == 0, scale=factor)
+            if out is None or lse is None:
+                out, lse = block[0].to(torch.promote_types(query.dtype, torch.float32)), block[1]
+            else:
+                out, lse = merge_blocks(out, lse, *block)
+        for request in requests:
+            request.wait()
+        kv = coming
+    assert out is not None
+    return out[..., : query.shape[-1]].to(query.dtype)
+
+
+def cudnn_attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, causal: bool, scale: float | None
+) -> torch.Tensor:
+    """As `attend`, by cuDNN: its causal mask begins at the first corner, so that earlier keys are a block of their own."""
+    factor, earlier = query.shape[-1] ** -0.5 if scale is None else scale, key.shape[2] - query.shape[2]
+    if not causal or not earlier:
+        return attend_block(query, key, value, causal=causal, scale=factor, cudnn=True)[0][..., : query.shape[-1]]
+    out, lse = attend_block(query, key[:, :, earlier:], value[:, :, earlier:], causal=True, scale=factor, cudnn=True)
+    before = attend_block(query, key[:, :, :earlier], value[:, :, :earlier], causal=False, scale=factor, cudnn=True)
+    merged, _ = merge_blocks(out.to(torch.promote_types(query.dtype, torch.float32)), lse, *before)
+    return merged[..., : query.shape[-1]].to(query.dtype)
