@@ -1,5 +1,7 @@
 """Files that are written to again: what was handed over is what was packed, and only their maker can change them."""
 
+import ctypes
+import fcntl
 import mmap
 import os
 from collections.abc import Iterator
@@ -73,6 +75,13 @@ def test_what_is_not_kept_is_a_file_of_its_own(files: KeptFiles, bytes_: int, mo
     os.close(fd)
 
 
+def punch_hole(fd: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    keep_size_and_punch = 3
+    if libc.fallocate(fd, keep_size_and_punch, ctypes.c_long(0), ctypes.c_long(mmap.PAGESIZE)):
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
 def test_whoever_holds_it_can_neither_change_nor_shorten_it(files: KeptFiles) -> None:
     fd = files.pack([torch.ones(100_000)])
     for change in (
@@ -81,6 +90,8 @@ def test_whoever_holds_it_can_neither_change_nor_shorten_it(files: KeptFiles) ->
         lambda: os.truncate(fd, 1 << 30),
         lambda: mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE),
         lambda: os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_TRUNC),
+        lambda: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE),
+        lambda: punch_hole(fd),
     ):
         with pytest.raises(PermissionError):
             change()

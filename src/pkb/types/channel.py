@@ -25,7 +25,7 @@ KERNEL_MAX_FDS = 253
 """In one packet. What there is no room for the kernel closes, and would have the receiver wait for it."""
 LONGEST_CLOSE_S = 0.5
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-KEPT_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | 0x10
+KEPT_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL | 0x10
 """With F_SEAL_FUTURE_WRITE, nameless in Python before 3.13: mappings that are there already can still be written to."""
 _CREDENTIALS = struct.Struct("iII")
 M = TypeVar("M")
