@@ -61,7 +61,7 @@ def test_cute_dsl_that_is_missing_is_named_with_what_to_install(monkeypatch: pyt
 def test_a_library_is_not_its_python_package(text: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch brings NVSHMEM and NCCL; who imports their Python packages needs those as well."""
     monkeypatch.setattr(libraries, "_wheel", lambda *_: "/there")
-    monkeypatch.setattr(libraries.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     monkeypatch.setattr(libraries, "torch_cuda_major", lambda: "13")
     why = why_unsupported(inspect_source(source(f"{text}\ndef solution(x): return x\n")), GPU)
     assert f"pip install {package}" in why
