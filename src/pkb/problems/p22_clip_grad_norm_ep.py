@@ -185,6 +185,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         note="a call that clips, with one sum over all ranks; one that does not clip (1 in 4) writes the experts only",
         mean_flops=3 * mean,
         mean_hbm_bytes=3 * mean * element_bytes,
+        least_hbm_bytes=mean * element_bytes,  # where most calls of a measurement happen not to clip
     )
 
 
