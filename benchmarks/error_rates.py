@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
-from labelled_set import Labelled, labelled_set, left_out
+from labelled_set import BEYOND, Labelled, labelled_set, left_out
 
 import pkb
 from pkb.analysis.machine_archive import files_of, judge_sha256
@@ -71,7 +71,7 @@ class Judged:
 
     @property
     def false_accept(self) -> bool:
-        return not self.right and self.verdict == Verdict.CORRECT
+        return not self.right and self.verdict == Verdict.CORRECT and self.kind != BEYOND
 
     @property
     def false_reject(self) -> bool:
@@ -152,8 +152,15 @@ def rate_words(hits: int, tries: int) -> str:
     return f"{hits} of {tries} ({100 * hits / tries:.1f} %, 95 % interval {100 * low:.1f} to {100 * high:.1f} %)"
 
 
-def page(rows: Sequence[Judged], excluded: Mapping[str, str], *, in_all: int = 0, who: str = "") -> str:
-    once = [row for row in rows if not row.run]
+def page(
+    rows: Sequence[Judged],
+    excluded: Mapping[str, str],
+    *,
+    in_all: int = 0,
+    who: str = "",
+    beyond: Mapping[str, str] | None = None,
+) -> str:
+    once = [row for row in rows if not row.run and row.kind != BEYOND]
     platforms = sorted({row.platform for row in once})
     wrong, right = [row for row in once if not row.right], [row for row in once if row.right]
     judged_wrong, judged_right = ([row for row in group if row.named or not row.no_verdict] for group in (wrong, right))
@@ -190,10 +197,30 @@ def page(rows: Sequence[Judged], excluded: Mapping[str, str], *, in_all: int = 0
         for row in odd:
             words = row.detail.replace("|", "/").replace("\n", " ")
             lines.append(f"| {row.name} | {', '.join(row.expected)} | {row.verdict} | {words} |")
-    lines += ["", "## Left out", "", "Adversaries without a label here:", ""]
+    lines += elsewhere([row for row in rows if row.kind == BEYOND and not row.run], beyond or {})
+    lines += ["", AFTER, "", "Adversaries without a label here:", ""]
     for why in dict.fromkeys(excluded.values()):
         lines.append(f"- {why}: {', '.join(name for name, said in excluded.items() if said == why)}.")
     return "\n".join(lines) + "\n"
+
+
+def elsewhere(rows: Sequence[Judged], where: Mapping[str, str]) -> list[str]:
+    """What is wrong, but not in the case that was judged."""
+    if not rows:
+        return []
+    lines = [
+        "", "## Wrong elsewhere", "",
+        "These candidates are wrong with other numbers of ranks, sizes or values than those that they were judged with. A",
+        "verdict speaks of the calls that were checked, so `correct` is no false accept, and it says no more than that: for",
+        "another number of ranks or another size, judge there (plan `standard` tries a second number of ranks).", "",
+        "| candidate | judged with | verdict |", "|---|---|---|",
+    ]  # fmt: skip
+    for row in rows:
+        name, _, value = where.get(row.name, "").partition("=")
+        number, comma, why = value.partition(",")
+        words = f"{number} ranks" if name == "ranks" else f"size {number}"
+        lines.append(f"| {row.name.partition(' at ')[0]} | {words}{comma}{why} | {row.verdict} |")
+    return lines
 
 
 AGAIN, AFTER = "## The same candidate again and again", "## Left out"
@@ -229,7 +256,9 @@ def main() -> int:
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--platform", default="cpu")
     options.add_argument("--limit", type=int, default=10**6)
-    options.add_argument("--only", choices=["honest", "cheat", "fault", "mistake", "demo", "mutant"])
+    options.add_argument(
+        "--only", choices=["honest", "cheat", "fault", "mistake", "subtle", "unusual", BEYOND, "demo", "mutant"]
+    )
     options.add_argument("--slow", action="store_true", help="also those that take minutes")
     options.add_argument("--repeat", type=int, default=0, metavar="N")
     options.add_argument("--page", type=Path)
@@ -272,7 +301,9 @@ def main() -> int:
         print(section)
         text = with_section(written, section)
     else:
-        text = page(current, left_out(slow=args.slow), in_all=len(everything), who=who)
+        beyond = {one.name: one.case["beyond"] for one in everything if one.kind == BEYOND}
+        counted = len(everything) - len(beyond)
+        text = page(current, left_out(slow=args.slow), in_all=counted, who=who, beyond=beyond)
         print("\n".join(line for line in text.splitlines() if line.startswith("- ") and ":" in line)[:1200])
         text = with_section(text, section_of(written))
     if args.page:

@@ -6,13 +6,21 @@
 
 Without a GPU: `--platform cpu --nvls --size tiny --plans quick --workers 1`.
 
-One sweep over all files and plans (4 ranks, size paper, platform virtual), one verdict after another on a GPU, builds ahead on
-the other cores. Every verdict is appended to a file of its tree and plan the moment it is there, so it can be stopped at any
-time; what is in `--out` or in docs/records already is not judged again. Records hold ids, hashes, words of our own vocabulary,
-times and figures (pkb.analysis.bare_verdicts): never a message, a name or a line out of the files.
+All files and plans (4 ranks, size paper, platform virtual), builds ahead on the other cores. With `--lanes 3` the first pass
+judges without times, three candidates beside each other on the GPU: most of a verdict is starting ranks, and most candidates
+fail. Then, one by one, what was right is judged again with times (`--passes times`), and last what company may have caused
+(`--passes doubts`): deadlocks, crashes, no memory left. A wrong result or a race needs no second look: company can make ranks
+late, and a correct kernel is correct whoever is late. Only the plan `published` has its wrong ones judged again, since one call
+may have been unlucky.
+
+Every verdict is in a file of its tree and plan the moment it is there, so it can be stopped at any time; what is in `--out` or
+in docs/records already is not judged again, and a later verdict on a file takes the place of a provisional one. Records hold
+ids, hashes, words of our own vocabulary, times and figures (pkb.analysis.bare_verdicts): never a message, a name or a line out
+of the files. `beside`: how many were judged at a time, where ranks ran; `provisional`: a later pass has not come to it yet.
 """
 
 import argparse
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -21,12 +29,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpu_share import Busy
+
 from pkb.analysis.bare_verdicts import bare
+from pkb.analysis.modes import FailureMode, failure_mode
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import read as read_source
 from pkb.cli.run_sweep import seat_devices
@@ -35,11 +46,13 @@ from pkb.cluster.planning import plan_candidates
 from pkb.cluster.settings import SweepSettings
 from pkb.cluster.sweep import Sweep
 from pkb.judge.settling import why_not
+from pkb.platforms.device_lock import hold
 from pkb.platforms.registry import pick
 from pkb.problems.registry import default_registry
 from pkb.store import CandidateFile, Run, Store, Task, TaskSpec
 from pkb.types.case import AUTO, Case
-from pkb.types.verdict import Verdict
+from pkb.types.plan import PUBLISHED
+from pkb.types.verdict import Stage, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "records"
@@ -52,8 +65,13 @@ TREES = {
 }
 """Folders of that commit, and what they are called here: a model of published.toml and a backend."""
 COUNTS = "frontier-trees.json"
-Known = set[tuple[str, str, str]]
-"""(collection, plan, hash of the file) of what has a record."""
+COST = "frontier-cost.json"
+Key = tuple[str, str, str]
+"""Collection, plan, hash of the file."""
+Known = dict[Key, str]
+"""What has a record, and the verdict of those whose record is provisional."""
+PASSES = ("words", "times", "doubts")
+RIGHT = (str(Verdict.CORRECT), str(Verdict.REUSED_OUTPUT))
 
 
 def paths_of(files: Iterable[CandidateFile]) -> dict[str, int]:
@@ -73,6 +91,8 @@ def paths_of(files: Iterable[CandidateFile]) -> dict[str, int]:
 class Planned(NamedTuple):
     tasks: dict[str, TaskSpec]
     files: dict[str, CandidateFile]
+    passes: dict[str, str]
+    """Where each task belongs."""
     counts: dict[str, dict[str, Any]]
     """By collection: how many files, how many for problems that are gone, refused, impossible with these ranks; and paths."""
 
@@ -87,15 +107,38 @@ def record_file(folder: Path, collection: str, plan: str) -> Path:
     return folder / f"frontier-{collection.replace(' ', '-')}-{plan}.jsonl"
 
 
+def key_of(record: Mapping[str, Any]) -> Key:
+    said = record["evaluation"]
+    return record["collection"], said["plan"], said["candidate"]["sha256"]
+
+
 def known_in(folders: Iterable[Path]) -> Known:
-    found: Known = set()
+    found: Known = {}
     for folder in folders:
         for path in sorted(folder.glob("frontier-*.jsonl")):
             for line in path.read_text().splitlines():
                 record = json.loads(line)
-                said = record["evaluation"]
-                found.add((record["collection"], said["plan"], said["candidate"]["sha256"]))
+                key = key_of(record)
+                verdict = record["evaluation"]["verdict"] if record.get("provisional") else ""
+                found[key] = found.get(key, verdict) and verdict
     return found
+
+
+def is_provisional(document: Mapping[str, Any]) -> bool:
+    """Of a verdict without times, reached beside others: whether one that is reached alone has more to say."""
+    failure = document.get("failure") or {}
+    no_memory = "OutOfMemory" in str(failure.get("name")) or "out of memory" in str(failure.get("message"))
+    return (
+        document["verdict"] in (*RIGHT, Verdict.DEADLOCK, Verdict.CRASH, Verdict.HARNESS_ERROR)
+        or failure_mode(document) is FailureMode.DEADLOCK  # a wait of its own that gave up
+        or no_memory
+        or (document["plan"] == PUBLISHED and document["verdict"] == Verdict.WRONG)
+    )
+
+
+def pass_of(verdict: str | None) -> str:
+    """Where a file belongs whose record is provisional with this verdict, or that has none."""
+    return "words" if verdict is None else "times" if verdict in RIGHT else "doubts"
 
 
 def planned(
@@ -103,7 +146,7 @@ def planned(
 ) -> Planned:
     registry, facts = default_registry(), pick(like.platform)
     problems = {problem.name: problem.id for problem in registry.all()}
-    found = Planned({}, {}, {})
+    found = Planned({}, {}, {}, {})
     for name in plans:
         for tree in trees:
             collection = collection_of(tree)
@@ -128,10 +171,25 @@ def planned(
                     counts["impossible"] += 1
                     continue
                 settled = replace(task, collection=collection, case=case)
-                if (collection, name, sha_of(file)) not in known:
+                before = known.get((collection, name, sha_of(file)))
+                if before != "":
                     found.tasks[settled.key] = settled
                     found.files[settled.key] = file
+                    found.passes[settled.key] = pass_of(before)
     return found
+
+
+def part_of(work: Planned, name: str, only: Set[int]) -> Planned:
+    """The tasks of one pass, in the order of the plans. Multicast, which one GPU does not have, comes last of a plan: little is
+    to be learned from those files here, and ranks that fault take their time to end."""
+    plans = list(dict.fromkeys(task.case.plan for task in work.tasks.values()))
+    keys = [
+        key
+        for key, task in work.tasks.items()
+        if work.passes[key] == name and task.problem_id in (only or {task.problem_id})
+    ]
+    keys.sort(key=lambda key: (plans.index(work.tasks[key].case.plan), b"multimem." in work.files[key].source))
+    return work._replace(tasks={key: work.tasks[key] for key in keys}, files={key: work.files[key] for key in keys})
 
 
 def sha_of(file: CandidateFile) -> str:
@@ -141,8 +199,8 @@ def sha_of(file: CandidateFile) -> str:
 class Recorder:
     """Writes every verdict down at once, and tells how it goes without quoting anything."""
 
-    def __init__(self, store: Store, run: Run, folder: Path, total: int) -> None:
-        self.store, self.run, self.folder, self.total = store, run, folder, total
+    def __init__(self, store: Store, run: Run, folder: Path, *, total: int, lanes: int) -> None:
+        self.store, self.run, self.folder, self.total, self.lanes = store, run, folder, total, lanes
         self.began, self.done, self.counts = time.monotonic(), 0, Counter[str]()
 
     def stage(self, task: Task, text: str) -> None:
@@ -152,17 +210,18 @@ class Recorder:
         document = self.store.document(next(
             row.document_sha for row in self.store.evaluations([self.run.id]) if row.task_key == task.key
         ))  # fmt: skip
-        self._keep(task, bare(document))
+        self._keep(task, bare(document), provisional=is_provisional(document))
 
     def failed(self, task: Task, why: str, *, again: bool) -> None:
         print(f"  {task.problem}: no verdict{', trying again' if again else ''}: {why[-200:]!r}", file=sys.stderr)
         if not again:
-            self._keep(task, nothing_said(task))
+            self._keep(task, nothing_said(task), provisional=True)
 
-    def _keep(self, task: Task, evaluation: Mapping[str, Any]) -> None:
-        record = {"collection": task.collection, "problem": task.problem_id, "sample": task.sample}
-        with record_file(self.folder, task.collection, task.case.plan).open("a") as out:
-            out.write(json.dumps(record | {"evaluation": evaluation}, separators=(",", ":")) + "\n")
+    def _keep(self, task: Task, evaluation: dict[str, Any], *, provisional: bool) -> None:
+        record: dict[str, Any] = {"collection": task.collection, "problem": task.problem_id, "sample": task.sample}
+        if self.lanes > 1 and evaluation["stage"] not in (Stage.INSPECT, Stage.BUILD):
+            record |= {"beside": self.lanes} | ({"provisional": True} if provisional else {})
+        keep(self.folder, record | {"evaluation": evaluation})
         self.done += 1
         self.counts[str(evaluation["verdict"])] += 1
         seconds = time.monotonic() - self.began
@@ -172,6 +231,22 @@ class Recorder:
             file=sys.stderr,
             flush=True,
         )
+
+
+def keep(folder: Path, record: Mapping[str, Any]) -> None:
+    """In place of what is said of the same file by the same plan, if anything is."""
+    key = key_of(record)
+    path = record_file(folder, key[0], key[1])
+    line = json.dumps(record, separators=(",", ":")) + "\n"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    others = [other for other in lines if key_of(json.loads(other)) != key]
+    if len(others) == len(lines):
+        with path.open("a") as out:
+            out.write(line)
+        return
+    new = path.with_suffix(".new")
+    new.write_text("".join(others) + line)
+    new.replace(path)
 
 
 def nothing_said(task: Task) -> dict[str, Any]:
@@ -187,27 +262,60 @@ def nothing_said(task: Task) -> dict[str, Any]:
 
 
 def judge(
-    work: Planned, folder: Path, *, budget_s: float | None, builders: int, workers: int | None, settings: SweepSettings
+    work: Planned,
+    folder: Path,
+    *,
+    budget_s: float | None,
+    builders: int,
+    workers: int | None,
+    lanes: int,
+    settings: SweepSettings,
 ) -> Counter[str]:
+    """`lanes`: on each GPU, which are held for all of them; without times then."""
     platforms = {task.case.platform for task in work.tasks.values()}
-    devices = seat_devices(platforms)
-    seats = workers or (len(devices) if devices else 1)
-    with tempfile.TemporaryDirectory(prefix="pkb-frontier-") as place, Store(Path(place)) as store:
+    devices = [device for device in seat_devices(platforms) or () if device]
+    seats = workers or len(devices) or 1
+    print(
+        f"{len(work.tasks)} verdicts, {lanes} beside each other" + (", not timed" if lanes > 1 else ""), file=sys.stderr
+    )
+    with contextlib.ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pkb-frontier-")))
+        began = time.monotonic()
+        if lanes > 1:
+            settings, seats = replace(settings, timing=False), seats * lanes
+            stack.enter_context(hold(devices, say=lambda text: print(text, file=sys.stderr)))
+        store = stack.enter_context(Store(place))
+        busy = stack.enter_context(Busy())
         run = store.create_run("sweep", name="frontier", tasks=work.tasks.values(), candidates=work.files)
-        watcher = Recorder(store, run, folder, len(work.tasks))
+        watcher = Recorder(store, run, folder, total=len(work.tasks), lanes=lanes)
         executor = LocalExecutor(
-            seats=seats, builders=builders, concurrency=1, devices=[device for device in devices or () if device]
+            seats=seats,
+            builders=builders,
+            concurrency=1,
+            devices=devices * lanes,
+            lock_folders=[str(place / f"lane-{n}") for n in range(seats)] if lanes > 1 and devices else (),
         )
-        Sweep(store, run, executor=executor, settings=settings, watcher=watcher, budget_s=budget_s).work()
+        try:
+            Sweep(store, run, executor=executor, settings=settings, watcher=watcher, budget_s=budget_s).work()
+        finally:
+            note_cost(folder, lanes=lanes, seconds=time.monotonic() - began, counts=watcher.counts, share=busy.share)
     return watcher.counts
+
+
+def note_cost(folder: Path, *, lanes: int, seconds: float, counts: Mapping[str, int], share: float | None) -> None:
+    path = folder / COST
+    before = json.loads(path.read_text()) if path.exists() else []
+    busy = None if share is None else round(share, 3)
+    now = {"lanes": lanes, "seconds": round(seconds, 1), "verdicts": dict(counts), "gpu_busy": busy}
+    path.write_text(json.dumps([*before, now], indent=1) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("trees", type=Path, nargs="+", help="folders of candidates")
-    parser.add_argument("--out", type=Path, required=True, help="where records are appended")
+    parser.add_argument("--out", type=Path, required=True, help="where records are kept")
     parser.add_argument(
-        "--have", type=Path, action="append", default=[RECORDS], help="folders of records not to repeat"
+        "--have", type=Path, action="append", help="folders of records not to repeat, in place of docs/records"
     )
     parser.add_argument("--plans", default="standard,published")
     parser.add_argument("--budget", type=float, help="stop after so many seconds; call it again to go on")
@@ -219,6 +327,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="problems by id, such as 1,2,13")
     parser.add_argument("--builders", type=int, default=max(1, len(os.sched_getaffinity(0)) - 1))
     parser.add_argument("--workers", type=int)
+    parser.add_argument("--lanes", type=int, default=1, help="candidates beside each other while nothing is timed")
+    parser.add_argument("--passes", default=",".join(PASSES), help="of these, in this order")
     parser.add_argument(
         "--paths", action="store_true", help="judge nothing, count how the texts move data (tree-sitter)"
     )
@@ -228,36 +338,44 @@ def main() -> None:
     began = time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
     like = Case("", pick(options.platform).name, options.ranks, options.size, AUTO)
-    known = known_in([*options.have, options.out])
+    have = [*(options.have or [RECORDS]), options.out]
     plans = ["standard"] if options.paths else options.plans.split(",")
-    work = planned(options.trees, plans, like, known, with_paths=options.paths)
-    if options.only:
-        wanted = {int(number) for number in options.only.split(",")}
-        work = work._replace(tasks={key: task for key, task in work.tasks.items() if task.problem_id in wanted})
-        work = work._replace(files={key: work.files[key] for key in work.tasks})
-    counts_file = options.out / COUNTS
-    before = json.loads(counts_file.read_text()) if counts_file.exists() else {}
-    merged = before | {name: before.get(name, {}) | counts for name, counts in work.counts.items()}
-    counts_file.write_text(json.dumps(merged, indent=1) + "\n")
-    if options.paths:
-        return
-    print(
-        f"{len(work.tasks)} verdicts to reach, {len(known)} there already; {like}; plans {options.plans}",
-        file=sys.stderr,
-    )
-    left = None if options.budget is None else options.budget - (time.monotonic() - began)
-    settings = SweepSettings(call_limit_s=options.call_limit)
-    counts: Mapping[str, int] = {}
-    if work.tasks:
-        counts = judge(
-            work, options.out, budget_s=left, builders=options.builders, workers=options.workers, settings=settings
-        )
-    seconds, done = time.monotonic() - began, sum(counts.values())
+    only = {int(number) for number in filter(None, options.only.split(","))}
+    counts = Counter[str]()
+    for name in options.passes.split(","):
+        known = known_in(have)
+        work = planned(options.trees, plans, like, known, with_paths=options.paths)
+        count_files(options.out, work)
+        if options.paths:
+            return
+        part = part_of(work, name, only)
+        budget = None if options.budget is None else options.budget - (time.monotonic() - began)
+        if part.tasks and (budget is None or budget > 0):
+            counts += judge(
+                part,
+                options.out,
+                budget_s=budget,
+                builders=options.builders,
+                workers=options.workers,
+                lanes=options.lanes if name == "words" else 1,
+                settings=SweepSettings(call_limit_s=options.call_limit),
+            )
+    work = planned(options.trees, plans, like, known_in(have))
+    left_by_pass = {name: len(part_of(work, name, only).tasks) for name in PASSES}
+    seconds, done = time.monotonic() - began, counts.total()
     print(json.dumps({
         "verdicts": dict(counts), "seconds": round(seconds, 1), "each": round(seconds / done, 2) if done else None,
-        "left": len(work.tasks) - done,
+        "left": left_by_pass,
     }))  # fmt: skip
-    sys.exit(0 if done == len(work.tasks) else 3)
+    sys.exit(3 if any(left_by_pass.values()) else 0)
+
+
+def count_files(folder: Path, work: Planned) -> None:
+    """What the trees hold, beside what was counted before."""
+    path = folder / COUNTS
+    before = json.loads(path.read_text()) if path.exists() else {}
+    merged = before | {name: before.get(name, {}) | counts for name, counts in work.counts.items()}
+    path.write_text(json.dumps(merged, indent=1) + "\n")
 
 
 if __name__ == "__main__":

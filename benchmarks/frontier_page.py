@@ -11,19 +11,20 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from pkb.analysis.lost import AS_PUBLISHED, PlanComparison, compare_plans
+from frontier_counts import Tree, could, count, faster, is_timed, right, share_of_right, trees_of, untimed
+
 from pkb.analysis.modes import FailureMode
 from pkb.analysis.published import published
-from pkb.analysis.results import read_results
 from pkb.analysis.samples import Sample
 from pkb.problems.registry import default_registry
 from pkb.types.taxonomy import PARALLELISM
 
 ROOT = Path(__file__).resolve().parents[1]
-COUNTS = "frontier-trees.json"
+COST = "frontier-cost.json"
 HALF = 0.5
+RARE = 0.05
+"""Nearly absent, of all files."""
 HEAD = """# The published table, judged here
 
 Made by `benchmarks/frontier_page.py` from `docs/records/frontier-*.jsonl`; do not edit.
@@ -33,7 +34,7 @@ is kept here are ids, hashes, verdicts, times and figures. Anybody can fetch and
 
 ```
 git clone https://github.com/togethercomputer/ParallelKernelBench upstream && git -C upstream checkout dab0830
-python benchmarks/frontier.py upstream/solutions_* --out docs/records     (resumable; --budget SECONDS)
+python benchmarks/frontier.py upstream/solutions_* --out docs/records --lanes 3     (resumable; --budget SECONDS)
 python benchmarks/frontier_page.py
 ```
 
@@ -55,63 +56,37 @@ def share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({part / whole:.0%})" if whole else "-"
 
 
-class Tree:
-    """One collection of records, by both plans."""
-
-    def __init__(self, name: str, ours: list[Sample], as_published: list[Sample], counts: dict[str, Any]) -> None:
-        self.name, self.ours, self.as_published, self.counts = name, ours, as_published, counts
-        self.model = published().models.get(name.partition(" ")[0])
-        self.compared: PlanComparison | None = compare_plans(ours, as_published)
-
-    @property
-    def paths(self) -> Counter[str]:
-        """As `frontier.py --paths` counted them, or as the verdicts say: without tree-sitter those of CUDA are unknown."""
-        if said := self.counts.get("paths"):
-            return Counter(said)
-        return Counter(
-            path for each in self.ours or self.as_published for path in set((each.evaluation or {}).get("paths", ()))
-        )
-
-    @property
-    def is_cuda(self) -> bool:
-        return self.name.endswith(" cuda")
-
-
-def trees_of(folder: Path) -> list[Tree]:
-    files = sorted(folder.glob("frontier-*.jsonl"))
-    if not files:
-        return []
-    collections = read_results(files).collections()
-    counts = json.loads((folder / COUNTS).read_text()) if (folder / COUNTS).exists() else {}
-    names = list(dict.fromkeys(name.removesuffix(AS_PUBLISHED) for name in collections))
-    return [
-        Tree(name, collections.get(name, []), collections.get(name + AS_PUBLISHED, []), counts.get(name, {}))
-        for name in names
-    ]
-
-
-def right(samples: Iterable[Sample]) -> int:
-    return sum(sample.is_correct for sample in samples)
-
-
-def faster(samples: Iterable[Sample], *, proven: bool) -> int:
-    speeds = [sample.speed for sample in samples if sample.speed is not None]
-    return sum(speed.beats(1, proven=True) if proven else speed.value > 1 for speed in speeds)
-
-
-def conditions(trees: Sequence[Tree]) -> list[str]:
+def conditions(trees: Sequence[Tree], folder: Path) -> list[str]:
     seen = Counter(sample.conditions[:4] for tree in trees for sample in (*tree.ours, *tree.as_published))
-    seconds = [
-        sum((sample.evaluation or {}).get("stage_seconds", {}).values()) for tree in trees for sample in tree.ours
-    ]
     where = "; ".join(f"{platform}, {hardware}, {ranks} ranks, size {size}: {n} verdicts"
                       for (platform, hardware, ranks, size), n in seen.most_common(3))  # fmt: skip
-    took = (
-        f" A verdict of plan `standard` took {statistics.mean(seconds):.1f} s in its stages on average."
-        if seconds
-        else ""
-    )
-    return [f"{where}.{took}", ""]
+    lines = [f"{where}."]
+    costs = json.loads((folder / COST).read_text()) if (folder / COST).exists() else []
+    if seconds := sum(cost["seconds"] for cost in costs):
+        busy = sum((cost["gpu_busy"] or 0) * cost["seconds"] for cost in costs) / seconds
+        lines.append(
+            f"They took {seconds:.0f} s of the machine, {seconds / seen.total():.1f} s each "
+            f"({3600 * seen.total() / seconds:.0f} an hour), builds included; "
+            f"the GPU ran a kernel in {busy:.0%} of that time (NVML)."
+        )
+    return [" ".join(lines), ""]
+
+
+def judged(trees: Sequence[Tree]) -> list[str]:
+    """How much of it there is: a run may have been cut off."""
+    rows: Rows = []
+    for tree in trees:
+        cells: list[object] = [tree.name, tree.counts.get("files", "-"), tree.to_judge]
+        for plan, samples in (("standard", tree.ours), ("published", tree.as_published)):
+            cells += [f"{len(samples)} of {tree.to_judge}", untimed(samples), tree.provisional[plan]]
+        rows.append(cells)
+    head = ("tree", "files", "to judge", *(
+        words for plan in ("standard", "published") for words in (f"judged by `{plan}`", "right, not timed", "in doubt")
+    ))  # fmt: skip
+    return ["## What has been judged", "", "Files for problems that are gone, and empty ones, are not to be judged. Candidates "
+            "are judged several beside each other first, without times; those that are right are then timed alone. In doubt: a "
+            "deadlock, a crash or a failure for want of memory, by `published` also a wrong result, that was seen beside "
+            "others and not yet alone.", "", *table(head, rows)]  # fmt: skip
 
 
 def totals(trees: Sequence[Tree]) -> list[str]:
@@ -123,14 +98,31 @@ def totals(trees: Sequence[Tree]) -> list[str]:
             f"{tree.counts.get('gone', 0)} / {tree.counts.get('empty', 0)}",
             f"{solved.pass_at_1} / {solved.fast_at_1}" if solved else "-",
             f"{solved.pass_at_3} / {solved.fast_at_3}" if solved else "-",
-            f"{right(tree.as_published)} / {faster(tree.as_published, proven=False)} of {len(tree.as_published)}",
-            f"{right(tree.ours)} / {faster(tree.ours, proven=True)} of {len(tree.ours)}",
+            of_judged(tree.as_published, proven=False),
+            of_judged(tree.ours, proven=True),
+            sum(sample.is_reused for sample in tree.ours),
             sum(sample.mode is FailureMode.UNSUPPORTED for sample in tree.ours),
             sum(sample.mode is FailureMode.TORCH_VERSION for sample in tree.ours),
         ))  # fmt: skip
     head = ("tree", "files", "of problems that are gone / empty", "published, single shot", "published, best of 3",
-            "as published, here", "ours", "unsupported here", "another torch")  # fmt: skip
-    return ["## Right / faster", "", "Published: of 87, on 8 x H100.", "", *table(head, rows), *columns(trees)]
+            "as published, here", "ours", "reused output", "unsupported here", "another torch")  # fmt: skip
+    return [
+        "## Right / faster",
+        "",
+        "Published: of 87, on 8 x H100. Here: of the files judged so far. Faster as published is a point "
+        "estimate against the reference, ours is an interval above 1 against the baseline.",
+        "",
+        *table(head, rows),
+        *columns(trees),
+    ]
+
+
+def of_judged(samples: Sequence[Sample], *, proven: bool) -> str:
+    timed = [sample for sample in samples if sample.is_correct and is_timed(sample)]
+    fast = str(faster(samples, proven=proven)) if timed or not right(samples) else "?"
+    missing = right(samples) - len(timed)
+    words = f" ({missing} of them not timed)" if missing else ""
+    return f"{right(samples)} / {fast} of {len(samples)}{words}" if samples else "-"
 
 
 def columns(trees: Sequence[Tree]) -> list[str]:
@@ -143,6 +135,12 @@ def columns(trees: Sequence[Tree]) -> list[str]:
         if tree.model is None or not tree.as_published or not tree.is_cuda:
             continue
         found, solved = right(tree.as_published), tree.model.solved
+        if not tree.is_whole(tree.as_published):
+            part = f"{len(tree.as_published)} of {tree.to_judge}"
+            lines.append(
+                f"- {tree.name}: {part} judged, {found} of them right as published; totals cannot be compared yet"
+            )
+            continue
         near = "single shot" if abs(found - solved.pass_at_1) <= abs(found - solved.pass_at_3) else "best of 3"
         lines.append(
             f"- {tree.name}: {found} right as published of {len(tree.as_published)} judged; single shot has "
@@ -194,10 +192,6 @@ def modes(trees: Sequence[Tree]) -> list[str]:
     return ["## Failure modes", "", *table(head, rows)]
 
 
-def count(samples: Iterable[Sample], mode: FailureMode) -> int:
-    return sum(sample.mode is mode for sample in samples)
-
-
 def limit_of(samples: Iterable[Sample]) -> list[float]:
     return [sample.utilisation for sample in samples if sample.utilisation is not None]
 
@@ -229,9 +223,8 @@ def paths(trees: Sequence[Tree]) -> list[str]:
     names = ("copy_engine", "sm_load_store", "tma", "nvls", "library", "none")
     rows: Rows = []
     for tree in trees:
-        files = tree.ours or tree.as_published
-        used = tree.paths
-        rows.append((tree.name, len(files), *(f"{used[name] / len(files):.0%}" for name in names)))
+        used, files = tree.paths, tree.path_files
+        rows.append((tree.name, files, *(f"{used[name] / files:.0%}" for name in names)))
     return ["## Paths", "", "How the text seems to move data, as shares of the files; one file may use several "
             "([paths.md](paths.md)).", "", *table(("tree", "files", *names), rows)]  # fmt: skip
 
@@ -239,6 +232,7 @@ def paths(trees: Sequence[Tree]) -> list[str]:
 def claims(trees: Sequence[Tree]) -> list[str]:
     """The paper's, one by one, on these kernels."""
     cuda = [tree for tree in trees if tree.is_cuda and tree.as_published]
+    tree_of = {tree.name: tree for tree in cuda}
     everything = [sample for tree in cuda for sample in tree.as_published]
     rows: Rows = []
 
@@ -246,31 +240,43 @@ def claims(trees: Sequence[Tree]) -> list[str]:
         rows.append((claim, figure, {True: "agrees", False: "does not agree", None: "cannot be said"}[agrees]))
 
     if cuda:
-        shares = {tree.name: right(tree.as_published) / len(tree.as_published) for tree in cuda}
-        words = ", ".join(f"{name} {value:.0%}" for name, value in shares.items())
+        shares = {tree.name: share_of_right(tree.as_published) for tree in cuda}
+        words = ", ".join(
+            f"{name} {value:.0%} of {len(could(tree_of[name].as_published))}" for name, value in shares.items()
+        )
         say("fewer than 35 % are right at the first try", f"right as published: {words}", max(shares.values()) < 0.35)
-        strict = {tree.name: right(tree.ours) / len(tree.ours) for tree in cuda if tree.ours}
+        strict = {tree.name: share_of_right(tree.ours) for tree in trees if tree.is_cuda and tree.ours}
         unsolved = 1 - statistics.mean(shares.values())
         mean = f"not right as published: {unsolved:.0%} on average"
         by_ours = f"; not right: {1 - statistics.mean(strict.values()):.0%}" if strict else ""
         say("about three quarters stay unsolved", mean + by_ours, unsolved >= 0.65)
-        failed = [sample for sample in everything if not sample.is_correct and sample.is_judged]
-        valid = sum(sample.mode in (FailureMode.MISMATCH, FailureMode.DEADLOCK, FailureMode.RACE) for sample in failed)
+    failed = [
+        sample
+        for tree in trees
+        if tree.is_cuda
+        for sample in could(tree.as_published or tree.ours)
+        if not sample.is_correct
+    ]
+    if failed:
+        valid = sum(
+            sample.mode in (FailureMode.MISMATCH, FailureMode.DEADLOCK, FailureMode.RACE, FailureMode.REUSED_OUTPUT)
+            for sample in failed
+        )
         text = count(failed, FailureMode.COMPILE)
-        words = f"wrong or deadlock {share(valid, len(failed))}, compile or syntax {share(text, len(failed))}"
+        words = f"wrong, race or deadlock {share(valid, len(failed))}, compile or syntax {share(text, len(failed))}"
         say(
             "failures are mostly valid code with wrong results or deadlocks, not syntax", words, valid > len(failed) / 2
         )
-    files = [sample for tree in trees for sample in (tree.ours or tree.as_published)]
-    if files:
-        used = Counter[str]()
-        for tree in trees:
-            used += tree.paths
-        words = ", ".join(
-            f"{name} {used[name] / len(files):.0%}" for name in ("copy_engine", "sm_load_store", "tma", "nvls")
-        )
-        dominate = used["copy_engine"] + used["sm_load_store"] > 4 * (used["tma"] + used["nvls"])
-        say("copy engines and SM loads and stores dominate, TMA and NVLS are nearly absent", words, dominate)
+    files = sum(tree.path_files for tree in trees)
+    used = Counter[str]()
+    for tree in trees:
+        used += tree.paths
+    by_path = {name: used[name] / files for name in ("copy_engine", "sm_load_store", "tma", "nvls")}
+    said = {name: f"{name} {value:.0%}" for name, value in by_path.items()}
+    plain = by_path["copy_engine"] + by_path["sm_load_store"] > 4 * (by_path["tma"] + by_path["nvls"])
+    say("copy engines and SM loads and stores dominate", f"{said['copy_engine']}, {said['sm_load_store']}", plain)
+    rare = max(by_path["tma"], by_path["nvls"]) <= RARE
+    say("TMA and NVLS are nearly absent", f"{said['tma']}, {said['nvls']} of {files} files", rare)
     limits_of: dict[int, float] = {}
     for sample in (*everything, *(sample for tree in trees for sample in tree.ours)):
         if sample.reference_utilisation is not None:
@@ -284,8 +290,18 @@ def claims(trees: Sequence[Tree]) -> list[str]:
     if len(solved) > 1:
         any_of: set[int] = set().union(*solved)
         say("best of 3 helps", f"one file a problem, so not by samples; Gemini 3 Pro by the best of {len(solved)} backends "
-            f"{len(any_of)}, by CUDA alone {len(solved[0])}", len(any_of) > len(solved[0]))  # fmt: skip
-    return ["## The paper's claims", "", *table(("claim", "here", ""), rows)] if rows else []
+            f"{len(any_of)}, by CUDA alone {len(solved[0])}", None)  # fmt: skip
+    return (
+        [
+            "## The paper's claims",
+            "",
+            "Of the files judged so far that one GPU with this torch can run.",
+            "",
+            *table(("claim", "here", ""), rows),
+        ]
+        if rows
+        else []
+    )
 
 
 def page(folder: Path) -> str:
@@ -294,7 +310,8 @@ def page(folder: Path) -> str:
         return HEAD + "\nThere are no records yet: the commands above make them, on a machine with one GPU.\n"
     trees.sort(key=lambda tree: (not tree.is_cuda, tree.name))
     parts = [
-        conditions(trees),
+        conditions(trees, folder),
+        judged(trees),
         totals(trees),
         by_class(trees),
         lost(trees),

@@ -1,70 +1,85 @@
 """Makes the tables of docs/kernels.md from verdicts on our own kernels: times by size and ranks, and which cases were judged.
 
-    python benchmarks/verdict_table.py solutions/*.py --ranks 8,4 --size paper,real --out out/kernels.md
-    python benchmarks/kernel_report.py docs/records/kernels.jsonl out/kernels.jsonl --keep docs/records/kernels.jsonl \\
-        --hardware docs/records/h200-virtual.toml --page docs/kernels.md
+    python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 4,8 --size paper,real --times-only --out out/a.md
+    python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 2,4,8 --size tiny,odd,paper,real --no-timing --out out/b.md
+    python benchmarks/kernel_report.py docs/records/kernels.jsonl out/a.jsonl out/b.jsonl \\
+        --keep docs/records/kernels.jsonl --hardware docs/records/h200-virtual.toml --page docs/kernels.md
 
     python benchmarks/kernel_report.py out/again-*.jsonl --again
 
-Utilisation is the bound by what `pkb probe` reached on the same machine over the time, so 100 % is what that machine has been
-seen to do. Whatever stands below the mark in the page is replaced. Verdicts on a file that has changed since say so. `--again`
-prints instead what the same candidates got each time that they were judged: a file of verdicts for each time.
+A row joins the verdict of the whole plan with the times of the same text of the kernel, problem and judge (`kernel_records.py`
+says which count), and says what is missing or older. Utilisation is the bound by what `pkb probe` reached on the same machine
+over the time, so 100 % is what that machine has been seen to do. Whatever stands below the mark in the page is replaced.
+`--again` prints instead what the same candidates got each time that they were judged: a file of verdicts for each time.
 """
 
 import argparse
 import json
+import math
 import sys
 from collections import Counter
-from functools import cache
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from pkb.candidates import source
+from kernel_records import Case, Known, Row, earlier, judge_of, judge_words, kept, newest_judge, read, taken_at
+
 from pkb.problems import get
 from pkb.roofline.hardware import load
 from pkb.roofline.rows import bounds_row
 from pkb.types.hardware import Hardware
 
 MARK = "<!-- below: made by benchmarks/kernel_report.py -->"
-Row = dict[str, Any]
-Case = tuple[int, str, int]
 OTHER_SHAPES = {(72, "real"): 3}
 """The version of a problem since which a size has other shapes: older times are of another call, whose bound is not known."""
-SOLUTIONS = Path(__file__).parents[1] / "solutions"
+TIMED = [(size, ranks) for size in ("paper", "real") for ranks in (4, 8)]
+SLOWER = 1.03
+"""Nothing may have become slower by more."""
 
 
-def case_of(row: Row) -> Case:
-    return row["problem"]["id"], row["size"], row["ranks"]
+class Reading(NamedTuple):
+    """Of a candidate against one of the problem's two functions."""
+
+    us: float
+    """Of that function."""
+    speedup: float
+    low: float
+    high: float
+    decision: str
+
+    @property
+    def words(self) -> str:
+        return f"{interval(self.speedup, self.low, self.high)}, {self.decision}"
 
 
-def kept(paths: list[Path]) -> list[Row]:
-    """What these tables need of all verdicts: of each case the last, and before it the one whose times it takes over (both
-    good, the last without times). Without profiles, which are large."""
-    cases: dict[Case, list[Row]] = {}
-    for row in (json.loads(line) for path in paths for line in path.read_text().splitlines() if line):
-        rows = cases.setdefault(case_of(row), [])
-        timed = [one for one in rows if fine(one) and one["timing"]][-1:] if fine(row) and not row["timing"] else []
-        rows[:] = [*timed, {name: value for name, value in row.items() if name != "profile"}]
-    return [row for case in sorted(cases) for row in cases[case]]
+def readings(row: Row) -> dict[str, Reading]:
+    """By function; verdicts from before there were baselines were timed against the reference."""
+    timing = row["timing"]
+    said = (timing.get("reference_us"), timing["speedup"], timing["speedup_low"], timing["speedup_high"])
+    found = {timing.get("against", "reference"): Reading(*said, timing["decision"])}
+    if other := timing.get("other"):
+        said = (other["us"], other["speedup"], other["speedup_low"], other["speedup_high"])
+        found[other["against"]] = Reading(*said, other["decision"])
+    if not get(row["problem"]["id"]).has_baseline_at(row["size"]) and "reference" in found:
+        found["baseline"] = found["reference"]
+    return found
 
 
-def read(paths: list[Path]) -> dict[Case, Row]:
-    """The last verdict of each case, with the times that it takes over and the version that they are of."""
-    rows: dict[Case, Row] = {}
-    for row in kept(paths):
-        timed = row if row["timing"] else rows.get(case_of(row), row)
-        rows[case_of(row)] = row | {"timing": timed["timing"], "timed": timed["candidate"]}
-    return rows
+def interval(value: float, low: float | None, high: float | None) -> str:
+    ends = ["-" if end is None else f"{end:.2f}" for end in (low, high)]
+    return f"{value:.2f} ({ends[0]} to {'no end' if high is None else ends[1]})"
 
 
-@cache
-def present_version(file: str) -> str:
-    path = SOLUTIONS / file
-    return source.read(path).sha256 if path.exists() else ""
+def number(us: float) -> str:
+    return f"{us:.0f}" if us >= 100 else f"{us:.1f}"
 
 
-def changed_since(version: dict[str, str]) -> bool:
-    return version["sha256"] != present_version(version["file"])
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+# -- times ---------------------------------------------------------------------------------------------------------------
 
 
 def other_shapes(row: Row) -> bool:
@@ -79,77 +94,212 @@ def utilisation(row: Row, hardware: Hardware) -> str:
     return f"{float(bound / row['timing']['candidate_us']):.1%}"
 
 
-def cells(row: Row, hardware: Hardware) -> list[str]:
-    if not fine(row) or not row["timing"]:
-        return [f"{row['verdict']}, communication {row['communication']}", "", "", ""]
-    t = row["timing"]
-    speedup = f"{t['speedup']:.2f} ({t['speedup_low']:.2f} to {t['speedup_high']:.2f})"
-    if t["decision"] != "faster":
-        speedup += f", {t['decision']}"
-    if changed_since(row["timed"]):
-        speedup += ", an earlier version"
-    if other_shapes(row):
-        speedup += ", earlier shapes of this size"
-    return [number(t["reference_us"]), number(t["candidate_us"]), speedup, utilisation(row, hardware)]
+def window(row: Row) -> str:
+    timing = row["timing"]
+    if (value := timing.get("window_speedup")) is None:
+        return "-"
+    return interval(value, timing["window_speedup_low"], timing["window_speedup_high"])
 
 
-def number(us: float) -> str:
-    return f"{us:.0f}" if us >= 100 else f"{us:.1f}"
+def cells(known: Known, hardware: Hardware, judge: int) -> list[str]:
+    """Ours, baseline, against it, the same by the window, reference, against it, utilisation, what is missing or older."""
+    if known.failed is not None:
+        return [*[""] * 7, f"{known.failed['verdict']}, communication {known.failed['communication']}"]
+    if (timed := known.timed) is None:
+        return [*[""] * 7, "not timed"]
+    found = readings(timed)
+    baseline, reference = found.get("baseline"), found.get("reference")
+    same = baseline is reference
+    return [
+        number(timed["timing"]["candidate_us"]),
+        number(baseline.us) if baseline else "",
+        baseline.words if baseline else "not timed",
+        window(timed) if baseline else "-",
+        "the same" if same else number(reference.us) if reference else "",
+        "the same" if same else reference.words if reference else "not timed",
+        utilisation(timed, hardware),
+        missing(known, judge),
+    ]
 
 
-def page(rows: dict[Case, Row], hardware: Hardware) -> str:
+def missing(known: Known, judge: int) -> str:
+    timed, judged = (earlier(row, judge) if row is not None else "" for row in (known.timed, known.judged))
+    if timed and timed == judged:
+        return f"neither judged nor timed since {timed}"
+    words = [f"not timed since {timed}"] if timed else []
+    if known.judged is None:
+        words.append("races not looked for")
+    elif judged:
+        words.append(f"not judged since {judged}")
+    return "; ".join(words)
+
+
+def is_present(known: Known, judge: int) -> bool:
+    """Right by a verdict of the whole plan, and timed, both of the present kernel, problem and judge."""
+    return known.timed is not None and known.failed is None and not missing(known, judge)
+
+
+class Counted(NamedTuple):
+    """Of the rows that count, at one size and number of ranks."""
+
+    kernels: int
+    present: list[Known]
+
+    def of(self, decision: str) -> list[str]:
+        return [name_of(known) for known in self.present if against_baseline(known).decision == decision]
+
+    def cells(self) -> list[str]:
+        ratios = [against_baseline(known).speedup for known in self.present]
+        said = [str(self.kernels), str(len(self.present)), str(len(self.of("faster")))]
+        said += [", ".join(self.of(decision)) or "none" for decision in ("unproven", "same", "slower")]
+        if not ratios:
+            return [*said, "-"]
+        middle = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+        return [*said, f"{min(ratios):.2f} to {max(ratios):.2f}, geometric mean {middle:.2f}"]
+
+
+def name_of(known: Known) -> str:
+    assert known.timed is not None
+    return f"{known.timed['problem']['id']:02d}"
+
+
+def against_baseline(known: Known) -> Reading:
+    """It decides. A reference that could not be timed is no loss."""
+    assert known.timed is not None
+    return readings(known.timed)["baseline"]
+
+
+def counted(cases: dict[Case, Known], size: str, ranks: int, judge: int) -> Counted:
+    here = [known for case, known in sorted(cases.items()) if (case.size, case.ranks) == (size, ranks)]
+    present = [known for known in here if is_present(known, judge) and "baseline" in readings(known.timed or {})]
+    return Counted(len(here), present)
+
+
+def summary(cases: dict[Case, Known], judge: int) -> list[str]:
+    head = ["size", "ranks", "kernels", "timed and judged", "faster", "unproven", "same", "slower", "speedup"]
+    counts = [(size, ranks, counted(cases, size, ranks, judge)) for size, ranks in TIMED]
+    rows = [[f"`{size}`", str(ranks), *found.cells()] for size, ranks, found in counts]
+    days = sorted({taken_at(known.timed)[:10] for _, _, found in counts for known in found.present if known.timed})
+    when = f", taken on {' and '.join(days)}" if days else ""
+    total = [known for _, _, found in counts for known in found.present]
+    faster = sum(against_baseline(known).decision == "faster" for known in total)
+    return [
+        "## Against the baseline",
+        "",
+        f"By {judge_words(judge)}{when}: {len(total)} of {sum(found.kernels for _, _, found in counts)} rows have a verdict "
+        f"and times of the present kernel and problem; {faster} of them are `faster` than the baseline.",
+        "",
+        *table(head, rows),
+        "",
+    ]
+
+
+def times(cases: dict[Case, Known], hardware: Hardware, judge: int) -> list[str]:
+    head = ["kernel", "ours us", "baseline us", "against the baseline", "by the window", "reference us"]
+    head += ["against the reference", "of what the probe reached", "missing or older"]
     lines = []
-    for size in ("paper", "real"):
-        for ranks in (8, 4):
-            here = {problem: row for (problem, s, r), row in rows.items() if (s, r) == (size, ranks)}
-            if not here:
-                continue
-            present = [row for row in here.values() if not changed_since(row["timed"])]
-            times = [row["timing"] for row in present if fine(row) and row["timing"]]
-            faster = sum(t["speedup_low"] > 1 for t in times)
-            confirmed = sum(t["decision"] == "faster" for t in times)
-            lines += [
-                f"## Size `{size}`, {ranks} ranks",
-                "",
-                f"{len(here)} judged, {len(times)} of them timed in this version. The interval lies above 1 for {faster} of "
-                f"those; the host wall clock confirms {confirmed}.",
-                "",
-                "| kernel | PyTorch + NCCL us | ours us | speedup (95 % interval) | of what the probe reached |",
-                "|---|---|---|---|---|",
-            ]
-            for problem in sorted(here):
-                lines.append(f"| {get(problem).stem} | {' | '.join(cells(here[problem], hardware))} |")
-            lines.append("")
-    return "\n".join([*lines, *judged(rows), ""])
-
-
-def judged(rows: dict[Case, Row]) -> list[str]:
-    """Which cases were judged, kernel by kernel, and what came out where it was not `correct` and `custom`."""
-    good = sum(fine(row) for row in rows.values())
-    old = sum(changed_since(row["candidate"]) for row in rows.values())
-    said = f"{len(rows)} cases, {good} of them `correct` with communication `custom`"
-    lines = ["## Cases judged", "", f"{said}; {old} of kernels that have changed since.", ""]
-    lines += ["| kernel | 2 ranks | 4 ranks | 8 ranks |", "|---|---|---|---|"]
-    for problem in sorted({problem for problem, _, _ in rows}):
-        cells = [sizes_judged(rows, problem, ranks) for ranks in (2, 4, 8)]
-        lines.append(f"| {get(problem).stem} | {' | '.join(cells)} |")
+    for size, ranks in TIMED:
+        here = {case.problem: cases[case] for case in sorted(cases) if (case.size, case.ranks) == (size, ranks)}
+        if here:
+            rows = [[get(problem).stem, *cells(known, hardware, judge)] for problem, known in here.items()]
+            lines += [f"## Size `{size}`, {ranks} ranks", "", *table(head, rows), ""]
     return lines
 
 
-def sizes_judged(rows: dict[Case, Row], number: int, ranks: int) -> str:
+def kinds(cases: dict[Case, Known]) -> list[str]:
+    rows = []
+    for case in sorted(cases):
+        timed = cases[case].timed
+        for name, kind in (timed["timing"].get("speedup_by_kind") or {}).items() if timed else ():
+            ratio = interval(kind["speedup"], kind["speedup_low"], kind["speedup_high"])
+            us = (number(kind["reference_us"]), number(kind["candidate_us"]))
+            rows.append([get(case.problem).stem, case.size, str(case.ranks), name, f"{kind['weight']:.0%}", *us, ratio])
+    if not rows:
+        return []
+    head = ["kernel", "size", "ranks", "kind", "of the calls", "baseline us", "ours us", "speedup"]
+    return ["## By kind of call", "", *table(head, rows), ""]
+
+
+# -- since before --------------------------------------------------------------------------------------------------------
+
+
+def since(cases: dict[Case, Known], judge: int) -> list[str]:
+    """Times now and before, where both are of the same shapes."""
+    rows, slower = [], []
+    for case in sorted(cases, key=lambda case: (case.size, case.ranks, case.problem)):
+        before, timed = cases[case].before, cases[case].timed
+        if before is None or timed is None or judge_of(timed) != judge or other_shapes(before):
+            continue
+        ours = timed["timing"]["candidate_us"] / before["timing"]["candidate_us"]
+        found = [readings(row).get("reference") for row in (timed, before)]
+        reference = found[0].us / found[1].us if found[0] and found[1] else None
+        name = f"{case.problem:02d} at `{case.size}` with {case.ranks} ({ours:.2f})"
+        if ours > SLOWER:
+            slower.append(name)
+        us = [number(row["timing"]["candidate_us"]) for row in (before, timed)]
+        when = f"{taken_at(before)[:10]}, {judge_words(judge_of(before))}"
+        apart = "-" if reference is None else f"{reference:.2f}"
+        rows.append([get(case.problem).stem, case.size, str(case.ranks), when, *us, f"{ours:.2f}", apart])
+    if not rows:
+        return []
+    head = ["kernel", "size", "ranks", "before", "us before", "us now", "now / before", "the reference's now / before"]
+    return [
+        "## Since before",
+        "",
+        f"Slower by more than {SLOWER - 1:.0%}: {', '.join(slower) or 'none'} (of {len(rows)}).",
+        "",
+        "A judge without a version timed a call from the earliest start to the latest end over all ranks, and took the median "
+        "over calls of all kinds; later ones take the longest of the ranks' own times, and weigh the kinds. The last column "
+        "has what that, and another machine of the same sort, did to the reference.",
+        "",
+        *table(head, rows),
+        "",
+    ]
+
+
+# -- verdicts ------------------------------------------------------------------------------------------------------------
+
+
+def judged(cases: dict[Case, Known], judge: int) -> list[str]:
+    """Which cases were judged, kernel by kernel, and what came out where it was not `correct` and `custom`."""
+    again = sum(known.judged is not None and not earlier(known.judged, judge) for known in cases.values())
+    failed = sum(known.failed is not None for known in cases.values())
+    rows = []
+    for problem in sorted({case.problem for case in cases}):
+        rows.append([get(problem).stem, *(sizes_judged(cases, problem, ranks, judge) for ranks in (2, 4, 8))])
+    return [
+        "## Cases judged",
+        "",
+        f"{len(cases)} cases. `correct` with communication `custom`, races looked for, by {judge_words(judge)} in their "
+        f"present text: {again}. Failed: {failed}. Sizes in brackets were judged before that.",
+        "",
+        *table(["kernel", "2 ranks", "4 ranks", "8 ranks"], rows),
+    ]
+
+
+def sizes_judged(cases: dict[Case, Known], number: int, ranks: int, judge: int) -> str:
     problem, words = get(number), []
+    before: dict[str, list[str]] = {}
     for size in ("tiny", "odd", "paper", "real"):
-        row = rows.get((number, size, ranks))
+        known = cases.get(Case(number, size, ranks), Known())
         if problem.why_not(size, ranks, problem.default_dtype):
-            words.append(f"({size}: not possible)")
-        elif row is not None:
-            said = size if fine(row) else f"**{size}: {row['verdict']}, {row['communication']}**"
-            words.append(f"{said} (an earlier version)" if changed_since(row["candidate"]) else said)
-    return ", ".join(words)
+            words.append(f"{size}: not possible")
+        elif known.failed is not None:
+            words.append(f"**{size}: {known.failed['verdict']}, {known.failed['communication']}**")
+        elif known.judged is not None and (old := earlier(known.judged, judge)):
+            before.setdefault(old, []).append(size)
+        else:
+            words.append(size if known.judged is not None else f"{size}: not judged")
+    return ", ".join([*words, *(f"({', '.join(sizes)}; {old})" for old, sizes in before.items())])
 
 
-def fine(row: Row) -> bool:
-    return bool(row["verdict"] == "correct" and row["communication"] == "custom")
+def page(cases: dict[Case, Known], hardware: Hardware) -> str:
+    judge = newest_judge(cases)
+    parts = [summary(cases, judge), times(cases, hardware, judge), kinds(cases), since(cases, judge)]
+    return "\n".join([*(line for part in parts for line in part), *judged(cases, judge), ""])
+
+
+# -- the same again ------------------------------------------------------------------------------------------------------
 
 
 def again(paths: list[Path]) -> tuple[str, bool]:
@@ -158,28 +308,16 @@ def again(paths: list[Path]) -> tuple[str, bool]:
     for path in paths:
         for row in map(json.loads, path.read_text().splitlines()):
             cases.setdefault((row["candidate"]["file"], row["size"], row["ranks"]), []).append(row)
-    lines = ["| candidate | size | ranks | times | verdicts | decisions | speedups | by the window |", "|---" * 8 + "|"]
-    one_each = True
-    for (file, size, ranks), rows in sorted(cases.items()):
-        times = [row["timing"] for row in rows if row["timing"]]
-        verdicts, decisions = Counter(row["verdict"] for row in rows), Counter(t["decision"] for t in times)
+    rows, one_each = [], True
+    for (file, size, ranks), taken in sorted(cases.items()):
+        timed = [row["timing"] for row in taken if row["timing"]]
+        verdicts, decisions = Counter(row["verdict"] for row in taken), Counter(t["decision"] for t in timed)
         one_each &= len(verdicts) == 1 and len(decisions) <= 1
-        speedups, windows = ([t[name] for t in times if t[name]] for name in ("speedup", "window_speedup"))
-        cells = [
-            file,
-            size,
-            str(ranks),
-            str(len(rows)),
-            *map(counted, (verdicts, decisions)),
-            spread(speedups),
-            spread(windows),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines), one_each
-
-
-def counted(words: Counter[str]) -> str:
-    return ", ".join(f"{word} {count}" for word, count in words.most_common())
+        speedups, windows = ([t[name] for t in timed if t[name]] for name in ("speedup", "window_speedup"))
+        words = [", ".join(f"{word} {count}" for word, count in said.most_common()) for said in (verdicts, decisions)]
+        rows.append([file, size, str(ranks), str(len(taken)), *words, spread(speedups), spread(windows)])
+    head = ["candidate", "size", "ranks", "times", "verdicts", "decisions", "speedups", "by the window"]
+    return "\n".join(table(head, rows)), one_each
 
 
 def spread(ratios: list[float]) -> str:
@@ -203,9 +341,10 @@ def main() -> int:
         return 0 if one_each else 1
     if not args.hardware:
         options.error("the tables need --hardware")
+    cases = read(args.verdicts)
     if args.keep is not None:
-        args.keep.write_text("".join(json.dumps(row) + "\n" for row in kept(args.verdicts)))
-    text = page(read([args.keep] if args.keep else args.verdicts), load(args.hardware))
+        args.keep.write_text("".join(json.dumps(row) + "\n" for row in kept(cases)))
+    text = page(cases, load(args.hardware))
     if args.page is None:
         print(text)
         return 0

@@ -9,6 +9,9 @@ Every mutant is wrong by construction, so no label depends on a judge:
 - an end spoilt (`ENDINGS`): a tile left at zero, on all ranks or on one; the result of the call before; a tenth too large; two
   axes exchanged (where there are two that are longer than 1); one output tensor for all calls.
 
+A file of tests/adversaries/labelled whose header says `beyond: ranks=2, ...` (or size) is judged there as well, where nothing
+is wrong with it.
+
 Mutations that may leave a right candidate are not made at all: barriers of the library (`dist.barrier()` after a rendezvous,
 which waits for all ranks itself), `.clone()` (also where nothing overwrites the original), constants of block sizes.
 """
@@ -30,6 +33,11 @@ DEMO_EXPECTED = {
 FIELD = re.compile(r"^# (\w+): (.+)$", re.MULTILINE)
 KINDS = {"honest": "honest", "cheats": "cheat", "faults": "fault", "mistakes": "mistake"}
 """By folder."""
+APART = "labelled"
+"""A folder with both: subtle mistakes, and right candidates that are unusual."""
+BEYOND = "beyond"
+"""The kind of what is wrong, but not in the case that is judged: where shapes, ranks or values are others. No judge of that
+case can know, so it counts neither as right nor as wrong."""
 BASES = (
     "all_gather_push", "all_gather_triton", "all_reduce_double_buffer", "all_reduce_epoch_flags",
     "all_reduce_flags_among_floats", "all_reduce_largest_buffer", "all_reduce_one_rank_adds", "all_reduce_signals",
@@ -111,7 +119,7 @@ def header(text: str) -> dict[str, str]:
 
 
 def labelled_set(*, slow: bool = False) -> list[Labelled]:
-    return [*_adversaries(slow=slow), *_demo(), *_mutants()]
+    return [*_adversaries(slow=slow), *_apart(), *_demo(), *_mutants()]
 
 
 def left_out(*, slow: bool = False) -> dict[str, str]:
@@ -149,6 +157,20 @@ def _adversaries(*, slow: bool) -> Iterator[Labelled]:
         expected = frozenset(said["expect"].split("|"))
         text = path.read_text(encoding="utf-8")
         yield Labelled(f"{folder}/{path.stem}", KINDS[folder], text, said, folder == "honest", expected)
+
+
+def _apart() -> Iterator[Labelled]:
+    for path in sorted((ADVERSARIES / APART).glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        said = header(text)
+        expected = frozenset(said["expect"].split("|"))
+        right = expected == {"correct"}
+        if right or "correct" not in expected:
+            yield Labelled(path.stem, "unusual" if right else "subtle", text, said, right, expected)
+        if "beyond" in said:
+            where, _, value = said["beyond"].partition(",")[0].partition("=")
+            name = f"{path.stem} at {where} {value}"
+            yield Labelled(name, BEYOND, text, said | {where: value}, right=False, expected=frozenset({"correct"}))
 
 
 def _demo() -> Iterator[Labelled]:

@@ -1,12 +1,15 @@
 """Sweeps one of the published showcases (72, 81, 82) from small to large: reference, baseline and our kernel at every size.
 
-    python benchmarks/showcase.py 82 --platform virtual --ranks 8 --out out/showcase [--budget SECONDS] [--page FILE]
-    python benchmarks/showcase.py 82 --trial --out out/trial      # a CPU, `tiny` in place of every size, nothing timed
+    python benchmarks/showcase.py 82 --platform virtual --ranks 8 --out out/showcase-82 [--budget SECONDS] [--times-only]
+    python benchmarks/showcase.py 82 --platform virtual --budget 0 --out out/s82 --keep docs/records/showcase-82.jsonl \\
+        --known docs/records/showcase-82.jsonl --page docs/showcase-82.md    # needs no GPU
+    python benchmarks/showcase.py 82 --trial --out out/trial    # a CPU, `tiny` in place of every size, nothing timed
 
-Every size is a problem of its own, written to DIR/problems, and a whole evaluation: the kernel must be correct there, its times
-are paired with the baseline's, and the reference is read beside them. Verdicts are appended to DIR/showcase.jsonl one by one. A
-size that is there already for the present kernel, problem and baseline is not judged again, so that the same command goes on
-where it was cut short. `--page` replaces what stands below the mark in a page, such as docs/showcase-82.md.
+Every size is a problem of its own, written to DIR/problems, and an evaluation: the kernel must be correct there, its times are
+paired with the baseline's, and the reference is read beside them. `--times-only` compares few calls and looks for no races, as
+`verdict_table.py` does. Verdicts are appended to DIR/showcase.jsonl one by one. A size that is there already, or in a file of
+`--known`, for the present kernel, problem and baseline is not judged again, so that the same command goes on where it was cut
+short. `--page` replaces what stands below the mark in a page, such as docs/showcase-82.md.
 """
 
 import argparse
@@ -16,6 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from verdict_table import TIMES_ONLY, times_only
+
 from pkb.candidates.source import read
 from pkb.judge.session import evaluate
 from pkb.platforms.registry import resolve
@@ -23,6 +28,7 @@ from pkb.problems import get
 from pkb.problems.base import Problem
 from pkb.types.case import Case
 from pkb.types.job import Job
+from pkb.types.plan import plan
 
 MARK = "<!-- below: made by benchmarks/showcase.py -->"
 SOLUTIONS = Path(__file__).parents[1] / "solutions"
@@ -32,11 +38,11 @@ POINTS: dict[int, dict[str, Size]] = {
         f"{local} positions a rank, {channels} channels": {
             "batch": 1, "groups": channels, "group_dim": 1, "local": local, "filter": 8 * local,
         }
-        for local, channels in ((256, 1024), (1024, 1024), (2048, 4096), (4096, 4096), (8192, 4096), (16384, 4096))
+        for local, channels in ((256, 1024), (1024, 1024), (2048, 4096), (8192, 4096), (16384, 4096))
     },
     81: {
         f"{objects} objects a rank, {side} x {side}": {"objects": objects, "height": side, "width": side}
-        for objects, side in ((2, 256), (6, 288), (12, 288), (25, 288), (50, 288), (100, 288))
+        for objects, side in ((2, 256), (6, 288), (12, 288), (25, 288), (50, 288))
     },
     82: {
         f"{4 * seq} tokens": {"batch": 4, "seq": seq, "vocab": 151936, "top_k": 50, "top_p_percent": 95}
@@ -85,7 +91,7 @@ def cells(row: dict[str, Any]) -> list[str]:
     verdict = row["verdict"]
     timing = verdict["timing"]
     if verdict["verdict"] != "correct" or timing is None:
-        return ["", "", "", f"{verdict['verdict']}, not timed", ""]
+        return ["", "", "", f"{verdict['verdict']}, not timed", "", ""]
     by_function = {timing["against"]: timing["reference_us"]}
     speedups = {timing["against"]: (timing["speedup"], timing["speedup_low"], timing["speedup_high"])}
     if (other := timing["other"]) is not None:
@@ -98,14 +104,27 @@ def cells(row: dict[str, Any]) -> list[str]:
     ours = timing["candidate_us"]
     return [
         us.get("reference", ""), us.get("baseline", ""), f"{ours:.0f}" if ours >= 100 else f"{ours:.1f}",
-        gains.get("baseline", ""), gains.get("reference", ""),
+        gains.get("baseline", ""), f"{timing['window_speedup']:.2f}" if timing["window_speedup"] else "-",
+        gains.get("reference", ""),
     ]  # fmt: skip
 
 
-def table(rows: list[dict[str, Any]], platform: str, ranks: int) -> str:
-    head = ["size", "reference us", "baseline us", "ours us", "against the baseline", "against the reference"]
-    lines = [f"Platform `{platform}`, {ranks} ranks; 95 % intervals.", "", f"| {' | '.join(head)} |"]
-    lines.append(f"|{'---|' * len(head)}")
+def table(rows: list[dict[str, Any]], missing: list[str], platform: str, ranks: int) -> str:
+    """Of what was measured, with what it is of."""
+    head = ["size", "reference us", "baseline us", "ours us", "against the baseline", "by the window"]
+    head.append("against the reference")
+    verdicts = [row["verdict"] for row in rows]
+    days = sorted({verdict["started_at"][:10] for verdict in verdicts})
+    judges = sorted({str((verdict["suite"] or {}).get("judge", "none")) for verdict in verdicts})
+    brief = [row["label"] for row in rows if row["verdict"]["plan"] == TIMES_ONLY]
+    said = [
+        f"Platform `{platform}`, {ranks} ranks, {' and '.join(days)}, judge version {' and '.join(judges)}; 95 % intervals."
+    ]
+    if brief:
+        said.append(f"Times only, for races see [kernels.md](kernels.md): {'; '.join(brief)}.")
+    if missing:
+        said.append(f"Not measured yet: {'; '.join(missing)}.")
+    lines = [" ".join(said), "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     lines += [f"| {row['label']} | {' | '.join(cells(row))} |" for row in rows]
     return "\n".join(lines) + "\n"
 
@@ -119,29 +138,36 @@ def main() -> int:
     options.add_argument("--points", type=int, help="only so many, from the smallest")
     options.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no size is begun")
     options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--times-only", action="store_true")
+    options.add_argument(
+        "--known", type=Path, nargs="*", default=[], help="files of verdicts that need not be reached again"
+    )
+    options.add_argument("--keep", type=Path, help="write the verdicts of the table into this file, without profiles")
     options.add_argument("--page", type=Path)
     args = options.parse_args()
     if args.trial:
         args.platform, args.ranks = "cpu", 2
-    platform, problem = resolve(args.platform), get(args.problem)
+    # Nothing will be judged: then a table can be made anywhere.
+    platform, problem = args.platform if args.budget <= 0 else resolve(args.platform), get(args.problem)
     kernel = next(SOLUTIONS.glob(f"{problem.id}_*.py"))
     sha256 = read(kernel).sha256
     args.out.mkdir(parents=True, exist_ok=True)
     path, stop_at = args.out / "showcase.jsonl", time.monotonic() + args.budget
-    done = {row["key"]: row for row in read_rows(path)}
-    rows, spent = [], False
+    done = {row["key"]: row for known in (*args.known, path) for row in read_rows(known)}
+    full = plan("quick" if args.trial else "standard")
+    chosen = times_only(full) if args.times_only else full
+    rows, missing = [], []
     for index, (label, size) in enumerate(list(POINTS[problem.id].items())[: args.points]):
         wanted = dict(problem.sizes["tiny"]) if args.trial else size
         key = key_of(problem, label, wanted, args.ranks, platform, sha256)
         if key not in done:
-            if spent := time.monotonic() >= stop_at:
-                break
+            if time.monotonic() >= stop_at:
+                missing.append(label)
+                continue
             stem = write_problem(args.out / "problems", problem, index, label, wanted)
-            case = Case(
-                stem, platform, args.ranks, "real", problem.default_dtype, "quick" if args.trial else "standard"
-            )
+            case = Case(stem, platform, args.ranks, "real", problem.default_dtype, chosen.name)
             job = Job(
-                kernel, case, timing=not args.trial, problems_folder=args.out / "problems", profile=False,
+                kernel, case, timing=not args.trial, problems_folder=args.out / "problems", profile=False, custom_plan=chosen,
             )  # fmt: skip
             verdict = evaluate(job)
             done[key] = {"key": key, "label": label, "verdict": json.loads(json.dumps(verdict.to_dict(), default=str))}
@@ -149,16 +175,20 @@ def main() -> int:
                 file.write(json.dumps(done[key]) + "\n")
             print(f"{label}: {verdict.verdict} {verdict.detail}", flush=True)
         rows.append(done[key])
-    text = table(rows, platform, args.ranks)
+    text = table(rows, missing, platform, args.ranks) if rows else "Not measured yet.\n"
     print(text)
+    if args.keep is not None:
+        args.keep.write_text("".join(json.dumps(row) + "\n" for row in rows))
     if args.page is not None:
         before, mark, _ = args.page.read_text().partition(MARK)
         if not mark:
             options.error(f"{args.page} has no line {MARK!r}")
         args.page.write_text(f"{before}{MARK}\n\n{text}")
     wrong = [row for row in rows if row["verdict"]["verdict"] != "correct"]
-    print(f"{len(rows)} sizes, {len(wrong)} not correct{'; the budget is spent, run again to go on' if spent else ''}")
-    return 1 if wrong or spent else 0
+    print(
+        f"{len(rows)} sizes, {len(wrong)} not correct{'; the budget is spent, run again to go on' if missing else ''}"
+    )
+    return 1 if wrong or missing else 0
 
 
 if __name__ == "__main__":

@@ -17,10 +17,11 @@ import os
 import platform
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+
+from gpu_share import Busy
 
 from pkb.cli.run_sweep import seat_devices
 from pkb.cluster.local import LocalExecutor
@@ -29,7 +30,6 @@ from pkb.cluster.settings import SweepSettings
 from pkb.cluster.sweep import Sweep
 from pkb.cluster.tally import tally
 from pkb.judge.settling import why_not
-from pkb.platforms.nvml import library
 from pkb.platforms.registry import pick
 from pkb.problems.registry import default_registry
 from pkb.store import Store, Task
@@ -48,35 +48,6 @@ class Lines:
 
     def failed(self, task: Task, why: str, *, again: bool) -> None:
         print(f"  {task.collection}: {why}", file=sys.stderr)
-
-
-class Busy:
-    """Samples the share of time in which the first GPU runs a kernel, until it is left; None where there is no GPU."""
-
-    def __init__(self) -> None:
-        self.samples: list[int] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-
-    def __enter__(self) -> "Busy":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _sample(self) -> None:
-        with library() as nvml:
-            if nvml is None:
-                return
-            handle = nvml.nvmlDeviceGetHandleByIndex(0)
-            while not self._over.wait(0.2):
-                self.samples.append(int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu))
-
-    @property
-    def share(self) -> float | None:
-        return sum(self.samples) / (100 * len(self.samples)) if self.samples else None
 
 
 def whole_folder(options: argparse.Namespace) -> dict[str, object]:
@@ -107,7 +78,9 @@ def whole_folder(options: argparse.Namespace) -> dict[str, object]:
         )
         began = time.monotonic()
         with Busy() as busy:
-            Sweep(store, run, executor=executor, settings=SweepSettings(), watcher=Lines()).work()
+            Sweep(
+                store, run, executor=executor, settings=SweepSettings(), watcher=Lines(), budget_s=options.budget
+            ).work()
         seconds = time.monotonic() - began
         found = tally(store, run)
     done = sum(found.verdicts.values())
@@ -147,6 +120,9 @@ def main() -> None:
     parser.add_argument("--platform", default="auto", help="with --candidates")
     parser.add_argument("--size", default="paper", help="with --candidates")
     parser.add_argument("--plan", default="standard", help="with --candidates")
+    parser.add_argument(
+        "--budget", type=float, help="with --candidates: stop after so many seconds, and say how it went"
+    )
     options = parser.parse_args()
     if options.candidates:
         print(json.dumps(whole_folder(options), indent=2))

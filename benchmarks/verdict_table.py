@@ -1,11 +1,16 @@
 """Evaluates candidate files one after another and prints a table of verdicts: for docs, and for a look at a new machine.
 
     python benchmarks/verdict_table.py solutions/*.py --platform virtual --ranks 4,8 [--size paper,real] [--out table.md]
+    python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 4,8 --times-only --known kernels.jsonl --out table.md
 
 The problem is taken from a file's name, or from a `# problem:` line in it. With `--out`, every verdict is written as soon as it
-is there, and cases of files that have not changed since are not judged again. All sizes of a file share one start of its ranks.
-Evaluations take turns on a device, for the sake of their times. With `--no-timing` and sizes that leave room for others in its
-memory, several of these can run beside each other, each with a `PKB_LOCK_DIR` and an `--out` of its own.
+is there, and what is there already, or in a file of `--known`, is not judged again: the same file, case, kind of run, versions
+of problem and baseline, and judge. All sizes of a file share one start of its ranks.
+
+Where GPU time is short, one run takes times and another judges. `--times-only` looks for no races and makes two calls for
+correctness: its verdicts say so, and are no verdicts of the plan. Those come from `--no-timing`. Evaluations take turns on a
+device, for the sake of their times; with `--no-timing` and sizes that leave room for others in its memory, several of these can
+run beside each other, each with a `PKB_LOCK_DIR` and an `--out` of its own.
 """
 
 import argparse
@@ -16,17 +21,21 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from pkb.candidates.source import read
 from pkb.judge.session import evaluate_sizes
 from pkb.platforms.registry import resolve
 from pkb.problems import get
+from pkb.problems.suite import suite
 from pkb.types.case import Case
 from pkb.types.job import Job
-from pkb.types.plan import plan
+from pkb.types.plan import Plan, plan
 from pkb.types.stock import AGAINST
-from pkb.types.verdict import Evaluation
+from pkb.types.verdict import Evaluation, Verdict
+
+TIMES_ONLY = "times-only"
+NO_RACES = "races not looked for, and few calls compared: times only"
 
 
 def problem_of(path: Path) -> str:
@@ -55,9 +64,44 @@ def row(path: Path, result: Evaluation, seconds: float) -> str:
     )
 
 
-def versions_of(problem: dict[str, Any]) -> tuple[int, int | None]:
-    """Of the question and of what it was timed against: what was judged by others is judged again."""
-    return problem["version"], problem.get("baseline_version")
+def times_only(full: Plan) -> Plan:
+    """Timed as the full plan does it, of a candidate that it judges in another run."""
+    return dataclasses.replace(
+        full,
+        name=TIMES_ONLY,
+        trials=2,
+        odd_trials=0,
+        second_world_trials=0,
+        race_calls=0,
+        race_repeats=0,
+        race_traces=0,
+    )
+
+
+class Done(NamedTuple):
+    """What makes two evaluations the same one."""
+
+    sha256: str
+    ranks: int
+    size: str
+    plan: str
+    timed: bool
+    versions: tuple[int, int | None, int | None]
+    """Of the question, of what it was timed against, of the judge."""
+
+
+def done_in(paths: list[Path]) -> set[Done]:
+    """A verdict on the machine is none on the candidate. Whoever was timed was judged too, and a failure will have no times."""
+    done: set[Done] = set()
+    for row in (json.loads(line) for path in paths if path.exists() for line in path.read_text().splitlines() if line):
+        if row["verdict"] == "harness_error":
+            continue
+        judge = (row.get("suite") or {}).get("judge")
+        versions = (row["problem"]["version"], row["problem"].get("baseline_version"), judge)
+        case = (row["candidate"]["sha256"], row["ranks"], row["size"], row["plan"])
+        timed = row["timing"] is not None or not Verdict(row["verdict"]).is_timed
+        done |= {Done(*case, with_times, versions) for with_times in {timed, False}}
+    return done
 
 
 def main() -> int:
@@ -70,7 +114,13 @@ def main() -> int:
     options.add_argument("--rounds", type=int, help="of timing, in place of the plan's")
     options.add_argument("--call-limit", type=float, default=20.0)
     options.add_argument("--no-second-world", action="store_true")
-    options.add_argument("--no-timing", action="store_true")
+    how = options.add_mutually_exclusive_group()
+    how.add_argument("--no-timing", action="store_true")
+    how.add_argument("--times-only", action="store_true", help="no races, few calls compared, no profile")
+    options.add_argument("--no-profile", action="store_true")
+    options.add_argument(
+        "--known", type=Path, nargs="*", default=[], help="files of verdicts that need not be reached again"
+    )
     options.add_argument("--against", choices=AGAINST, default="baseline")
     options.add_argument(
         "--limit", type=float, default=1e9, help="begin with no further file and ranks after so many seconds"
@@ -85,23 +135,26 @@ def main() -> int:
         chosen = dataclasses.replace(chosen, second_world_trials=0)
     if args.rounds is not None:
         chosen = dataclasses.replace(chosen, timing_rounds=args.rounds)
+    if args.times_only:
+        chosen = times_only(chosen)
     lines = [
         "| candidate | problem | ranks | size | verdict | communication | reference us | candidate us | speedup | seconds |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     record = args.out.with_suffix(".jsonl") if args.out else None
-    documents = [json.loads(line) for line in record.read_text().splitlines()] if record and record.exists() else []
-    done = {(*versions_of(d["problem"]), d["candidate"]["sha256"], d["ranks"], d["size"]) for d in documents}
+    done = done_in([*args.known, *([record] if record else [])])
     begun = time.monotonic()
     surprises = judged = 0
     for ranks, path in itertools.product(map(int, args.ranks.split(",")), args.files):
         problem = get(problem_of(path))
         dtype, sha256 = problem.default_dtype, read(path).sha256
-        versions = (problem.version, problem.baseline_version if problem.baseline is not None else None)
+        baseline_version = problem.baseline_version if problem.baseline is not None else None
+        versions = (problem.version, baseline_version, suite().judge_version)
         sizes = [
             size
             for size in args.size.split(",")
-            if (*versions, sha256, ranks, size) not in done and not problem.why_not(size, ranks, dtype)
+            if not problem.why_not(size, ranks, dtype)
+            and Done(sha256, ranks, size, chosen.name, not args.no_timing, versions) not in done
         ]
         if not sizes:
             continue
@@ -115,9 +168,12 @@ def main() -> int:
             against=args.against,
             timing=not args.no_timing,  # on a CPU too, where nothing is timed unless somebody asks
             call_limit_s=args.call_limit,
+            profile=not (args.times_only or args.no_profile),
         )
         start = time.monotonic()
         for result in evaluate_sizes(job, sizes):
+            if args.times_only:
+                result = dataclasses.replace(result, checks=(*result.checks, NO_RACES))
             judged += 1
             lines.append(row(path, result, time.monotonic() - start))
             start = time.monotonic()

@@ -2,7 +2,8 @@
 
 A file is a candidate. Its docstring says what it tries and what stops it; the comment block below says what must come
 out: problem, ranks, size, dtype, plan, call_limit_s, memory_limit_gib, expect, stage, rule (race kind, or failure kind or name),
-communication, pattern (of the mismatch), says (words of the verdict), checks (words of what was checked), timed, gain (`none`: rejected, or at least not called faster), platform, slow, and
+communication, pattern (of the mismatch), says (words of the verdict), checks (words of what was checked), timed, gain (`none`: rejected, or at least not called faster), platform,
+also (`gpu`: the same must come out on a GPU), slow, beyond (where else it is judged by benchmarks/error_rates.py, and right), and
 xfail (why the judge does not yet say so: strict, so that a repaired judge is noticed, unless it begins with `sometimes:`).
 """
 
@@ -27,7 +28,7 @@ from pkb.types.plan import PLANS, Plan
 from pkb.types.verdict import Evaluation, Verdict
 
 HERE = Path(__file__).parent
-FOLDERS = ("cheats", "faults", "mistakes", "honest", "gpu")
+FOLDERS = ("cheats", "faults", "mistakes", "honest", "labelled", "gpu")
 FIELD = re.compile(r"^# (\w+): (.+)$", re.MULTILINE)
 QUICK = PLANS["quick"]
 PLANS_HERE: dict[str, Plan] = {
@@ -56,12 +57,14 @@ def parameters() -> Iterator[object]:
             marks = []
             if said["platform"] != "cpu":
                 marks.append(pytest.mark.gpu)
-            if "slow" in said:
+            if "slow" in said or folder == "labelled":  # those count in docs/error-rates.md
                 marks.append(pytest.mark.slow)
             if "xfail" in said:
                 strict = not said["xfail"].startswith("sometimes:")
                 marks.append(pytest.mark.xfail(strict=strict, reason=said["xfail"]))
-            yield pytest.param(path, marks=marks, id=f"{folder}/{path.stem}")
+            yield pytest.param(path, said["platform"], marks=marks, id=f"{folder}/{path.stem}")
+            if "also" in said:
+                yield pytest.param(path, said["also"], marks=pytest.mark.gpu, id=f"{folder}/{path.stem}/gpu")
 
 
 def judge(path: Path, said: dict[str, str]) -> Evaluation:
@@ -118,10 +121,10 @@ def _processes_of(folder: Path) -> list[str]:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("path", list(parameters()))
-def test_verdict(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("path", "platform"), list(parameters()))
+def test_verdict(path: Path, platform: str, tmp_path: Path) -> None:
     """A verdict that depends on times is asked for once more if it is not the expected one: other tests share the cores."""
-    said = fields(path)
+    said = fields(path) | {"platform": platform}
     if "timing" in said["plan"]:
         try:
             check_verdict(path, said, tmp_path)

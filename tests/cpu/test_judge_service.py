@@ -115,6 +115,15 @@ def test_waiting_for_the_device_is_progress_and_costs_no_time(
     assert judge.until("done").document is not None
 
 
+def test_an_order_with_a_queue_of_its_own_does_not_wait_for_whoever_holds_the_device(
+    judge: Listening, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PKB_LOCK_DIR", str(tmp_path))
+    with hold(["cpu"], wait_s=5):
+        judge.client.send(replace(ORDER, alone=True, lock_folder=str(tmp_path / "own")))
+        assert judge.until("done").document is not None
+
+
 def test_an_order_can_be_cancelled_and_leaves_nothing(judge: Listening) -> None:
     judge.client.send(replace(ORDER, source=REAL.encode()))
     judge.until("began")

@@ -1,15 +1,21 @@
-"""How many builds a sweep has under way."""
+"""How many builds a sweep has under way, and what they decide."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
 import test_sweep
 from sweeping import store_run
 from test_sweep import Scripted, said, sweep
 
+from pkb.cluster.local import LocalExecutor
 from pkb.cluster.orders import Order
-from pkb.judge.service.messages import JudgeEvent
+from pkb.judge.service.child import job_for
+from pkb.judge.service.messages import JudgeEvent, JudgeOrder
+from pkb.judge.session import build_ahead, evaluate
 from pkb.store import Store
+from pkb.types.case import Case
 
 store = test_sweep.store
 
@@ -44,3 +50,55 @@ def test_builders_work_at_full_width_while_a_seat_is_taken(tmp_path: Path, store
     assert watcher.done == ["wrong"] * 30
     assert max(executor.widths) == 5
     assert executor.widths[:26] == [5] * 26  # 30 builds, five at a time, whoever has the seat
+
+
+CPP = "from pkb.kit import build_cpp\nx = build_cpp({!r})\ndef solution(t):\n    return t\n"
+ORDER = JudgeOrder(
+    id="1", kind="evaluate", source=b"", filename="1_allreduce_cpp.py", case=Case("1", "cpu", 2, "tiny", "bf16", "quick")
+)  # fmt: skip
+
+
+def test_what_a_build_decides_is_a_verdict_and_needs_no_seat(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "1_allreduce_cpp.py").write_text(CPP.format("int x"))
+    run = store_run(store, tmp_path / "c")
+    executor = Scripted([("done", said("compile_error", stage="build"))])
+    assert sweep(store, run, executor).done == ["compile_error"]
+    assert [order.kind for order in executor.orders] == ["build"]
+
+
+@pytest.fixture
+def candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("PKB_CACHE", str(tmp_path / "cache"))
+    return tmp_path / ORDER.filename
+
+
+def test_a_build_ahead_says_what_the_evaluation_would(candidate: Path) -> None:
+    for text, verdict in (
+        (CPP.format("int x"), "compile_error"),
+        ("import pkb.judge\n" + CPP.format("int x;"), "rejected"),
+        ("import triton\nimport pkb.kit.nvshmem\ndef solution(:", "compile_error"),
+    ):
+        candidate.write_text(text)
+        job = job_for(ORDER, candidate)
+        ahead, judged = build_ahead(job), evaluate(job)
+        assert ahead is not None
+        assert judged.verdict == verdict
+        assert replace(ahead, stage_seconds={}, started_at="") == replace(judged, stage_seconds={}, started_at="")
+    candidate.write_text(CPP.format("int x;"))
+    assert build_ahead(job_for(ORDER, candidate)) is None, "it compiles, so it is to be judged"
+
+
+def test_a_build_that_was_ended_decides_nothing(candidate: Path) -> None:
+    """Beside fourteen others it may be slow or without memory; alone it may not."""
+    candidate.write_text(CPP.format("int x;"))
+    assert build_ahead(job_for(replace(ORDER, build_limit_s=0.01), candidate)) is None
+
+
+def test_seats_that_share_a_device_queue_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = LocalExecutor(seats=2, builders=0, concurrency=1, devices=["gpu", "gpu"], lock_folders=["/a", "/b"])
+    sent: list[JudgeOrder] = []
+    monkeypatch.setattr(executor, "_judge", type("Judge", (), {"send": staticmethod(sent.append)}))
+    executor.start(ORDER)
+    executor.start(replace(ORDER, id="2"))
+    assert [(order.devices, order.lock_folder, order.cores) for order in sent] == [("gpu", "/a", ()), ("gpu", "/b", ())]

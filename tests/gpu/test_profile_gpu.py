@@ -3,6 +3,9 @@
 `pytest --gpu tests/gpu/test_profile_gpu.py -s` prints a summary of each profile.
 """
 
+import os
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from pkb.cli.panel import profile_words
 from pkb.judge.profile.calls import CALLS, records_of
 from pkb.judge.profile.roles import base_name
 from pkb.judge.session import evaluate
+from pkb.platforms.cuda import cuda_environment
 from pkb.rank.profile import device_events, pack_records
 from pkb.types.case import Case
 from pkb.types.job import Job
@@ -134,3 +138,34 @@ def test_a_side_stream_is_part_of_the_call() -> None:
     candidate, _ = sides(judged(ADVERSARIES / "honest_side_stream.py", "1"))
     assert candidate.kernels_per_call >= 1
     assert candidate.busy_us > 0
+
+
+PROFILED = """
+import ctypes, sys, time
+import torch
+from pkb.rank.profile import device_events
+
+x = torch.ones(64, 64, device="cuda")
+for _ in range(2):
+    with device_events(wanted=True) as events:
+        (x @ x).sum().item()
+    assert len(events) > 0, "the profiler sees nothing the second time"
+    time.sleep(0.5)
+    torch.cuda.synchronize()  # a call of CUDA, at whose end CUPTI is let go of
+(path,) = {line.split()[-1] for line in open("/proc/self/maps") if "libcupti" in line}
+subscriber = ctypes.c_void_p()
+callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)(lambda *_: None)
+print(ctypes.CDLL(path).cuptiSubscribe(ctypes.byref(subscriber), callback, None))
+"""
+
+
+@pytest.mark.parametrize("let_go", [True, False])
+def test_ranks_let_go_of_the_profiler(let_go: bool) -> None:
+    """CUPTI has room for one: whoever comes next gets in only if torch's profiler has left. Without what ranks are told it
+    stays, and makes each call of CUDA slower in the processes that were profiled, which are the candidate's alone."""
+    environment = os.environ | (cuda_environment() if let_go else {"TEARDOWN_CUPTI": "0"})
+    done = subprocess.run(
+        [sys.executable, "-c", PROFILED], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (int(done.stdout.split()[-1]) == 0) == let_go, done.stdout + done.stderr[-500:]

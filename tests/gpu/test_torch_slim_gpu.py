@@ -8,6 +8,7 @@ import torch
 
 from pkb.judge.stages.build import prebuild
 from pkb.kit import slim
+from pkb.kit.cpp import find_cxx
 from pkb.kit.extension import compile_cuda_extension, extension_recipe
 
 pytestmark = pytest.mark.gpu
@@ -79,6 +80,7 @@ def test_cublas_has_torchs_handle(kernels: ModuleType) -> None:
 def test_the_judge_builds_with_it_behind_walls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PKB_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CXX", raising=False)  # builds and ranks do not see it, so neither may what is looked for below
+    find_cxx.cache_clear()
     candidate = tmp_path / "candidate.py"
     text = f"from utils.cuda_helpers import compile_cuda_extension\nx = compile_cuda_extension('walled', {SOURCE!r})\n"
     candidate.write_text(text)

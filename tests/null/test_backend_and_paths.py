@@ -39,7 +39,7 @@ GUARD = "import torch\nfast = torch.cuda.is_available()\n"
         ("import cutlass\ncutlass.cute.compile(f)", "cute", {"cuda", "gpu", "cute"}),
         ("try:\n    import cutlass.cute as cute\nexcept ImportError:\n    cute = None", "cute", set()),
         (GUARD + "import cutlass.cute as cute", "cute", set()),
-        ("import triton\nimport nvshmem.core", "triton", {"triton", "cuda", "gpu", "nvshmem"}),
+        ("import triton\nimport nvshmem.core", "triton", {"triton", "cuda", "gpu", "nvshmem4py"}),
         ("S = '#include \"kittens.cuh\"\\n__global__ void f() {}'", "cuda", {"cuda", "gpu", "parallelkittens"}),
         ("S = '// #include \"kittens.cuh\"\\n__global__ void f() {}'", "cuda", {"cuda"}),
         ("S = '#include \"my_kittens.cuh\"\\n__global__ void f() {}'", "cuda", {"cuda"}),

@@ -43,8 +43,8 @@ class Short:
     text: Annotated[str, AtMost(1000)]
 
 
-def receive(channel: Channel, *, timeout_s: float = 5) -> Received[Note]:
-    return channel.receive({Note: MAX_BODY_BYTES}, timeout_s=timeout_s)
+def receive(channel: Channel, *, timeout_s: float = 5, awake_s: float = 0.0) -> Received[Note]:
+    return channel.receive({Note: MAX_BODY_BYTES}, timeout_s=timeout_s, awake_s=awake_s)
 
 
 @pytest.fixture
@@ -127,17 +127,26 @@ def test_packets_keep_their_bounds_and_order(ends: Ends) -> None:
     assert [receive(ours).message.number for _ in range(50)] == list(range(50))
 
 
-def test_a_closed_end_is_told_apart_from_silence(ends: Ends) -> None:
+@pytest.mark.parametrize("awake_s", [0.0, 0.02])
+def test_a_closed_end_is_told_apart_from_silence(ends: Ends, awake_s: float) -> None:
     ours, theirs = ends
     with pytest.raises(TimeoutError):
-        receive(ours, timeout_s=0.05)
+        receive(ours, timeout_s=0.05, awake_s=awake_s)
     theirs.send(Note("last"))
     theirs.close()
-    assert receive(ours).message == Note("last"), "what was sent before the end is still read"
+    assert receive(ours, awake_s=awake_s).message == Note("last"), "what was sent before the end is still read"
     with pytest.raises(ChannelClosed):
-        receive(ours)
+        receive(ours, awake_s=awake_s)
     with pytest.raises(ChannelClosed):
         ours.send(Note("anybody there"))
+
+
+def test_who_stays_awake_sees_a_message_that_comes_meanwhile(ends: Ends) -> None:
+    ours, theirs = ends
+    later = threading.Timer(0.02, theirs.send, [Note("late")])
+    later.start()
+    assert receive(ours, timeout_s=0, awake_s=60).message == Note("late"), "a socket that is not waited for any more"
+    later.join()
 
 
 GARBAGE = {

@@ -38,13 +38,14 @@ def test_the_set_is_large_and_every_mutant_is_a_program_of_its_own(rates: Module
     assert len({one.name for one in everything}) == len(everything)
     mutants = [one for one in everything if one.kind == "mutant"]
     assert len(mutants) >= 150
-    assert len({one.text for one in everything}) == len(everything), "two candidates with the same text"
+    judged = {(one.text, *sorted(one.case.items())) for one in everything}
+    assert len(judged) == len(everything), "two candidates with the same text"
     for one in mutants:
         ast.parse(one.text)
         assert not one.right
     assert sum(one.right for one in everything) >= 25
     assert all(one.expected == {"correct"} for one in everything if one.right)
-    assert all("correct" not in one.expected for one in everything if not one.right)
+    assert all(("correct" in one.expected) == (one.kind == "beyond") for one in everything if not one.right)
 
 
 def test_the_order_mixes_kinds_and_is_always_the_same(rates: ModuleType) -> None:
@@ -55,8 +56,8 @@ def test_the_order_mixes_kinds_and_is_always_the_same(rates: ModuleType) -> None
     assert {one.kind for one in rates.planned(everything, only="mistake")} == {"mistake"}
 
 
-def row(rates: ModuleType, verdict: str, *, right: bool, expected: str, run: int = 0) -> object:
-    return rates.Judged("x", "mutant", "k", "cpu", right, tuple(expected.split("|")), verdict, "", 1.0, run)
+def row(rates: ModuleType, verdict: str, *, right: bool, expected: str, run: int = 0, kind: str = "mutant") -> object:
+    return rates.Judged("x", kind, "k", "cpu", right, tuple(expected.split("|")), verdict, "", 1.0, run)
 
 
 def test_what_counts_as_an_error(rates: ModuleType) -> None:
@@ -73,6 +74,19 @@ def test_what_counts_as_an_error(rates: ModuleType) -> None:
     assert "False rejects (right, and not called correct): 1 of 2 " in text
     assert "where that was not expected): 1 of 6" in text
     assert "its times are what is judged: cheats/a" in text
+
+
+def test_what_is_wrong_elsewhere_counts_on_neither_side(rates: ModuleType) -> None:
+    rows = [
+        row(rates, "wrong", right=False, expected="wrong"),
+        row(rates, "correct", right=False, expected="correct", kind="beyond"),
+        row(rates, "race", right=False, expected="correct", kind="beyond"),
+    ]
+    text = rates.page(rows, {}, beyond={"x": "ranks=2, where nothing is wrong"})
+    assert "False accepts (wrong, and called correct): 0 of 1 " in text
+    assert "| x | 2 ranks, where nothing is wrong | correct |" in text
+    assert "| x | 2 ranks, where nothing is wrong | race |" in text
+    assert "| beyond |" not in text
 
 
 def test_two_verdicts_of_one_candidate_are_shown(rates: ModuleType) -> None:

@@ -13,8 +13,11 @@ from program_files import program
 ROOT = Path(__file__).parents[2]
 
 
+for shared in ("gpu_share", "frontier_counts"):
+    program(f"benchmarks/{shared}.py")
 frontier, pages, runs = map(program, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
 frontier_cpu = program("benchmarks/frontier_cpu.py")
+headers = program("benchmarks/both_headers.py")
 races = program("benchmarks/frontier_races.py")
 
 
@@ -57,12 +60,26 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_page_counts_what_the_records_say(folder: Path) -> None:
     page = pages.page(folder)
-    assert "| gpt-5.5 cuda | 83 | 1 / 0 | 28 / 22 | 36 / 27 | 2 / 2 of 3 | 1 / 1 of 3 | 0 | 0 |" in page
+    assert "| gpt-5.5 cuda | 83 | 1 / 0 | 28 / 22 | 36 / 27 | 2 / 2 of 3 | 1 / 1 of 3 | 0 | 0 | 0 |" in page
     assert "| fails when calls are queued or a rank comes late | 1 |" in page
     assert "| collective | 3 / 5, 2 of 3, 1 of 3 |" in page
     assert "| gpt-5.5 cuda | 1 | 40.0% | 40.0% | 1 of 1 (100%) |" in page
-    assert "right as published: gpt-5.5 cuda 67% | does not agree" in page
+    assert "right as published: gpt-5.5 cuda 67% of 3 | does not agree" in page
+    assert "- gpt-5.5 cuda: 3 of 82 judged, 2 of them right as published; totals cannot be compared yet" in page
+    assert "| gpt-5.5 cuda | 83 | 82 | 3 of 82 | 0 | 0 | 3 of 82 | 0 | 0 |" in page
     assert "| deadlock | 5, 1, 1 |" in page
+
+
+def test_the_page_says_what_is_provisional(folder: Path) -> None:
+    frontier.keep(folder, record(4, "reduce", "correct", plan="standard") | {"beside": 3, "provisional": True})
+    frontier.keep(folder, record(5, "scatter", "crash", plan="standard") | {"beside": 3, "provisional": True})
+    (folder / frontier.COST).write_text(json.dumps([{"lanes": 3, "seconds": 24.0, "verdicts": {}, "gpu_busy": 0.5}]))
+    page = pages.page(folder)
+    assert "| gpt-5.5 cuda | 83 | 82 | 5 of 82 | 1 | 1 | 3 of 82 | 0 | 0 |" in page
+    assert "2 / 1 of 5 (1 of them not timed)" in page
+    assert (
+        "They took 24 s of the machine, 3.0 s each, builds included; the GPU ran a kernel in 50% of that time" in page
+    )
 
 
 def test_without_records_it_says_how_to_make_them(tmp_path: Path) -> None:
@@ -79,6 +96,78 @@ def test_what_has_a_record_is_known(folder: Path) -> None:
     known = frontier.known_in([folder])
     assert len(known) == 6
     assert ("gpt-5.5 cuda", "published", f"{2:064x}") in known
+
+
+def test_a_later_verdict_takes_the_place_of_a_provisional_one(tmp_path: Path) -> None:
+    first = record(1, "allreduce", "correct", plan="standard") | {"beside": 3, "provisional": True}
+    frontier.keep(tmp_path, first)
+    frontier.keep(tmp_path, record(2, "allgather", "wrong", plan="standard") | {"beside": 3})
+    keys = {number: ("gpt-5.5 cuda", "standard", f"{number:064x}") for number in (1, 2)}
+    assert frontier.known_in([tmp_path]) == {keys[1]: "correct", keys[2]: ""}
+    frontier.keep(tmp_path, record(1, "allreduce", "correct", plan="standard", timing=timing(1.5)))
+    assert frontier.known_in([tmp_path]) == {keys[1]: "", keys[2]: ""}
+    (path,) = tmp_path.iterdir()
+    lines = list(map(json.loads, path.read_text().splitlines()))
+    assert [line["problem"] for line in lines] == [2, 1]
+    (tmp_path / "earlier").mkdir()
+    frontier.keep(tmp_path / "earlier", first)
+    both = [tmp_path, tmp_path / "earlier"]
+    assert frontier.known_in(both) == frontier.known_in(both[::-1]) == {keys[1]: "", keys[2]: ""}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "more", "provisional"),
+    [
+        ("correct", {}, True),
+        ("reused_output", {}, True),
+        ("deadlock", {}, True),
+        ("crash", {}, True),
+        ("wrong", {}, False),
+        ("race", {}, False),
+        ("wrong", {"plan": "published"}, True),
+        ("runtime_error", {"failure": {"name": "TypeError", "message": "no"}}, False),
+        ("runtime_error", {"failure": {"name": "OutOfMemoryError", "message": "CUDA out of memory"}}, True),
+        ("runtime_error", {"failure": {"name": "RuntimeError", "message": "wait timed out after 5 s"}}, True),
+    ],
+)
+def test_what_company_may_have_caused_is_judged_again(verdict: str, more: dict[str, Any], provisional: bool) -> None:
+    said = record(1, "allreduce", verdict, **({"plan": "standard"} | more))["evaluation"]
+    assert frontier.is_provisional(said) is provisional
+
+
+def test_each_pass_has_its_files_and_multicast_comes_last(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number, name, text in (
+        (1, "allreduce", "multimem.st"), (2, "allgather", ""), (3, "broadcast", ""), (4, "reduce", ""), (5, "scatter", ""),
+    ):  # fmt: skip
+        (tree / f"{number}_{name}_cuda.py").write_text(f"# {number} {text}\n")
+    like = frontier.Case("", "cpu", 4, "tiny", "auto")
+    all_new = frontier.planned([tree], ["quick", "published"], like, {})
+    of = {task.problem_id: frontier.sha_of(all_new.files[key]) for key, task in all_new.tasks.items()}
+    known = {("tree", "quick", of[2]): "correct", ("tree", "quick", of[3]): "deadlock", ("tree", "quick", of[4]): ""}
+    work = frontier.planned([tree], ["quick", "published"], like, known)
+
+    def problems(name: str, only: set[int]) -> list[tuple[int, str]]:
+        return [(task.problem_id, task.case.plan) for task in frontier.part_of(work, name, only).tasks.values()]
+
+    assert problems("words", set())[:2] == [(5, "quick"), (1, "quick")]
+    assert problems("words", {1, 2}) == [(1, "quick"), (2, "published"), (1, "published")]
+    assert problems("times", set()) == [(2, "quick")]
+    assert problems("doubts", set()) == [(3, "quick")]
+
+
+def test_verdicts_with_either_header_are_compared(tmp_path: Path) -> None:
+    for way, verdict in (("ours", "race"), ("real", "wrong")):
+        (tmp_path / way).mkdir()
+        frontier.keep(tmp_path / way, record(1, "allreduce", "correct", plan="standard"))
+        frontier.keep(tmp_path / way, record(2, "allgather", verdict, plan="standard"))
+    frontier.keep(tmp_path / "ours", record(3, "broadcast", "correct", plan="standard"))
+    ours, real = (headers.reached_in(tmp_path / way) for way in ("ours", "real"))
+    first, *others = headers.words(ours, real)
+    assert first == "the same verdict at the same stage: 1 of 2 (1 correct)"
+    assert len(others) == 1
+    assert "race at correctness with ours, wrong at correctness with torch's own" in others[0]
 
 
 def test_records_become_a_run_once(folder: Path, tmp_path: Path) -> None:

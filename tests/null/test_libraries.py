@@ -42,7 +42,8 @@ def without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_doctor_lists_every_library_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     without("cute", monkeypatch)
     told = {fact.name: fact for fact in machine_facts.backends()}
-    assert set(told) == {"NCCL's device API", "NVSHMEM", "CuTe DSL", "ParallelKittens"}
+    of_python = {"NCCL in Python (nccl4py)", "NVSHMEM in Python (nvshmem4py)"}
+    assert set(told) == {"NCCL's device API", "NVSHMEM", "CuTe DSL", "ParallelKittens"} | of_python
     assert all(fact.ok or fact.to_do for fact in told.values())
     assert (told["CuTe DSL"].ok, told["CuTe DSL"].to_do) == (False, "pip install 'pkb[cute]'")
 
@@ -52,6 +53,18 @@ def test_cute_dsl_that_is_missing_is_named_with_what_to_install(monkeypatch: pyt
     why = why_unsupported(inspect_source(source(CUTE)), GPU)
     assert "cannot run cute candidates" in why
     assert "pip install 'pkb[cute]'" in why
+
+
+@pytest.mark.parametrize(
+    ("text", "package"), [("import nvshmem.core as nv", "nvshmem4py-cu13"), ("from nccl import core", "nccl4py")]
+)
+def test_a_library_is_not_its_python_package(text: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch brings NVSHMEM and NCCL; who imports their Python packages needs those as well."""
+    monkeypatch.setattr(libraries, "_wheel", lambda *_: "/there")
+    monkeypatch.setattr(libraries.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(libraries, "torch_cuda_major", lambda: "13")
+    why = why_unsupported(inspect_source(source(f"{text}\ndef solution(x): return x\n")), GPU)
+    assert f"pip install {package}" in why
 
 
 def test_installing_something_does_not_help_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,3 +202,20 @@ def test_without_a_parser_the_text_tells() -> None:
 def test_a_wrong_result_stays_wrong() -> None:
     failed = Decided(Verdict.WRONG, Stage.CORRECTNESS, "values differ", Evidence())
     assert without_multicast(failed, ("nvls",), facts()) is failed
+
+
+def test_by_the_published_plan_it_is_the_reference_that_counts(tmp_path: Path) -> None:
+    """Problems with a baseline of their own had no speed there, and so were never faster as published."""
+    times = {"reference_us": 150.0, "candidate_us": 100.0, "against": "reference"}
+    times |= {"speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.6, "decision": "faster"}
+    with_baseline = {"id": 13, "name": "gemm_allreduce", "baseline_version": 1}
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(
+        json.dumps({"collection": "x", "problem": 13, "sample": 0,
+                    "evaluation": verdict("correct", "done", plan=plan, timing=times, problem=with_baseline)}) + "\n"
+        for plan in ("standard", "published")
+    ))  # fmt: skip
+    found = read_results([path]).collections()
+    compared = compare_plans(found["x"], found[f"x{AS_PUBLISHED}"])
+    assert compared is not None
+    assert (compared.faster_as_published, compared.faster) == (1, 0)

@@ -339,5 +339,7 @@ def test_words_that_fit_and_marks() -> None:
     assert is_library("void rdxn_on_stream_kernel<float, (rdxn_ops)4>(int, float*, float const*, unsigned long)")
     assert not is_library("void nvshmemi_init_array_kernel<unsigned long>(unsigned long*, int, unsigned long)")
     assert not is_library("all_gather_nvshmem")
+    assert is_library("_Z25fcollect_on_stream_kernelIcEviPT_PKS0_m")
+    assert not is_library("my_broadcast_on_stream_kernel(float*)")
     assert encode(Done()) == b'{"is":"Done"}'
     assert 2 * ArgumentsReply.most_bytes <= commands.COMMAND_BYTES

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pkb.analysis.modes import FailureMode, failure_mode
 from pkb.types.document import Speedup
-from pkb.types.plan import PLANS
+from pkb.types.plan import PLANS, PUBLISHED
 from pkb.types.stock import Against
 from pkb.types.timing import tells_speed
 from pkb.types.verdict import Communication
@@ -71,7 +71,11 @@ class Sample:
     @cached_property
     def speed(self) -> Speedup | None:
         """None where it is not correct or was not timed so, or on a CPU. The times of a rejected candidate are not believed."""
-        return None if self._timing is None else Speedup.against(self.against, self.evaluation or {})
+        if self._timing is None or self.evaluation is None:
+            return None
+        # The published benchmark has no baselines, so by its plan there is one reading.
+        which = "reference" if self.evaluation.get("plan") == PUBLISHED else self.against
+        return Speedup.against(which, self.evaluation)
 
     @property
     def utilisation(self) -> float | None:

@@ -6,6 +6,7 @@ cpu has stand-ins for some of it.
 """
 
 import ast
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -43,13 +44,14 @@ def _wheel(folder: str, header: str, home: str) -> str:
     return next((str(place) for place in found if (place / "include" / header).is_file()), "")
 
 
-def _cute() -> str:
-    if importlib.util.find_spec("cutlass") is None:
+def _package(module: str, *distributions: str) -> str:
+    """A Python package, by what it is called where it is installed from."""
+    if importlib.util.find_spec(module) is None:
         return ""
-    try:
-        return f"nvidia-cutlass-dsl {importlib.metadata.version('nvidia-cutlass-dsl')}"
-    except importlib.metadata.PackageNotFoundError:
-        return "a package called cutlass"
+    for distribution in distributions:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return f"{distribution} {importlib.metadata.version(distribution)}"
+    return f"a package called {module}"
 
 
 def _kittens() -> str:
@@ -61,15 +63,27 @@ def _kittens() -> str:
 
 LIBRARIES = (
     Library(
-        "nccl-device", "NCCL's device API", ("nccl",), None,
+        "nccl-device", "NCCL's device API", (), None,
         lambda: _wheel("nccl", "nccl_device.h", "NCCL_HOME"), lambda: "`pkb doctor --fix` gets a wheel with its headers",
     ),
     Library(
-        "nvshmem", "NVSHMEM", ("nvshmem", "torch.distributed._symmetric_memory._nvshmem_triton"), None,
+        "nvshmem", "NVSHMEM", ("torch.distributed._symmetric_memory._nvshmem_triton",), None,
         lambda: _wheel("nvshmem", "nvshmem.h", "NVSHMEM_HOME"),
         lambda: f"pip install nvidia-nvshmem-cu{torch_cuda_major() or '13'}, or set NVSHMEM_HOME",
     ),
-    Library("cute", "CuTe DSL", ("cutlass",), None, _cute, lambda: "pip install 'pkb[cute]'"),
+    Library(
+        "nccl4py", "NCCL in Python (nccl4py)", ("nccl",), None,
+        lambda: _package("nccl", "nccl4py"), lambda: "pip install nccl4py",
+    ),
+    Library(
+        "nvshmem4py", "NVSHMEM in Python (nvshmem4py)", ("nvshmem",), None,
+        lambda: _package("nvshmem", "nvshmem4py-cu13", "nvshmem4py-cu12"),
+        lambda: f"pip install nvshmem4py-cu{torch_cuda_major() or '13'}",
+    ),
+    Library(
+        "cute", "CuTe DSL", ("cutlass",), None,
+        lambda: _package("cutlass", "nvidia-cutlass-dsl"), lambda: "pip install 'pkb[cute]'",
+    ),
     Library("parallelkittens", "ParallelKittens", (), kittens.INCLUDES, _kittens, lambda: kittens.MISSING),
 )  # fmt: skip
 

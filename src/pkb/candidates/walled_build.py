@@ -38,8 +38,12 @@ class BuildLimits:
     processes: int = 256
 
 
+STOPPED = ("build", "build limit")
+
+
 class BuildStopped(Exception):
-    """The build ended without a result for a reason that is no message of a compiler: a limit, a killed process."""
+    """The build ended without a result for a reason that is no message of a compiler: a limit, a killed process. Its kind is
+    one of `STOPPED`."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)

@@ -16,13 +16,25 @@ from pkb.types.errors import UserError
 
 class LocalExecutor:
     def __init__(
-        self, *, seats: int, builders: int, concurrency: int, devices: Sequence[str] = (), ask: Ask | None = None
+        self,
+        *,
+        seats: int,
+        builders: int,
+        concurrency: int,
+        devices: Sequence[str] = (),
+        lock_folders: Sequence[str] = (),
+        ask: Ask | None = None,
     ) -> None:
-        """`devices`: the GPU of each seat by its UUID; empty where a seat is a share of the cores, or all GPUs."""
+        """`devices`: the GPU of each seat by its UUID; empty where a seat is a share of the cores, or all GPUs.
+
+        `lock_folders`: where each seat queues for its device, if several share one. The caller holds it for all of them, they
+        have all cores together, and nothing may be timed there.
+        """
         self._events: queue.Queue[JudgeEvent] = queue.Queue()
         self._judge = JudgeClient(self._events.put)
         self._ask = ask
         self._shares, self._devices = shares_of_cores(seats), tuple(devices)
+        self._lock_folders = tuple(lock_folders)
         self._sitting: dict[str, int] = {}
         """Seat by order."""
         self.seats, self.builders, self.concurrency = seats, builders, concurrency
@@ -36,7 +48,12 @@ class LocalExecutor:
             seat = next(n for n in range(self.seats) if n not in self._sitting.values())
             self._sitting[order.id] = seat
             device = self._devices[seat] if self._devices else None
-            order = replace(order, cores=self._shares[seat], devices=device)
+            order = replace(
+                order,
+                cores=() if self._lock_folders else self._shares[seat],
+                devices=device,
+                lock_folder=self._lock_folders[seat] if self._lock_folders else None,
+            )
         self._judge.send(order)
 
     def events(self, timeout_s: float) -> list[JudgeEvent]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pkb.candidates.build_records import Built
+from pkb.candidates.libraries import missing_words
 from pkb.candidates.machine_code import binary_paths
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import has_solution, read
@@ -38,6 +39,7 @@ def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] =
         paths=tuple(dict.fromkeys(use.path for use in inspection.paths)),
         backend=inspection.backend,
         warnings=tuple(f"line {f.line}: {f.message}" for f in inspection.findings if f.severity == "warn"),
+        hints=tuple(f"to run it here: {words}" for name in sorted(inspection.needs) if (words := missing_words(name))),
     )
     if source.tree is not None and not has_solution(source.tree):
         return _refused(read_well, Verdict.LOAD_ERROR, "the file defines no function called solution")
@@ -46,21 +48,21 @@ def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] =
             failure = broken_rule(finding)
             return _refused(read_well, Verdict.REJECTED, finding.message, failure)
     progress("build")
-    build, for_cpu = prebuild(path, limit_s=build_limit_s, environment={}), False
+    build, for_cpu = prebuild(path, limit_s=build_limit_s, environment={}), ""
     if (
         build.unavailable
         and "gpu" not in inspection.needs
         and EMULATED_CUDA in (here := CpuPlatform().facts()).capabilities
     ):
-        build.discard()  # no compiler for GPUs: as the platform cpu builds it
-        build, for_cpu = prebuild(path, limit_s=build_limit_s, environment=build_environment(here)), True
+        build.discard()  # nothing to build it for a GPU with: as the platform cpu builds it
+        for_cpu = f"by g++ for the platform cpu; for a GPU not: {build.unavailable}"
+        build = prebuild(path, limit_s=build_limit_s, environment=build_environment(here))
     try:
         report = _built(build, read_well, build_limit_s=build_limit_s)
         if not report.ok:
             return report
         if for_cpu:
-            words = "by g++ for the platform cpu, since no compiler for GPUs is installed"
-            return replace(report, detail=f"{report.detail} {words}")
+            return replace(report, detail=f"{report.detail} {for_cpu}")
         progress("machine code")
         return replace(report, machine_code=tuple(_machine_code(build)))
     finally:

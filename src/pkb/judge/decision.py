@@ -65,6 +65,15 @@ def bad_output(what: str, stage: Stage) -> Decided:
     return Decided(Verdict.REJECTED, stage, f"an output is {what}; plain tensors are expected", evidence)
 
 
+def wrong(mismatch: Mismatch, stage: Stage) -> Decided:
+    return Decided(
+        Verdict.WRONG,
+        stage,
+        f"{rank_words(mismatch.ranks)}: {mismatch.output}: {mismatch.what} ({mismatch.case})",
+        Evidence(mismatch=mismatch, failing_ranks=mismatch.ranks),
+    )
+
+
 def reused_output(mismatch: Mismatch) -> Decided:
     """Right and free of races, as long as nobody looks at a result after the next call."""
     detail = f"{mismatch.output} on {rank_words(mismatch.ranks)} is overwritten by a later call: they share memory"

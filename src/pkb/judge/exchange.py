@@ -7,7 +7,6 @@ before (docs/window.md).
 
 import contextlib
 import itertools
-import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from pkb.types.protocol.commands import (
     Wake,
 )
 from pkb.types.protocol.replies import BadOutput, BatchReport, Comparison, OutputReply
+from pkb.types.protocol.trees import tensor_nodes
 from pkb.types.stock import StockFunction
 
 TRUTH_SHARE = 0.15
@@ -54,6 +54,8 @@ class Outcome:
     """What comparing one batch of slots gave."""
 
     mismatch: Mismatch | None = None
+    slot: int | None = None
+    """Of the mismatch."""
     rejected: str | None = None
     overwritten: bool = False
     """Every rank that differs in the call of the mismatch has a later call's result there, in whole."""
@@ -83,6 +85,8 @@ class Exchange:
         self._slots = itertools.count()
         self._keys: dict[int, str] = {}
         """Of slots whose arguments are at hand."""
+        self._given: dict[int, DrawArguments] = {}
+        """How the arguments that the candidate has were drawn, by slot."""
         self._watch = Watch(oracle, candidate)
         self.copies = False
         """Both sides copy each result before the next call: this candidate's are overwritten by later ones."""
@@ -98,11 +102,26 @@ class Exchange:
         """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too. `kinds`: of the
         calls; by default all that the problem has, round-robin."""
         slots, key = self.new_slots(count), secrets.token_hex(KEY_BYTES)
-        self._keys |= dict.fromkeys(slots, key)
-        draws = [
-            DrawArguments(replace(spec, kind=kind), slot, keep, key)
-            for slot, kind in zip(slots, kinds or self._kinds.round_robin(count), strict=True)
-        ]
+        self._hand_out(
+            [
+                DrawArguments(replace(spec, kind=kind), slot, keep, key)
+                for slot, kind in zip(slots, kinds or self._kinds.round_robin(count), strict=True)
+            ]
+        )
+        return slots
+
+    def repeat(self, slot: int, *, words: str) -> Outcome:
+        """One call that was made before, by itself and on the same arguments, drawn anew since a call may change them. With the
+        same key, so that digests of outputs can be compared."""
+        draw = self._given[slot]
+        self.drop()
+        self._hand_out([draw])
+        self.run_candidate(Schedule((slot,)))
+        return self.check((slot,), words=words)
+
+    def _hand_out(self, draws: Sequence[DrawArguments]) -> None:
+        self._keys |= {draw.slot: draw.key for draw in draws}
+        self._given |= {draw.slot: draw for draw in draws}
         for draw in draws[:1]:
             self.oracle.tell_all(draw)
         for draw, following in itertools.zip_longest(draws, draws[1:]):
@@ -113,13 +132,14 @@ class Exchange:
                 for rank, (arguments, fds) in drawn.items():
                     gift = GiveArguments(draw.slot, arguments.tree)
                     if self.candidate.patience is not None:
-                        self.candidate.patience.earn(copied_bytes=sum(os.fstat(fd).st_size for fd in fds))
+                        self.candidate.patience.earn(
+                            copied_bytes=sum(node.size for node in tensor_nodes(arguments.tree))
+                        )
                     self.candidate.tell(rank, gift, fds)
             finally:
                 for answer in drawn.values():
                     discard(answer.fds)
             self.candidate.hear(gift, timeout_s=300)
-        return slots
 
     def has_answered(self, *, reference_s: float, first_call_s: float) -> None:
         """A call has come back, so the next ones are warm: from now on a batch has what such calls can need."""
@@ -275,7 +295,7 @@ class Exchange:
         if wrong:
             patterns = [result.difference.pattern for result in wrong.values() if result.difference is not None]
             outcome.overwritten = all(pattern is Pattern.OVERWRITTEN for pattern in patterns)
-            outcome.mismatch = describe_mismatch(wrong, self.oracle.spec.world_size, words)
+            outcome.mismatch, outcome.slot = describe_mismatch(wrong, self.oracle.spec.world_size, words), slot
         return not wrong
 
     def drop(self, *, keep_memory: bool = False) -> None:
@@ -285,6 +305,7 @@ class Exchange:
     def drop_drawn(self, *, keep_memory: bool = True) -> None:
         """What the oracle holds; the candidate's side may be stopped."""
         self._keys.clear()
+        self._given.clear()
         self.oracle.ask(Drop(keep_memory), timeout_s=120)
 
 

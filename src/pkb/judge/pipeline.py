@@ -167,6 +167,7 @@ class OneSize:
                     calls=calls,
                     repeats=repeats,
                     on_gpu=self.on_gpu,
+                    waits_itself=self._backend != "torch" or SourceLines(source).may_poll,
                     progress=self.progress,
                 )
                 copied = ", each result copied before the next call" if provoked.reused else ""

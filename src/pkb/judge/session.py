@@ -10,6 +10,7 @@ from functools import partial
 
 from pkb.candidates.rules import Inspection, inspect_source
 from pkb.candidates.source import read
+from pkb.candidates.walled_build import STOPPED
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.leftovers import sweep
 from pkb.judge.crew.patience import first_call_extra_s
@@ -31,7 +32,16 @@ from pkb.problems.registry import default_registry
 from pkb.problems.suite import suite
 from pkb.types.job import Job
 from pkb.types.protocol.commands import DrawSpec
-from pkb.types.verdict import CandidateRef, Evaluation, Evidence, ProblemRef, Stage, SuiteRef, Verdict
+from pkb.types.verdict import (
+    CandidateRef,
+    Evaluation,
+    Evidence,
+    FailureKind,
+    ProblemRef,
+    Stage,
+    SuiteRef,
+    Verdict,
+)
 
 AT_THE_END = ("clocks", "throttling")
 """Conditions that work changes: noted again when it is over, before the device has rested."""
@@ -56,6 +66,11 @@ def evaluate_sizes(
         yield from _Session(job, progress).run(sizes)
 
 
+def build_ahead(job: Job) -> Evaluation | None:
+    """Fills the cache of builds, with no device and no rank; the verdict, where text and compiler have decided it."""
+    return _Session(job, lambda text: None).build_ahead()
+
+
 def problem_of(job: Job) -> Problem:
     return default_registry().with_folder(job.problems_folder).get(job.case.problem)
 
@@ -66,6 +81,12 @@ def devices_for(job: Job) -> list[str]:
     facts = create(job.case.platform).facts()
     other = second_world(job.case, problem_of(job), facts) if job.plan.second_world_trials else None
     return devices_of(job.case.platform, max(job.case.ranks, other or 0))
+
+
+def _was_stopped(decided: Decided) -> bool:
+    """A build that was ended and did not fail: many at a time are slow and share memory, and alone it may succeed."""
+    failure = decided.evidence.failure
+    return failure is not None and (failure.kind is FailureKind.BUILD_LIMIT or failure.name in STOPPED)
 
 
 def _say_with_size(say: Progress, size: str, text: str) -> None:
@@ -111,6 +132,18 @@ class _Session:
             self._end()
             if self.prepared is not None:
                 self.prepared[1].discard()
+
+    def build_ahead(self) -> Evaluation | None:
+        notes = Notes()
+        try:
+            with notes.within(Stage.INSPECT):
+                inspection = self._inspect()
+            with notes.within(Stage.BUILD):
+                prepare.build(self.job, inspection, self.facts).discard()
+        except Decided as decided:
+            if not _was_stopped(decided):
+                return self._conclude(self.job, notes, decided)
+        return None
 
     def _evaluate(self, job: Job, *, last: bool) -> Evaluation:
         notes = Notes()

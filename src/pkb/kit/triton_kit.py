@@ -10,6 +10,8 @@ which the interpreter has not: `load_sum` takes it where `NVLS` says so, and els
 
 As in pkb.cuh, counts only rise and live in memory: nothing is reset, and CUDA graphs may replay such kernels. All ranks
 make the same calls on a channel. Memory with counts is zeroed at first and used for nothing else.
+
+Annotations are quoted: Triton's compiler (not its interpreter) refuses names in them that are no constexpr.
 """
 
 from typing import Any
@@ -29,19 +31,19 @@ def tables(handle: Any) -> Any:
 
 
 @triton.jit
-def peer_pointer(table: Any, peer: Any, dtype: tl.constexpr) -> Any:
+def peer_pointer(table: "Any", peer: "Any", dtype: tl.constexpr) -> Any:
     """A peer's buffer as a pointer to elements of this type."""
     return tl.load(table + peer).to(tl.pointer_type(dtype))
 
 
 @triton.jit
-def put(table: Any, peer: Any, at: Any, values: Any, mask: Any) -> None:
+def put(table: "Any", peer: "Any", at: "Any", values: "Any", mask: "Any") -> None:
     """Stores to a peer. A signal must follow before it is read there."""
     tl.store(peer_pointer(table, peer, values.dtype) + at, values, mask=mask)
 
 
 @triton.jit
-def signal(counts: Any, channel: Any, count: Any, rank: tl.constexpr, world: tl.constexpr) -> None:
+def signal(counts: "Any", channel: "Any", count: "Any", rank: tl.constexpr, world: tl.constexpr) -> None:
     """Tells the programs `channel` of all peers that this rank has come to `count`. What this program wrote comes before."""
     tl.debug_barrier()
     for peer in tl.static_range(world):
@@ -51,7 +53,7 @@ def signal(counts: Any, channel: Any, count: Any, rank: tl.constexpr, world: tl.
 
 
 @triton.jit
-def wait(counts: Any, channel: Any, count: Any, rank: tl.constexpr, world: tl.constexpr) -> None:
+def wait(counts: "Any", channel: "Any", count: "Any", rank: tl.constexpr, world: tl.constexpr) -> None:
     """Waits until the programs `channel` of all peers have come to `count`. What they wrote before may then be read."""
     for peer in tl.static_range(world):
         if peer != rank:
@@ -62,7 +64,7 @@ def wait(counts: Any, channel: Any, count: Any, rank: tl.constexpr, world: tl.co
 
 
 @triton.jit
-def barrier(counts: Any, channel: Any, rank: tl.constexpr, world: tl.constexpr) -> None:
+def barrier(counts: "Any", channel: "Any", rank: tl.constexpr, world: tl.constexpr) -> None:
     """The programs `channel` of all ranks meet. How often they did is kept in the count that a rank has for itself."""
     own = peer_pointer(counts, rank, tl.int32) + channel * world + rank
     count = tl.atomic_add(own, 0, sem="relaxed", scope="sys") + 1
@@ -74,7 +76,7 @@ def barrier(counts: Any, channel: Any, rank: tl.constexpr, world: tl.constexpr) 
 
 @triton.jit
 def load_sum(
-    table: Any, multicast: Any, at: Any, mask: Any, dtype: tl.constexpr, world: tl.constexpr, NVLS: tl.constexpr
+    table: "Any", multicast: "Any", at: "Any", mask: "Any", dtype: tl.constexpr, world: tl.constexpr, NVLS: tl.constexpr
 ) -> Any:
     """The sum over all ranks of elements `at`, in float32 and in rank order; through NVLS where `NVLS`, for float32."""
     if NVLS:

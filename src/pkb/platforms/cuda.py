@@ -119,4 +119,6 @@ def cuda_environment() -> dict[str, str]:
         "NCCL_IB_DISABLE": "1",  # one machine needs no adapter, and ranks cannot open one
         "NCCL_DEBUG": "WARN",
         "OMP_NUM_THREADS": "1",
+        # Torch's profiler stays attached otherwise, once a rank was profiled, and slows every call of CUDA from then on.
+        "TEARDOWN_CUPTI": "1",
     }  # fmt: skip

@@ -79,7 +79,7 @@ class CandidateRank(Rank):
             case Load():
                 return self._load(Path(command.path))
             case GiveArguments():
-                values = unpack(command.tree, fds[0], device=self.device.torch_device, group=self.group)
+                values = unpack(command.tree, fds[0], device=self.device.torch_device, group=self.group, kept=True)
                 self.arguments[command.slot] = values
                 self.seals.hold(command.slot, values)
             case RunBatch():

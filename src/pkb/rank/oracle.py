@@ -22,8 +22,9 @@ from pkb.rank.comparison import stock
 from pkb.rank.comparison.null_candidates import lint_case
 from pkb.rank.comparison.truth import compare_trees, outcome, read_output, widen
 from pkb.rank.execute import Arguments, Batch
+from pkb.rank.kept_files import KeptFiles
 from pkb.rank.server import Rank
-from pkb.rank.trees import copied, describe, pack_tensors, tensors_in
+from pkb.rank.trees import copied, describe, tensors_in
 from pkb.types.protocol.commands import (
     ORACLE_COMMANDS,
     CheckBaseline,
@@ -115,6 +116,7 @@ class OracleRank(Rank):
         self.keys: dict[int, bytes] = {}
         """Of calls whose arguments were sealed."""
         self.truths: dict[int, Truth] = {}
+        self.files = KeptFiles()
         self.warm_bytes = 0
         """What the allocator held after the last batch, so that it can hold as much again before the next."""
 
@@ -272,7 +274,7 @@ class OracleRank(Rank):
         del values
         self.keys[slot] = key
         self.seals.seal(slot, sealed, key)
-        fd = pack_tensors(tensors_in(sealed))
+        fd = self.files.pack(tensors_in(sealed))
         if command.keep:
             self.arguments[slot] = sealed
         else:

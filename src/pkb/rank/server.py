@@ -25,6 +25,7 @@ from pkb.rank.raised import cause_of
 from pkb.rank.trees import BadTree, pack
 from pkb.rank.window.seals import Seals
 from pkb.types.channel import Channel
+from pkb.types.processes import cores_to_spare
 from pkb.types.protocol.codec import encode
 from pkb.types.protocol.commands import COMMAND_BYTES, Command, RunBatch
 from pkb.types.protocol.limits import MAX_NAME, MAX_TEXT, MAX_TRACE, clean
@@ -57,6 +58,8 @@ class RankConfig:
 Groups = dict[str, dist.ProcessGroup | None]
 WAKE_S = 0.01
 """A host that has slept, whose caches are another process's, and a device whose clocks have gone down."""
+AWAKE_S = 0.05
+"""After that, how long a rank waits for its order without going to sleep."""
 
 
 class StatusPage:
@@ -99,6 +102,7 @@ class Rank:
         """The isolation layers that this process has put around itself."""
         self.opened: dict[str, float] = {}
         """When each part of the start was over, on the clock that all processes share."""
+        self._awake_s = 0.0
 
     def open(self) -> None:
         """Device and process group. Both sides use the same backend: a candidate may call the library, and is told apart."""
@@ -185,6 +189,8 @@ class Rank:
             self.device.synchronize()
             if time.monotonic() >= give_up:
                 break
+        if not self.device.in_step and cores_to_spare(self.config.world_size):
+            self._awake_s = AWAKE_S
 
     def drop(self, *, keep_memory: bool) -> None:
         """Let go of arguments and outputs. The allocator keeps its memory where calls are timed: asking the driver for more
@@ -204,7 +210,8 @@ class Rank:
         limits = dict.fromkeys(self.commands, COMMAND_BYTES)
         while True:
             self.status.step("idle")
-            command, fds, _ = self.channel.receive(limits)
+            awake_s, self._awake_s = self._awake_s, 0.0
+            command, fds, _ = self.channel.receive(limits, awake_s=awake_s)
             reply: Reply | None
             try:
                 self.status.step(f"doing {type(command).__name__}")

@@ -7,10 +7,12 @@ a claim: nothing in it can say what is right. What a message may be, and how lon
 import contextlib
 import fcntl
 import os
+import select
 import socket
 import stat
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -23,6 +25,8 @@ KERNEL_MAX_FDS = 253
 """In one packet. What there is no room for the kernel closes, and would have the receiver wait for it."""
 LONGEST_CLOSE_S = 0.5
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+KEPT_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | 0x10
+"""With F_SEAL_FUTURE_WRITE, nameless in Python before 3.13: mappings that are there already can still be written to."""
 _CREDENTIALS = struct.Struct("iII")
 M = TypeVar("M")
 
@@ -79,8 +83,13 @@ class Channel:
             if spill >= 0:
                 os.close(spill)
 
-    def receive(self, limits: Mapping[type[M], int], *, timeout_s: float | None = None) -> Received[M]:
-        """One of these messages, each of at most so many bytes."""
+    def receive(
+        self, limits: Mapping[type[M], int], *, timeout_s: float | None = None, awake_s: float = 0.0
+    ) -> Received[M]:
+        """One of these messages, each of at most so many bytes. `awake_s`: for so long this core is kept at work, since one
+        that sleeps may take milliseconds to wake up."""
+        if awake_s:
+            self._wait_awake(awake_s)
         self.sock.settimeout(timeout_s)
         space = socket.CMSG_SPACE(KERNEL_MAX_FDS * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
         try:
@@ -108,6 +117,12 @@ class Channel:
             discard(fds)
             raise BadMessage(str(error)) from error
         return Received(message, fds, pid)
+
+    def _wait_awake(self, seconds: float) -> None:
+        waiting, give_up = select.poll(), time.monotonic() + seconds
+        waiting.register(self.sock, select.POLLIN)
+        while not waiting.poll(0) and time.monotonic() < give_up:
+            pass
 
 
 def discard(fds: Iterable[int]) -> None:
@@ -137,9 +152,11 @@ def is_memory_file(fd: int) -> bool:
     return _seals(fd) is not None
 
 
-def is_sealed(fd: int) -> bool:
-    """A file in memory that nobody can change, shorten or lengthen any more: who maps it gets what was sent."""
-    return (_seals(fd) or 0) & SEALS == SEALS
+def is_sealed(fd: int, *, kept: bool = False) -> bool:
+    """A file in memory that nobody can change, shorten or lengthen any more: who maps it gets what was sent. `kept`: or that
+    only its maker can change."""
+    seals = _seals(fd) or 0
+    return seals & SEALS == SEALS or (kept and seals & KEPT_SEALS == KEPT_SEALS)
 
 
 def _seals(fd: int) -> int | None:

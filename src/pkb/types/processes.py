@@ -36,6 +36,11 @@ def die_with_parent(
         os._exit(128 + signal)  # process 1 of a namespace is immune to its own signals
 
 
+def cores_to_spare(ranks: int) -> bool:
+    """Whether so many ranks and the judge may each keep a core of this process's at work, and leave others one."""
+    return len(os.sched_getaffinity(0)) > ranks + 1
+
+
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """For a process that runs candidates: none runs below one that has a provider's key in its environment."""
     return {name: value for name, value in environment.items() if not _WITHHELD.search(name)}

@@ -8,6 +8,7 @@ timed outputs that is verified: every call that moves the median must be wrong o
 # stage: timing
 # rule: timed_output
 # platform: cpu
+# also: gpu
 
 import torch
 import torch.distributed as dist

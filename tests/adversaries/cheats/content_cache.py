@@ -6,6 +6,7 @@ contents that an earlier one has seen: a hit would raise.
 # plan: timing
 # expect: correct
 # platform: cpu
+# also: gpu
 
 import torch
 import torch.distributed as dist

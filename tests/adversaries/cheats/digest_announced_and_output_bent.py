@@ -10,6 +10,7 @@ to make up for all others. Stopped by a digest that is a real hash.
 # stage: timing
 # rule: late_output
 # platform: cpu
+# also: gpu
 
 import sys
 import time

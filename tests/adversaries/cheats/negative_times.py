@@ -8,6 +8,7 @@ whole numbers in order.
 # stage: timing
 # rule: clock
 # platform: cpu
+# also: gpu
 
 import sys
 

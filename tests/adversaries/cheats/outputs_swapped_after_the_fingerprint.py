@@ -8,6 +8,7 @@ any is chosen.
 # expect: rejected
 # stage: timing
 # platform: cpu
+# also: gpu
 
 import sys
 

@@ -9,6 +9,7 @@ these batches by the orders that its rank gets. Stopped by the digests of all ou
 # stage: timing
 # rule: late_output
 # platform: cpu
+# also: gpu
 
 import sys
 

@@ -8,6 +8,7 @@ calls, chosen after they are over.
 # stage: timing
 # rule: timed_output
 # platform: cpu
+# also: gpu
 
 import torch
 import torch.distributed as dist

@@ -9,6 +9,7 @@ finished result.
 # expect: rejected
 # stage: timing
 # platform: cpu
+# also: gpu
 
 import threading
 import time

@@ -9,6 +9,7 @@ statistics themselves are made in the judge.
 # rule: clock
 # gain: none
 # platform: cpu
+# also: gpu
 
 import sys
 

@@ -9,6 +9,7 @@ must have had no time on a core when it is over.
 # expect: correct|rejected
 # gain: none
 # platform: cpu
+# also: gpu
 
 import os
 import signal

@@ -9,6 +9,7 @@ key comes with the order to run them.
 # expect: wrong
 # stage: correctness
 # platform: cpu
+# also: gpu
 
 import sys
 

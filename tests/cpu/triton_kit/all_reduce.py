@@ -17,7 +17,7 @@ STATE: dict[int, Any] = {}
 
 @triton.jit
 def all_reduce(
-    table: Any, counts: Any, multicast: Any, source: Any, out: Any, n: Any, dtype: tl.constexpr, rank: tl.constexpr,
+    table: "Any", counts: "Any", multicast: "Any", source: "Any", out: "Any", n: "Any", dtype: tl.constexpr, rank: tl.constexpr,
     world: tl.constexpr, NVLS: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
     program = tl.program_id(0)

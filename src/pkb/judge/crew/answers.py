@@ -63,7 +63,7 @@ class Answers(Generic[R]):
             return f"a second answer, {kind.__name__}"
         if len(fds) != kind.descriptors:
             return f"{len(fds)} files with {kind.__name__}, {kind.descriptors} expected"
-        if not all(map(is_sealed, fds)):
+        if not all(is_sealed(fd, kept=kind.kept_files) for fd in fds):
             return f"{kind.__name__} with something that is no sealed file in memory"
         return "" if isinstance(reply, ErrorReport) else self.command.why_not(reply)
 

@@ -9,7 +9,6 @@ import math
 import os
 import selectors
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -25,12 +24,12 @@ from pkb.judge.crew.failure import CrewFailure, CrewFailureKind, CrewSpec, exit_
 from pkb.judge.crew.limits import UNLIMITED, Limits, broken_limit
 from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.printed import Printed
-from pkb.judge.crew.stacks import candidate_frames
+from pkb.judge.crew.stacks import Stacks
 from pkb.judge.crew.warm import Start, Warden, import_environment, release, start_warden
 from pkb.platforms.base import Platform
 from pkb.platforms.short_folder import short_parent
 from pkb.types.channel import Channel, ChannelClosed, pair
-from pkb.types.processes import interrupt_later
+from pkb.types.processes import cores_to_spare, interrupt_later
 from pkb.types.protocol.codec import encode
 from pkb.types.protocol.commands import Command, RunBatch
 from pkb.types.protocol.replies import Reply
@@ -42,6 +41,8 @@ R = TypeVar("R", bound=Reply)
 TICK_S = 0.2
 LONGEST_UNCHECKED_S = 1.0
 """Between two looks at what a side uses, though it answers all the time."""
+AWAKE_S = 0.1
+"""For the reports of a timed batch the judge waits so long without going to sleep: waking up may take milliseconds."""
 GRACE_S = 1.5
 """After one rank has failed, how long the others may take to fail as well, so that the first cause is found."""
 
@@ -78,7 +79,7 @@ class Crew:
         self._launched = time.monotonic()
         pairs = [pair() for _ in range(size)]
         self._channels = [Channel(ours) for ours, _ in pairs]
-        self._stacks = [os.memfd_create(f"pkb-stack-{rank}") for rank in range(size)]
+        self._stacks = Stacks(size)
         status = os.memfd_create("pkb-status")
         os.truncate(status, size * STATUS_BYTES)
         self._status = status
@@ -101,7 +102,7 @@ class Crew:
             isolate=self.spec.isolate,
             preload_triton=self.spec.preload_triton,
             channels=tuple(theirs),
-            stacks=tuple(self._stacks),
+            stacks=self._stacks.files,
             status=status,
             exits=exits_write,
             shm_bytes=self.limits.shm_bytes if self.platform.private_shm else None,
@@ -170,7 +171,8 @@ class Crew:
         self._selector.close()
         for channel in self._channels:
             channel.close()
-        for fd in (*self._stacks, self._pipe, self._exit_pipe, self._status):
+        self._stacks.close()
+        for fd in (self._pipe, self._exit_pipe, self._status):
             with contextlib.suppress(OSError):
                 os.close(fd)
 
@@ -252,12 +254,13 @@ class Crew:
             self._printed.allow(calls=len(command.schedule.slots) * self.spec.world_size)
         patience = self._patience_with(command)
         give_up = time.monotonic() + min(timeout_s, patience)
+        awake_until = time.monotonic() + AWAKE_S * self._must_stay_awake(command)
         while answers.pending(self.ranks):
             now = time.monotonic()
             if now > give_up:
                 break
             answered = False
-            for key, _ in self._selector.select(min(TICK_S, give_up - now)):
+            for key, _ in self._selector.select(0.0 if now < awake_until else min(TICK_S, give_up - now)):
                 if key.data in ("output", "exits"):
                     self._drain()
                     continue
@@ -278,6 +281,10 @@ class Crew:
             answers.discard()
             raise self._why(answers, timeout_s, patience)
         return answers.good
+
+    def _must_stay_awake(self, command: Command[R]) -> bool:
+        timed = isinstance(command, RunBatch) and command.schedule.digests
+        return timed and self.platform.device == "cuda" and cores_to_spare(self.spec.world_size)
 
     def _patience_with(self, command: Command[Reply]) -> float:
         if self.patience is None or self.spec.role == "oracle" or not self.patience.covers(command):
@@ -312,37 +319,30 @@ class Crew:
         if patience_s < timeout_s:
             assert self.patience is not None
             detail = f"over {self.patience.granted_s:.0f} s, all in all, to take arguments and to hand outputs over"
-            return self._failure(CrewFailureKind.LIMIT, pending, detail, limit="time", states=self._all_states(pending))
+            return self._failure(
+                CrewFailureKind.LIMIT, pending, detail, limit="time", states=self._with_the_finished(states)
+            )
         detail = f"no answer within {timeout_s:.0f} s"
-        return self._failure(CrewFailureKind.TIMEOUT, pending, detail, states=self._all_states(pending))
+        return self._failure(CrewFailureKind.TIMEOUT, pending, detail, states=self._with_the_finished(states))
 
     def status(self, rank: int) -> RankStatus:
         # Read, not mapped: a rank that cuts the page short must not make the judge fault.
         return decode_status(os.pread(self._status, STATUS_BYTES, rank * STATUS_BYTES))
 
-    def _all_states(self, pending: list[int]) -> tuple[RankState, ...]:
-        stuck = {state.rank: state for state in self.states(pending)}
+    def _with_the_finished(self, states: tuple[RankState, ...]) -> tuple[RankState, ...]:
+        stuck = {state.rank: state for state in states}
         return tuple(stuck.get(r) or RankState(r, Standing.FINISHED, self.status(r).text) for r in self.ranks)
 
     def states(self, ranks: list[int]) -> tuple[RankState, ...]:
         """Where these ranks stand: their own last word, and the Python stack dumped on a signal."""
-        for rank in ranks:
-            if rank in self._pids:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(self._pids[rank], signal.SIGUSR1)
-        if ranks:
-            time.sleep(0.4)
+        self._stacks.ask({rank: self._pids[rank] for rank in ranks if rank in self._pids})
         found = []
         for rank in ranks:
             status = self.status(rank)
             alive = rank in self._pids and psutil.pid_exists(self._pids[rank])
             standing = Standing.GONE if not alive else Standing.WAITING if status.waiting else Standing.RUNNING
-            found.append(RankState(rank, standing, status.text, tuple(candidate_frames(self._read_stack(rank)))))
+            found.append(RankState(rank, standing, status.text, self._stacks.frames(rank)))
         return tuple(found)
-
-    def _read_stack(self, rank: int) -> str:
-        size = os.fstat(self._stacks[rank]).st_size
-        return os.pread(self._stacks[rank], 64 * 1024, max(0, size - 64 * 1024)).decode(errors="replace")
 
     def _drain(self) -> None:
         """Take what the side has printed, and how its ranks have ended."""

@@ -60,10 +60,11 @@ def _carry_out(order: JudgeOrder, line: _Line) -> VerdictDocument | None:
         candidate.write_bytes(order.source)
         if order.devices is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = order.devices
+        if order.lock_folder is not None:
+            os.environ["PKB_LOCK_DIR"] = order.lock_folder
         job = job_for(order, candidate)
         if order.kind == "build":
-            _build(job)
-            return None
+            return _build(job)
         return _evaluate(order, job, line)
 
 
@@ -82,22 +83,14 @@ def job_for(order: JudgeOrder, candidate: Path) -> Job:
     )  # fmt: skip
 
 
-def _build(job: Job) -> None:
-    """Fills the cache of builds, so that the evaluation finds everything there. What the build says is the judge's to tell."""
-    from pkb.candidates.rules import inspect_source
-    from pkb.candidates.source import read
-    from pkb.judge.crew.sides import build_environment
-    from pkb.judge.stages.build import prebuild
-    from pkb.judge.stages.prepare import why_unsupported
-    from pkb.platforms.registry import create
+def _build(job: Job) -> VerdictDocument | None:
+    """Fills the cache of builds, so that the evaluation finds everything there. A file that does not compile, or that this
+    platform cannot run, needs no evaluation: this is its verdict."""
+    from pkb.judge.session import build_ahead
 
     os.nice(19)
-    facts = create(job.case.platform).facts()
-    source = read(job.candidate)
-    if source.syntax_error is not None or why_unsupported(inspect_source(source), facts):
-        return
-    report = prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(facts))
-    report.discard()
+    decided = build_ahead(job)
+    return None if decided is None else VerdictDocument(decided.to_dict())
 
 
 def _evaluate(order: JudgeOrder, job: Job, line: _Line) -> VerdictDocument:

@@ -47,6 +47,9 @@ class JudgeOrder:
     """Cores that it may use; empty means all."""
     devices: str | None = None
     """GPUs that it may use, as CUDA_VISIBLE_DEVICES names them; None: those of the judge's server."""
+    lock_folder: str | None = None
+    """Where it queues for its devices, in place of the machine's own queue: whoever sends it holds them, and lets several
+    orders that time nothing share them."""
     alone: bool = False
     """Wait for a CPU as for a GPU, where others may evaluate on it at the same time and its cores are not shared out."""
 
@@ -69,8 +72,9 @@ class JudgeEvent:
     """What became of an order.
 
     `began`: it has its device, and its time runs. `stage`: it goes on, or waits; `text` says where. `done`: an evaluation's
-    `document` is the verdict. The others have none: `lost`, the process or machine is gone; `late`, over its limit of time;
-    `broken`, an exception that is our bug; `refused`, wrong usage, and `fix` says what to do; `cancelled`.
+    `document` is the verdict, and a build has one if it has decided. The others have none: `lost`, the process or machine is
+    gone; `late`, over its limit of time; `broken`, an exception that is our bug; `refused`, wrong usage, and `fix` says what
+    to do; `cancelled`.
     """
 
     id: str

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from pkb.judge.budgets import affordable_trials
 from pkb.judge.crew.failure import CrewFailure
-from pkb.judge.decision import Decided, bad_output
+from pkb.judge.decision import Decided, bad_output, wrong
 from pkb.judge.exchange import CallBytes, Exchange, Reports
-from pkb.types.difference import DifferenceKind, Pattern, rank_words
+from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.protocol.commands import DrawSpec, Schedule
 from pkb.types.verdict import Communication, Evidence, Failure, FailureKind, Mismatch, Stage, Verdict
 
@@ -112,15 +112,6 @@ def _once_more(exchange: Exchange, slots: tuple[int, ...], mismatch: Mismatch) -
     if again.rejected or again.mismatch:
         return mismatch
     return replace(mismatch, patterns=(*mismatch.patterns, Pattern.RIGHT_WHEN_REPEATED))
-
-
-def wrong(mismatch: Mismatch, stage: Stage) -> Decided:
-    return Decided(
-        Verdict.WRONG,
-        stage,
-        f"{rank_words(mismatch.ranks)}: {mismatch.output}: {mismatch.what} ({mismatch.case})",
-        Evidence(mismatch=mismatch, failing_ranks=mismatch.ranks),
-    )
 
 
 def check_conduct(reports: Reports, stage: Stage) -> None:

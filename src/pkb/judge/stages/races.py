@@ -1,10 +1,11 @@
 """Stage 4: provokes on purpose what lockstep ranks hide.
 
 Each scenario queues calls back to back on changing data and checks the outputs of all of them at the end. A candidate that
-passed the correctness stage and fails here has a race, and the scenario says of which kind, unless it only returns memory
-that its next call overwrites. That is found by what happened: a call's result is, in whole, that of a later call. Then all
-scenarios are run from the first, each result being copied before the next call, in stream order. What goes wrong now is a
-race. If nothing does, and the ranks too say that results share memory, it is a reused output.
+passed the correctness stage and fails here has a race, and the scenario says of which kind, unless the call is as wrong when it
+is made alone, or the candidate only returns memory that its next call overwrites. That is found by what happened: a call's
+result is, in whole, that of a later call. Then all scenarios are run from the first, each result being copied before the next
+call, in stream order. What goes wrong now is a race. If nothing does, and the ranks too say that results share memory, it is a
+reused output.
 """
 
 import random
@@ -12,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pkb.judge.decision import Decided, bad_output
+from pkb.judge.crew.failure import CrewFailure
+from pkb.judge.decision import Decided, bad_output, wrong
 from pkb.judge.exchange import Exchange, Outcome, Reports
 from pkb.types.difference import Mismatch, Pattern, rank_words
 from pkb.types.protocol.commands import DrawSpec, Poison, Schedule
@@ -66,6 +68,9 @@ SCENARIOS = (
         poison=True,
     ),
 )
+LONG_LATE_S = 0.3
+"""How late one rank is told of one call, for each repeat of the plan, where a candidate's own code waits for its peers: whoever
+gives up waiting before that goes on with what is there. Barriers of the library wait for ever, or raise."""
 
 
 class Provoked(NamedTuple):
@@ -81,10 +86,17 @@ class _Ran(NamedTuple):
 
 
 def provoke(
-    exchange: Exchange, spec: DrawSpec, *, calls: int, repeats: int, on_gpu: bool, progress: Callable[[str], None]
+    exchange: Exchange,
+    spec: DrawSpec,
+    *,
+    calls: int,
+    repeats: int,
+    on_gpu: bool,
+    waits_itself: bool,
+    progress: Callable[[str], None],
 ) -> Provoked:
     """Run all scenarios. Leaves `exchange.copies` set for a candidate whose outputs are overwritten: what follows must copy
-    them too."""
+    them too. `waits_itself`: whether the candidate may wait for peers other than by a barrier of the library."""
     source = random.SystemRandom()
     chosen = [scenario for scenario in SCENARIOS if on_gpu or not scenario.gpu_only]
     planned = [
@@ -97,14 +109,17 @@ def provoke(
         scenario, repeat = planned[position]
         copied = ", results copied" if exchange.copies else ""
         progress(f"races: {scenario.words}{copied} ({repeat + 1} of {1 if scenario.told_late_us[1] else repeats})")
-        outcome, reports = _run(exchange, spec, scenario, calls, repeat, source)
+        if scenario.told_late_us[1]:
+            outcome, reports = _run_told_late(exchange, spec, scenario, source, LONG_LATE_S * repeats * waits_itself)
+        else:
+            outcome, reports = _run(exchange, spec, scenario, calls, repeat, source)
         shared = shared or any(any(report.reused) for report in reports.values())
         if outcome.rejected:
             raise bad_output(outcome.rejected, Stage.RACES)
         if outcome.mismatch:
             race = _race(scenario, outcome.mismatch)
             if not outcome.overwritten or exchange.copies:
-                raise race
+                raise _wrong_alone(exchange, outcome, scenario) or race
             overwritten, exchange.copies, position = race, True, -1
         exchange.drop()
         position += 1
@@ -119,8 +134,6 @@ def _run(
 ) -> _Ran:
     if scenario.poison:
         exchange.candidate.ask(Poison(), timeout_s=120)
-    if scenario.told_late_us[1]:
-        return _run_told_late(exchange, spec, scenario, source)
     slots = exchange.deliver(spec, calls)
     world_size = exchange.candidate.spec.world_size
     common = Schedule(slots, overwrite=scenario.overwrite)
@@ -142,17 +155,35 @@ def _run(
     return _Ran(exchange.check(slots, words=scenario.words), reports)
 
 
-def _run_told_late(exchange: Exchange, spec: DrawSpec, scenario: Scenario, source: random.Random) -> _Ran:
+def _run_told_late(
+    exchange: Exchange, spec: DrawSpec, scenario: Scenario, source: random.Random, long_s: float
+) -> _Ran:
     """A batch of its own for each call: the late rank has neither key nor arguments that it could use."""
     ran = _Ran(Outcome(), {})
+    latest = source.choice(exchange.candidate.ranks)
     for late in exchange.candidate.ranks:
         slots = exchange.deliver(spec, 1)
-        told_late_s = {late: 1e-6 * source.uniform(*scenario.told_late_us)}
+        told_late_s = {late: 1e-6 * source.uniform(*scenario.told_late_us) + (long_s if late == latest else 0.0)}
         reports = exchange.run_candidate(Schedule(slots, together=False), told_late_s=told_late_s)
         ran = _Ran(exchange.check(slots, words=scenario.words), ran.reports | reports)
         if ran.outcome.mismatch or ran.outcome.rejected:
             break
     return ran
+
+
+def _wrong_alone(exchange: Exchange, outcome: Outcome, scenario: Scenario) -> Decided | None:
+    """No race: the same wrong bits come out when the call is made again by itself, with all ranks in step. The calls of the
+    correctness stage had other arguments (another root, a norm that is clipped), and were right."""
+    assert outcome.slot is not None
+    assert outcome.mismatch is not None
+    try:
+        again = exchange.repeat(outcome.slot, words=f"first seen when {scenario.words}; the same alone")
+    except CrewFailure:
+        return None
+    if again.mismatch is None:
+        return None
+    same = all(outcome.digests[outcome.slot, r] == again.digests[outcome.slot, r] for r in outcome.mismatch.ranks)
+    return wrong(again.mismatch, Stage.RACES) if same else None
 
 
 def _race(scenario: Scenario, mismatch: Mismatch) -> Decided:

@@ -33,7 +33,7 @@ def found(library: Path | None = None) -> NcclFound:
     include = include_beside(library) if library else _installed()
     if include is None:
         where = f"{library} has no `include` beside it" if library else "no NCCL with headers is installed"
-        return NcclFound("", None, library, f"{where}: the wheel of the same version has them (tools/prepare_nccl.py)")
+        return NcclFound("", None, library, f"{where}: its wheel has them (`pkb doctor --fix`)")
     version = header_version(include)
     named = ".".join(map(str, version))
     if library and (number := library_version(library)) != version:

@@ -34,7 +34,9 @@ MAX_INSTRUCTIONS = 64
 MAX_NS = 600_000_000_000
 
 _OF_NCCL = re.compile(r"[^<(]*\bnccl[A-Za-z]*(?:DevKernel|Kernel_)")
-_OF_NVSHMEM = re.compile(r"(?:rdxn|reducescatter|fcollect|broadcast|alltoall)_on_stream_kernel|nvshmemi_reduce_kernel")
+_OF_NVSHMEM = re.compile(
+    r"(?<![A-Za-z_])(?:(?:rdxn|reducescatter|fcollect|broadcast|alltoall)_on_stream|nvshmemi_reduce)_kernel(?![a-z_])"
+)
 
 
 def is_library(kernel: str) -> bool:

@@ -51,6 +51,8 @@ def facts(known: Mapping[str, object]) -> dict[str, str]:
 class Reply:
     most_bytes: ClassVar[int] = 4 * KIB
     descriptors: ClassVar[int] = 0
+    kept_files: ClassVar[bool] = False
+    """These may be files that their writer uses again: of the oracle's replies only."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class ArgumentsReply(Reply):
 
     most_bytes = 2 * MIB
     descriptors = 1
+    kept_files = True
 
     slot: Slot
     tree: Node

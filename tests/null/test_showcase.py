@@ -1,0 +1,40 @@
+"""The pages of the three showcases: their tables are what the records say, and a size that is missing is named."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from program_files import program
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def showcase() -> Any:
+    program("benchmarks/verdict_table.py")
+    return program("benchmarks/showcase.py")
+
+
+@pytest.mark.parametrize("number", [72, 81, 82])
+def test_the_page_says_what_the_records_say(
+    showcase: Any, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever changes a kernel, its problem or the points measures again, or says that it has not been."""
+    page, records = DOCS / f"showcase-{number}.md", DOCS / "records" / f"showcase-{number}.jsonl"
+    made = tmp_path / "page.md"
+    made.write_text(page.read_text())
+    asked = ["showcase.py", str(number), "--platform", "virtual", "--budget", "0", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", [*asked, "--known", str(records), "--page", str(made)])
+    showcase.main()
+    assert made.read_text() == page.read_text()
+
+
+def test_times_alone_and_missing_sizes_are_named(showcase: Any) -> None:
+    first = json.loads((DOCS / "records" / "showcase-82.jsonl").read_text().splitlines()[0])
+    brief = first | {"label": "brief", "verdict": first["verdict"] | {"plan": showcase.TIMES_ONLY}}
+    text = showcase.table([first, brief], ["many tokens"], "virtual", 8)
+    assert "Times only, for races see [kernels.md](kernels.md): brief." in text
+    assert "Not measured yet: many tokens." in text
