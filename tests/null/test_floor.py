@@ -96,6 +96,14 @@ def test_another_algorithm_may_send_less() -> None:
     assert floor(replace(stated, least_link_bytes=1350e3)) == pytest.approx(2.0), "nobody has to take the other one"
 
 
+def test_calls_with_less_to_do_may_take_less_memory_traffic() -> None:
+    stated = replace(NOTHING, hbm_bytes=50 * MIB + 3 * 3.35e6)
+    assert floor(stated) == pytest.approx(3.0)
+    assert floor(replace(stated, least_hbm_bytes=50 * MIB + 3.35e6)) == pytest.approx(1.0)
+    clipping = cost_of(default_registry().get(22), size="real", world_size=8, dtype="bf16")
+    assert clipping.least_hbm_bytes == pytest.approx(clipping.typical_hbm_bytes / 3), "one call in four does not clip"
+
+
 def test_gathering_weights_instead_of_products_is_not_rejected() -> None:
     """Problem 14, M = 1024 and K = 512: weights are half of the products. An A100 has no multicast."""
     cost = cost_of(default_registry().get(14), size="paper", world_size=4, dtype="bf16")

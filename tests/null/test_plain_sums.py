@@ -49,6 +49,28 @@ def test_one_element_that_lacks_a_summand_fails(summands: list[torch.Tensor], tr
     assert ratio(truth, total) > 1
 
 
+@pytest.mark.parametrize("size", range(OCTAVES))
+def test_one_element_without_its_peers_fails_in_columns_of_every_size(
+    summands: list[torch.Tensor], truth: torch.Tensor, size: int
+) -> None:
+    """A tile that ends an element early is the commonest mistake of all."""
+    total, sizes = ring_sum(summands), truth.square().mean(dim=0).sqrt() / RANKS**0.5
+    column = int((sizes - 2.0**-size).abs().argmin())
+    row = int((truth[:, column] - summands[0][:, column]).abs().argmax())
+    total[row, column] = summands[0][row, column]
+    assert ratio(truth, total) > 1
+
+
+def test_columns_of_four_elements_are_not_held_to_what_they_came_to_by_chance() -> None:
+    """A reduce-scatter of 32 tokens over 8 ranks: in some columns all four sums nearly cancel, and rounding does not."""
+    generator = torch.Generator().manual_seed(2)
+    scales = torch.tensor([2.0**-n for n in range(OCTAVES)])
+    for _ in range(8):
+        octave = torch.randint(0, OCTAVES, (8192,), generator=generator)
+        parts = [(torch.randn(4, 8192, generator=generator) * scales[octave]).bfloat16() for _ in range(RANKS)]
+        assert ratio(torch.stack([part.double() for part in parts]).sum(dim=0), ring_sum(parts)) < 0.5
+
+
 def test_small_columns_that_are_lost_fail(summands: list[torch.Tensor], truth: torch.Tensor) -> None:
     total = ring_sum(summands)
     total[:, truth.square().sum(dim=0).argmin()] = 0

@@ -8,21 +8,6 @@ from pkb.problems import default_registry
 from pkb.problems.base import DTYPES, Problem
 from pkb.problems.draw import Draw
 
-FIXED = {
-    (21, "norm_type"): "2 is what training loops pass; docs/differences.md",
-    (22, "norm_type"): "as 21",
-    (22, "ep_size"): "the layout's: pairs of ranks",
-    (48, "n_fsdp"): "the layout's: pairs of ranks",
-    (49, "top_k"): "of the model, Mixtral's",
-    (50, "top_k"): "of the model, Mixtral's",
-    (51, "top_k"): "of the model, Mixtral's",
-    (51, "num_experts"): "what makes the problem: as many as two ranks have",
-    (51, "group"): "the whole world, as upstream's",
-    (61, "camera_model"): "the reference refuses all others",
-    (72, "num_groups"): "the shape of h says it too",
-    (78, "tile_latent_min_length"): "the tiling belongs to the model",
-}
-"""What is the same in all these draws, and why that is no way to pass."""
 SCALARS = (bool, int, float, str, type(None))
 
 
@@ -45,11 +30,8 @@ def values_seen(problem: Problem) -> dict[str, set[str]]:
     return seen
 
 
-def test_scalars_that_never_change_are_known_by_name() -> None:
-    fixed = {
-        (problem.id, name)
-        for problem in default_registry().all()
-        for name, values in values_seen(problem).items()
-        if len(values) == 1
-    }
-    assert fixed == set(FIXED)
+def test_a_module_says_why_a_scalar_never_changes() -> None:
+    for problem in default_registry().all():
+        never = {name for name, values in values_seen(problem).items() if len(values) == 1}
+        assert never == set(problem.fixed), problem.stem
+        assert all(problem.fixed.values())

@@ -80,6 +80,9 @@ class Problem:
     fits_one_gpu: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """By size, the numbers of ranks for which one GPU of `GPU_BYTES` holds what both sides need, where those are not all. Ranks
     that have a GPU each are not affected."""
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """Scalar arguments that never change, each with the reason why that is no way to pass. All others vary from call to call or
+    from size to size."""
     kinds: Mapping[str, float] = field(default_factory=dict)
     """Kinds of calls that are different work, by name, each with its share: causal or not, filtered or not. They are timed
     by themselves, and the shares are their weights. Empty where all calls are alike."""

@@ -75,6 +75,6 @@ PROBLEM = Problem(
     baseline_reason="the reference is one NCCL collective on a copy, which the result needs",
     cost=cost,
     compare=SumGate(),
-    version=3,  # an element may err by a share of its column
+    version=4,  # elements of small columns count, and few rows
     same_bits=True,
 )

@@ -88,5 +88,5 @@ PROBLEM = Problem(
     baseline_reason="the reference is one NCCL collective on a copy; the second copy is made with gloo only",
     cost=cost,
     compare=SumOnRoot(),
-    version=3,  # an element may err by a share of its column
+    version=4,  # elements of small columns count, and few rows
 )

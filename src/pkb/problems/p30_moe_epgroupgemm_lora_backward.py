@@ -104,6 +104,6 @@ PROBLEM = Problem(
     compare=SUMS,
     mutates={"grad_fc1_1_lora_A": SUMS, "grad_fc1_2_lora_A": SUMS, "grad_fc2_lora_B": SUMS},
     returns_input=True,
-    version=4,  # an element may err by a share of its column
+    version=5,  # elements of small columns count, and few rows
     same_bits=True,
 )

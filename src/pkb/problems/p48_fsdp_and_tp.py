@@ -138,6 +138,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    fixed={"n_fsdp": "the layout's: pairs of ranks"},
     reference=solution,
     baseline_reason="peers exchange directly in one group of messages, as an all-gather would",
     cost=cost,

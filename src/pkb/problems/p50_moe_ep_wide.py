@@ -140,6 +140,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    fixed={"top_k": "of the model, Mixtral's"},
     reference=solution,
     baseline=baseline,
     reference_faster_at=("paper",),

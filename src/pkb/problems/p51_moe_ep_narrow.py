@@ -150,6 +150,11 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    fixed={
+        "top_k": "of the model, Mixtral's",
+        "num_experts": "what makes the problem: as many as two ranks have",
+        "group": "the whole world, as upstream's",
+    },
     reference=solution,
     baseline=baseline,
     cost=cost,

@@ -12,12 +12,13 @@ peers directly, keeps logits on chip and reduces them at once, so that no b x b 
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Alternative, Problem, Size
-from pkb.problems.compare import Close
+from pkb.problems.compare import Close, Context
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -42,11 +43,12 @@ def inputs(draw: Draw) -> Arguments:
     text_lean = 1.6 * place / max(1, draw.world_size - 1) - 0.8 + draw.random("text lean").uniform(-0.2, 0.2)
     image_lean = draw.random("image lean").uniform(0.5, 2.0)
 
-    # A few texts, the first and the last among them, are much nearer to the images than the others and make up most of
-    # the loss: none of them can be left out.
+    # A few texts, the last and others at a place that nobody knows, are much nearer to the images than the rest and make up
+    # most of the loss: no part of the texts can be left out in all calls.
     amounts = torch.full((batch, 1), text_lean, device=draw.device)
     hard = max(1, batch // 32)
-    amounts[:hard] = amounts[-hard:] = HARD_LEAN
+    place = draw.random("hard texts").randrange(batch - hard)
+    amounts[place : place + hard] = amounts[-hard:] = HARD_LEAN
 
     def features(name: str, amount: float | torch.Tensor) -> torch.Tensor:
         noise = draw.normal(name, (batch, d), scale=d**-0.5, dtype=torch.float32)
@@ -137,6 +139,19 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     )
 
 
+@dataclass(frozen=True)
+class SumOfBlocks:
+    """One number, in bf16 within 1.2 % and 0.18 % more for each rank; within 1e-5 in fp32 and 1e-12 in fp64.
+
+    It is rounded up to three times for each of W blocks: in bf16 the reference errs by up to 0.8 % with two ranks and by
+    1.3 % with eight.
+    """
+
+    def __call__(self, truth: torch.Tensor, output: torch.Tensor, context: Context) -> float:
+        of_bf16 = 1.2e-2 + 1.8e-3 * context.world_size
+        return Close(rtol={torch.bfloat16: of_bf16, torch.float32: 1e-5, torch.float64: 1e-12})(truth, output, context)
+
+
 PROBLEM = Problem(
     id=58,
     name="openclip_contrastive_loss",
@@ -156,8 +171,7 @@ PROBLEM = Problem(
     baseline_version=2,  # the bias is not rounded to the dtype
     tried=(Alternative("a ring of texts, both ways, each block while the next is on its way"),),
     cost=cost,
-    # One number, rounded up to three times for each of W blocks: in bf16 the reference errs by up to 0.6 % with 8 ranks.
-    compare=Close(rtol={torch.bfloat16: 1.5e-2, torch.float32: 1e-5, torch.float64: 1e-12}),
-    version=2,  # texts differ
+    compare=SumOfBlocks(),
+    version=3,  # hard texts anywhere; tolerance by ranks
     dtypes=("bf16", "fp32", "fp64"),  # sums over a block are above the range of fp16
 )

@@ -236,6 +236,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    fixed={"num_groups": "the shape of h says it too"},
     kinds=KINDS,
     reference=solution,
     exact=exact,

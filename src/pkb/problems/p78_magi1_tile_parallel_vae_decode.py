@@ -199,6 +199,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    fixed={"tile_latent_min_length": "the tiling belongs to the model"},
     reference=solution,
     baseline_reason="tiles are decoded by torch's interpolation and travel in two all-gathers",
     cost=cost,

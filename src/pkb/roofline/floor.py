@@ -44,6 +44,8 @@ def floor_on(
     flops, hbm_bytes, sent = STRASSEN * cost.typical_flops, cost.typical_hbm_bytes, cost.link_sent_bytes
     if cost.least_flops is not None:
         flops = min(flops, cost.least_flops)
+    if cost.least_hbm_bytes is not None:
+        hbm_bytes = min(hbm_bytes, cost.least_hbm_bytes)
     if machine.multicast and cost.switch_sent_bytes is not None:
         sent = min(sent, cost.switch_sent_bytes)
     if cost.least_link_bytes is not None:

@@ -15,6 +15,7 @@ class Local(TypedDict, total=False):
     mean_link_bytes: float | None
     least_link_bytes: float | None
     least_flops: float | None
+    least_hbm_bytes: float | None
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Cost:
     that no clever kernel is rejected; bounds do not."""
     least_flops: float | None = None
     """Likewise of operations, averaged over the ranks: what a faster algorithm than the stated one needs."""
+    least_hbm_bytes: float | None = None
+    """Likewise of memory, averaged over the ranks: what a call with less to do needs, where calls differ."""
     payload_bytes: float | None = None
     """S as nccl-tests counts it, the numerator of algBW. None where the traffic is no collective."""
 
@@ -129,6 +132,7 @@ class Cost:
             mean_link_bytes=_sum(self, other, "mean_link_bytes", "typical_link_bytes"),
             least_link_bytes=_sum(self, other, "least_link_bytes", "link_sent_bytes"),
             least_flops=_sum(self, other, "least_flops", "typical_flops"),
+            least_hbm_bytes=_sum(self, other, "least_hbm_bytes", "typical_hbm_bytes"),
             payload_bytes=(self.payload_bytes or 0) + (other.payload_bytes or 0) if both_known else None,
         )
 
