@@ -13,7 +13,9 @@ import pytest
 from kit_compilers import BROKEN, needs_cuda_compiler, needs_cxx, needs_nvcc
 
 from pkb import kit
+from pkb.judge.stages import artifacts
 from pkb.kit import nvrtc
+from pkb.kit.cache import find
 
 build_dir = kit_compilers.build_dir
 
@@ -93,6 +95,24 @@ def test_the_kernels_in_the_manual_compile(tmp_path: Path) -> None:
         assert (status, report["skipped"]) == (0, [])
         built += [item["name"] for item in report["built"]]
     assert built == ["one_shot", "all_gather"]
+
+
+@needs_cxx
+def test_debug_builds_are_asked_for_by_a_variable_and_built_behind_walls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a build is made outside of the walls, so whoever builds inside must know of the variable too."""
+    said = '#include "pkb.cuh"\nextern "C" __global__ void k() { if (pkb::DEBUG) printf("only in debug builds"); }'
+    monkeypatch.setenv("PKB_EMULATE_CUDA", "1")
+    monkeypatch.setenv("PKB_BUILD_CACHE", str(artifacts.cache_folder()))  # the runtime is built once a machine
+    found = {}
+    for value in ("0", "1"):
+        monkeypatch.setenv("PKB_KIT_DEBUG", value)
+        status, report = prebuild(f"from pkb import kit\nkit.compile({said!r}, name='k')\n", tmp_path)
+        assert (status, report["error"]) == (0, None)
+        (built,) = [item for item in report["built"] if item["name"] == "k"]
+        found[value] = find(built["file"])
+    assert [b"only in debug builds" in path.read_bytes() for path in found.values() if path] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,15 @@ def test_the_kernel_that_the_manual_shows_is_right(run: Run, tmp_path: Path) -> 
     assert run(replace(case, replayed=True)) == ""
 
 
+def test_the_one_shot_kernel_of_the_manual_is_right(run: Run, tmp_path: Path) -> None:
+    manual = (SOLUTIONS.parent / "docs" / "kit.md").read_text()
+    (shown,) = [text for text in re.findall(r"```python\n(.*?)```", manual, re.S) if "barrier_block" in text]
+    (tmp_path / "shown.py").write_text(shown)
+    smaller = (("BLOCKS, THREADS = 24, 512", "BLOCKS, THREADS = 24, 32"),)
+    case = Case(1, 3, SHAPES, ALL, calls=10, edits=smaller, file=str(tmp_path / "shown.py"), late=0.6, same_bits=True)
+    assert run(case) == ""
+
+
 EXAMPLES = sorted((SOLUTIONS.parent / "src" / "pkb" / "generate" / "examples" / "cuda").glob("*.py"))
 
 

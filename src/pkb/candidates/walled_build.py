@@ -19,11 +19,11 @@ from pkb.kit import kittens, slim
 from pkb.kit.cache import Artifact, Recipe, build_dir, find
 from pkb.kit.emulated.rewrite import NotEmulated
 from pkb.kit.errors import CompileError
-from pkb.kit.options import compiler_environment
+from pkb.kit.options import DEBUG_BUILDS, compiler_environment
 from pkb.kit.recipes import Given
 from pkb.kit.toolkit import resolve_arch
 
-_KEPT = ("PKB_CUDA_COMPILER", "PKB_CUDA_ARCH", slim.SWITCH, kittens.VARIABLE)
+_KEPT = ("PKB_CUDA_COMPILER", "PKB_CUDA_ARCH", slim.SWITCH, kittens.VARIABLE, DEBUG_BUILDS)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pkb.kit.cache import Artifact, Recipe, content_key
 from pkb.kit.errors import CompileError, CompilerMissing
 from pkb.kit.nccl_device import headers as nccl_headers
 from pkb.kit.nvshmem import host, link
-from pkb.kit.options import check_options
+from pkb.kit.options import check_options, debug_options
 from pkb.kit.toolkit import resolve_arch
 
 Dim = int | tuple[int, ...]
@@ -42,8 +42,7 @@ def compile(source: str, *, name: str | None = None, options: Sequence[str] = ()
     """
     name = _plain_name(name or "kernel")
     arch = resolve_arch(arch)
-    debug = ("-DPKB_DEBUG=1",) if os.environ.get("PKB_KIT_DEBUG") == "1" else ()
-    artifact = cubin_recipe(source, name=name, options=(*options, *debug), arch=arch).obtain()
+    artifact = cubin_recipe(source, name=name, options=tuple(options), arch=arch).obtain()
     return Module(source, name=name, artifact=artifact, arch=arch)
 
 
@@ -55,6 +54,7 @@ def _plain_name(name: str) -> str:
 def cubin_recipe(source: str, *, name: str, options: tuple[str, ...], arch: str) -> Recipe:
     """With NVRTC, else nvcc (`PKB_CUDA_COMPILER=nvcc` insists, and NCCL's headers, which include the host's, need it)."""
     check_options(options, "device", name=name)
+    options = (*options, *debug_options())
     headers = _headers()
     if link.is_used(source):
         key = content_key("nvshmem", source, *headers.values(), "\0".join(options), arch, link.identity())

@@ -4,7 +4,8 @@ import ctypes
 from typing import Any
 
 from pkb.kit.pads import buffers
-from pkb.kit.staging import check_group, enter_stream, staging
+from pkb.kit.staging import check_group, staging
+from pkb.kit.streams import enter_stream
 
 _EXCHANGES: dict[tuple[Any, ...], "PeerExchange"] = {}
 

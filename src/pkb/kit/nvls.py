@@ -7,6 +7,8 @@ from typing import Any
 from pkb.kit.arguments import ptr
 from pkb.kit.pads import check_offset
 
+FORCED = "PKB_NVLS"
+
 
 def nvls(handle: Any, *, links: float, switch: float) -> bool:
     """Whether to take the way through the switch, by what it costs: bytes in the busiest direction of any GPU's links
@@ -14,7 +16,7 @@ def nvls(handle: Any, *, links: float, switch: float) -> bool:
 
     `PKB_NVLS=0` never takes it, `PKB_NVLS=1` always, and then raises where the machine cannot.
     """
-    forced = os.environ.get("PKB_NVLS", "")
+    forced = os.environ.get(FORCED, "")
     if forced not in ("", "0", "1"):
         raise ValueError(f"PKB_NVLS={forced!r}: it is 0, 1 or unset")
     if forced == "1":

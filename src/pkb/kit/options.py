@@ -15,6 +15,7 @@ from pathlib import Path
 from pkb.kit.errors import OptionRefused
 from pkb.kit.toolkit import cuda_home, import_folders, wheel_roots
 
+DEBUG_BUILDS = "PKB_KIT_DEBUG"
 _ENVIRONMENT = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV",
     "PYTHONPATH", "PYTHONUSERBASE", "NVSHMEM_HOME", "NCCL_HOME", "CUDNN_HOME",
@@ -160,6 +161,11 @@ _VALUES: dict[str, dict[str, Check]] = {
 _FLAGS: dict[str, Check] = {"host": _host, "device": _device, "link": lambda o: _link(o) or _library_file(o)}
 _SEPARATE_ONLY = frozenset(("-std", "--std", "-t"))
 """With a value behind the name they are in the lists above."""
+
+
+def debug_options() -> tuple[str, ...]:
+    """Where a person asks for debug builds: pkb.cuh says what they do."""
+    return ("-DPKB_DEBUG=1",) if os.environ.get(DEBUG_BUILDS) == "1" else ()
 
 
 def check_options(options: Sequence[str], dialect: str, *, name: str) -> None:

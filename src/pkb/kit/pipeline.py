@@ -5,7 +5,8 @@ from typing import Any
 
 from pkb.kit.nvls import multicast_address
 from pkb.kit.pads import buffers
-from pkb.kit.staging import check_group, enter_stream, staging
+from pkb.kit.staging import check_group, staging
+from pkb.kit.streams import enter_stream
 
 _PIPELINES: dict[tuple[Any, ...], "Pipeline"] = {}
 LOOK_AHEADS = (0, 1, 3, 7)

@@ -4,8 +4,6 @@ from typing import Any, NamedTuple
 
 _STAGES: dict[tuple[Any, ...], tuple[Any, "StagingBuffer"]] = {}
 """Each with its group: names of groups come back when a process makes them anew, the objects do not."""
-_STREAMS: dict[int, tuple[int, Any]] = {}
-"""By device: the stream of the last call that may wait for peers."""
 
 
 class StagingBuffer(NamedTuple):
@@ -52,33 +50,6 @@ def check_group(group: Any) -> None:
 
     if group is None or group not in dist.distributed_c10d._world.pg_map:
         raise RuntimeError("this process group was destroyed or never made; make what depends on it anew")
-
-
-def enter_stream(device: Any) -> None:
-    """Orders calls that may wait for peers, where they come from several streams: grids that wait for each other's ranks
-    at the same time can take the SMs that the other needs, and would share slots. Costs nothing on one stream.
-
-    Replays of a CUDA graph are not seen: replay on the stream of the other calls, or order them by events.
-    """
-    import torch
-
-    index = torch.device(device).index
-    if torch.device(device).type != "cuda":
-        return
-    index = torch.cuda.current_device() if index is None else index
-    raw = torch._C._cuda_getCurrentRawStream(index)
-    last, stream = _STREAMS.get(index, (raw, None))
-    if raw != last:
-        now = torch.cuda.current_stream(index)
-        captured = torch.cuda.is_current_stream_capturing()
-        with torch.cuda.stream(stream):
-            was_captured = torch.cuda.is_current_stream_capturing()
-        if was_captured and not captured:
-            raise RuntimeError("a call on another stream is being captured into a CUDA graph; end the capture first")
-        if captured == was_captured:
-            now.wait_stream(stream)
-    if raw != last or stream is None:
-        _STREAMS[index] = raw, torch.cuda.current_stream(index)
 
 
 def sm_count(device: Any) -> int:

@@ -65,8 +65,8 @@ class CpuPlatform:
         return {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
 
     def candidate_environment(self, world_size: int) -> dict[str, str]:
-        """What a person chooses of the emulated GPU: a switch (PKB_NVLS=1), and the seed of its schedule."""
-        return {name: os.environ[name] for name in ("PKB_NVLS", SEED) if name in os.environ}
+        """What a person chooses of the emulated GPU: the seed of its schedule."""
+        return {name: os.environ[name] for name in (SEED,) if name in os.environ}
 
     def device_indices(self, world_size: int) -> list[int]:
         return [0] * world_size

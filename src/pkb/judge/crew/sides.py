@@ -9,6 +9,8 @@ from pkb.judge.crew.failure import CrewSpec
 from pkb.judge.crew.limits import UNLIMITED, Limits
 from pkb.judge.stages import artifacts
 from pkb.kit import kittens, slim
+from pkb.kit.nvls import FORCED as FORCED_NVLS
+from pkb.kit.options import DEBUG_BUILDS
 from pkb.platforms.base import EMULATED_CUDA, Platform, PlatformFacts
 from pkb.types.job import Job
 from pkb.types.protocol.settings import CandidateOptions, OracleOptions
@@ -46,7 +48,8 @@ def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, bac
 
 def build_environment(facts: PlatformFacts) -> dict[str, str]:
     """What to build for, known before any rank has a CUDA context; the same for the build and for the ranks."""
-    chosen = {name: os.environ[name] for name in (slim.SWITCH, kittens.VARIABLE) if name in os.environ}
+    asked = (slim.SWITCH, kittens.VARIABLE, DEBUG_BUILDS, FORCED_NVLS)
+    chosen = {name: os.environ[name] for name in asked if name in os.environ}
     if EMULATED_CUDA in facts.capabilities:
         chosen["PKB_EMULATE_CUDA"] = "1"
     if facts.nccl_home:

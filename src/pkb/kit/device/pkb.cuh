@@ -54,6 +54,11 @@ __device__ __noinline__ void report_late(u32 rank, u32 peer, u32 channel, u32 st
          block_in_grid(), blocks_in_grid(), peer, step, channel, *found);
   __trap();
 }
+__device__ __noinline__ void report_stale(u32 rank) {
+  printf("pkb: rank %u, block %u: Turns are out of date. Each pipe of a kernel has a place of its own: turns_of(pipe, place); and "
+         "after meet(pipe) they are made anew\n", rank, block_in_grid());
+  __trap();
+}
 __device__ __noinline__ void report_grid(u32 rank, u32 blocks) {
   printf("pkb: rank %u: block %u of %u on a pipe for %u\n", rank, block_in_grid(), blocks_in_grid(), blocks);
   __trap();
@@ -225,7 +230,7 @@ struct Pipe {            // kit.pipeline makes it, pipe(turns) on the host: pass
   u32 ahead;             // look-ahead, in turns
   u32 turns;             // of this launch
 
-  // Every thread of the block calls it once, before the first turn.
+  // Every thread of the block calls it, before the first turn; again, if at all, after advance.
   __device__ __forceinline__ u32 epoch() const {
     if (DEBUG && block_in_grid() >= blocks) report_grid(rank, blocks);
     return ld_relaxed_sys(own_counts + block_in_grid() * world + rank);
@@ -236,9 +241,11 @@ struct Pipe {            // kit.pipeline makes it, pipe(turns) on the host: pass
   }
   __device__ __forceinline__ void announce(u32 count) const { pkb::announce(counts, rank, world, block_in_grid(), count); }
   __device__ __forceinline__ void await_all(u32 count) const { pkb::await_all(counts, rank, world, block_in_grid(), count); }
-  // The block's epoch for its next launch: `count` is the last that it announced. All threads have announced since they read it.
+  // The block's epoch for what comes next, here or in the next launch: `count` is the last that it announced. All threads call
+  // it, and have announced since they read the epoch.
   __device__ __forceinline__ void advance(u32 count) const {
     if (thread_in_block() == 0) st_relaxed_sys(own_counts + block_in_grid() * world + rank, count);
+    __syncthreads();  // a second meeting or pipeline of this kernel reads it
   }
 };
 template <class Produce, class Consume>
@@ -254,7 +261,8 @@ __device__ __forceinline__ void pipeline(const Pipe& p, u32 epoch, Produce produ
   }
   p.advance(epoch + p.turns);
 }
-// The blocks of this number of all ranks meet: as one turn.
+// The blocks of this number of all ranks meet: as one turn. As often in a kernel as one likes, before pipelines and after;
+// Turns (pkb_collective.cuh) that were made before are then out of date.
 __device__ __forceinline__ void meet(const Pipe& p) {
   const u32 count = p.epoch() + 1;
   p.announce(count);

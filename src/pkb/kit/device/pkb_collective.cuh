@@ -1,5 +1,6 @@
 // pkb_collective.cuh: parts of collectives that run in turns (pkb::pipeline). Kernels that use it get `shared` = 8
-// bytes per rank, and take `const __grid_constant__ Pipe pipe` (kit.pipeline) and begin with `turns_of(pipe)`.
+// bytes per rank, and take `const __grid_constant__ Pipe pipe` (kit.pipeline) and begin with `turns_of(pipe)`. A kernel
+// with a second pipe gets as many bytes more, and says where its peers go: `turns_of(second, first.world)`.
 //
 // Words. A tensor is cut into *chunks*; block b has chunk `turn * blocks + b` in a turn, on every rank alike. What
 // passes between ranks in a turn lies in *slots*, one per block and turn, in every rank's symmetric memory. *Rows* are
@@ -31,7 +32,8 @@ __device__ __forceinline__ void st_narrow(char* p, u32 v, u32 size) {
 struct Turns {
   const Pipe& pipe;
   char* const* slots;  // of all ranks, in shared memory: every acquire empties L1
-  u32 rank, world, epoch;
+  u32 rank, world;
+  mutable u32 epoch;  // run moves it
 
   // This block's chunk of `total` bytes in a turn: nothing in turns past the end.
   __device__ __forceinline__ Part part(u64 total, u64 chunk, u32 turn) const {
@@ -47,14 +49,17 @@ struct Turns {
     return next < world ? next : next - world;
   }
 
-  // The turns themselves: see pkb::pipeline.
+  // The turns themselves: see pkb::pipeline. A kernel may run several times, always pipe.turns of them.
   template <class Produce, class Consume>
   __device__ __forceinline__ void run(Produce produce, Consume consume) const {
+    if (DEBUG && (slots[rank] != pipe.slots[rank] || epoch != pipe.epoch())) report_stale(rank);
     pipeline(pipe, epoch, produce, consume);
+    epoch += pipe.turns;
   }
 };
-__device__ __forceinline__ Turns turns_of(const Pipe& pipe) {
-  extern __shared__ char* peers[];
+__device__ __forceinline__ Turns turns_of(const Pipe& pipe, u32 place = 0) {
+  extern __shared__ char* tables[];
+  char** peers = tables + place;
   const u32 epoch = pipe.epoch();  // on its way while the table is
   for (u32 peer = thread_in_block(); peer < pipe.world; peer += threads_in_block()) peers[peer] = pipe.slots[peer];
   __syncthreads();

@@ -14,7 +14,7 @@ from pkb.kit.emulated.gxx import find_gxx
 from pkb.kit.emulated.rewrite import KernelText, NotEmulated, hide_includes, rewrite
 from pkb.kit.errors import CompileError, CompilerMissing
 from pkb.kit.nvcc import run_compiler
-from pkb.kit.options import check_folders, check_options
+from pkb.kit.options import check_folders, check_options, debug_options
 from pkb.kit.recipes import Given, _text, _texts
 from pkb.kit.toolkit import file_identity
 
@@ -118,7 +118,7 @@ def together(sources: Sequence[Path]) -> str:
 def module_recipe(source: str, *, name: str, options: tuple[str, ...]) -> Recipe:
     """A source of `kit.compile`: kernels that are `extern "C"` can be launched by name."""
     check_options(options, "device", name=name)
-    defines = [option for option in options if option.startswith(("-D", "-U"))]
+    defines = [option for option in (*options, *debug_options()) if option.startswith(("-D", "-U"))]
     return _recipe(source, name=name, flags=defines, own=frozenset(_rewritten_headers()), glue=_by_name, kind="module")
 
 

@@ -16,7 +16,8 @@ from pkb.kit.nccl_device.library import (
     ResourceRequirements,
     UniqueId,
 )
-from pkb.kit.staging import check_group, enter_stream, finish, sm_count
+from pkb.kit.staging import check_group, finish, sm_count
+from pkb.kit.streams import enter_stream
 
 BARRIERS = 512
 """LSA barriers of a device communicator: the most blocks of a grid that has one for each."""

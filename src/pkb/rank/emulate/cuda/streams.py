@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch.overrides import TorchFunctionMode
 
+import pkb.kit.streams
 from pkb.rank.emulate import cuda_stand_ins
 from pkb.rank.emulate.cuda.device import gpu
 from pkb.rank.emulate.cuda.graphs import refuse_in_capture
@@ -168,6 +169,7 @@ def install_streams() -> None:
     cuda.stream, cuda.StreamContext, cuda.set_stream = _StreamContext, _StreamContext, _set_stream
     cuda.default_stream = lambda device=None: default
     cast(Any, torch.Tensor).record_stream = lambda self, stream: stream.keep(self)
+    cast(Any, pkb.kit.streams).current = lambda device: (0, _number(None))
 
 
 def _external(stream_ptr: int, device: Any = None, **options: Any) -> EmulatedStream:
