@@ -315,7 +315,7 @@ def main() -> None:
     parser.add_argument("trees", type=Path, nargs="+", help="folders of candidates")
     parser.add_argument("--out", type=Path, required=True, help="where records are kept")
     parser.add_argument(
-        "--have", type=Path, action="append", default=[RECORDS], help="folders of records not to repeat"
+        "--have", type=Path, action="append", help="folders of records not to repeat, in place of docs/records"
     )
     parser.add_argument("--plans", default="standard,published")
     parser.add_argument("--budget", type=float, help="stop after so many seconds; call it again to go on")
@@ -338,11 +338,12 @@ def main() -> None:
     began = time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
     like = Case("", pick(options.platform).name, options.ranks, options.size, AUTO)
+    have = [*(options.have or [RECORDS]), options.out]
     plans = ["standard"] if options.paths else options.plans.split(",")
     only = {int(number) for number in filter(None, options.only.split(","))}
     counts = Counter[str]()
     for name in options.passes.split(","):
-        known = known_in([*options.have, options.out])
+        known = known_in(have)
         work = planned(options.trees, plans, like, known, with_paths=options.paths)
         count_files(options.out, work)
         if options.paths:
@@ -359,8 +360,7 @@ def main() -> None:
                 lanes=options.lanes if name == "words" else 1,
                 settings=SweepSettings(call_limit_s=options.call_limit),
             )
-    known = known_in([*options.have, options.out])
-    work = planned(options.trees, plans, like, known)
+    work = planned(options.trees, plans, like, known_in(have))
     left_by_pass = {name: len(part_of(work, name, only).tasks) for name in PASSES}
     seconds, done = time.monotonic() - began, counts.total()
     print(json.dumps({

@@ -65,8 +65,9 @@ def conditions(trees: Sequence[Tree], folder: Path) -> list[str]:
     if seconds := sum(cost["seconds"] for cost in costs):
         busy = sum((cost["gpu_busy"] or 0) * cost["seconds"] for cost in costs) / seconds
         lines.append(
-            f"They took {seconds:.0f} s of the machine, {seconds / seen.total():.1f} s each, builds included; the GPU ran a "
-            f"kernel in {busy:.0%} of that time (NVML)."
+            f"They took {seconds:.0f} s of the machine, {seconds / seen.total():.1f} s each "
+            f"({3600 * seen.total() / seconds:.0f} an hour), builds included; the GPU ran a kernel in {busy:.0%} of that time "
+            "(NVML)."
         )
     return [" ".join(lines), ""]
 
@@ -84,9 +85,8 @@ def judged(trees: Sequence[Tree]) -> list[str]:
     ))  # fmt: skip
     return ["## What has been judged", "", "Files for problems that are gone, and empty ones, are not to be judged. Candidates "
             "are judged several beside each other first, without times; those that are right are then timed alone. In doubt: a "
-            "deadlock, a crash or a failure for want of memory, by `published` also a wrong result, that was seen beside others "
-            "and not yet alone.", "",
-            *table(head, rows)]  # fmt: skip
+            "deadlock, a crash or a failure for want of memory, by `published` also a wrong result, that was seen beside "
+            "others and not yet alone.", "", *table(head, rows)]  # fmt: skip
 
 
 def totals(trees: Sequence[Tree]) -> list[str]:

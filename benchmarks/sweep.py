@@ -78,7 +78,9 @@ def whole_folder(options: argparse.Namespace) -> dict[str, object]:
         )
         began = time.monotonic()
         with Busy() as busy:
-            Sweep(store, run, executor=executor, settings=SweepSettings(), watcher=Lines()).work()
+            Sweep(
+                store, run, executor=executor, settings=SweepSettings(), watcher=Lines(), budget_s=options.budget
+            ).work()
         seconds = time.monotonic() - began
         found = tally(store, run)
     done = sum(found.verdicts.values())
@@ -118,6 +120,9 @@ def main() -> None:
     parser.add_argument("--platform", default="auto", help="with --candidates")
     parser.add_argument("--size", default="paper", help="with --candidates")
     parser.add_argument("--plan", default="standard", help="with --candidates")
+    parser.add_argument(
+        "--budget", type=float, help="with --candidates: stop after so many seconds, and say how it went"
+    )
     options = parser.parse_args()
     if options.candidates:
         print(json.dumps(whole_folder(options), indent=2))

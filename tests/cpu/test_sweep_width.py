@@ -1,6 +1,5 @@
 """How many builds a sweep has under way, and what they decide."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -68,7 +67,7 @@ def test_what_a_build_decides_is_a_verdict_and_needs_no_seat(tmp_path: Path, sto
 
 
 @pytest.fixture
-def candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PKB_CACHE", str(tmp_path / "cache"))
     return tmp_path / ORDER.filename
 

@@ -17,6 +17,7 @@ for shared in ("gpu_share", "frontier_counts"):
     program(f"benchmarks/{shared}.py")
 frontier, pages, runs = map(program, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
 frontier_cpu = program("benchmarks/frontier_cpu.py")
+headers = program("benchmarks/both_headers.py")
 races = program("benchmarks/frontier_races.py")
 
 
@@ -77,7 +78,7 @@ def test_the_page_says_what_is_provisional(folder: Path) -> None:
     assert "| gpt-5.5 cuda | 83 | 82 | 5 of 82 | 1 | 1 | 3 of 82 | 0 | 0 |" in page
     assert "2 / 1 of 5 (1 of them not timed)" in page
     assert (
-        "They took 24 s of the machine, 3.0 s each, builds included; the GPU ran a kernel in 50% of that time" in page
+        "They took 24 s of the machine, 3.0 s each (1200 an hour), builds included" in page
     )
 
 
@@ -154,6 +155,19 @@ def test_each_pass_has_its_files_and_multicast_comes_last(tmp_path: Path) -> Non
     assert problems("words", {1, 2}) == [(1, "quick"), (2, "published"), (1, "published")]
     assert problems("times", set()) == [(2, "quick")]
     assert problems("doubts", set()) == [(3, "quick")]
+
+
+def test_verdicts_with_either_header_are_compared(tmp_path: Path) -> None:
+    for way, verdict in (("ours", "race"), ("real", "wrong")):
+        (tmp_path / way).mkdir()
+        frontier.keep(tmp_path / way, record(1, "allreduce", "correct", plan="standard"))
+        frontier.keep(tmp_path / way, record(2, "allgather", verdict, plan="standard"))
+    frontier.keep(tmp_path / "ours", record(3, "broadcast", "correct", plan="standard"))
+    ours, real = (headers.reached_in(tmp_path / way) for way in ("ours", "real"))
+    first, *others = headers.words(ours, real)
+    assert first == "the same verdict at the same stage: 1 of 2 (1 correct)"
+    assert len(others) == 1
+    assert "race at correctness with ours, wrong at correctness with torch's own" in others[0]
 
 
 def test_records_become_a_run_once(folder: Path, tmp_path: Path) -> None:

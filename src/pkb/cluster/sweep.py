@@ -38,7 +38,7 @@ NOTHING_CAME = ("timeout", "error")
 """Stop reasons of an answer that never came: the provider's or the network's fault, so it is asked for again."""
 RENEW_S = 300.0
 RECLAIM_S = 30.0
-LAST_S = 20.0
+LAST_S = 10.0
 """Before its budget is spent a sweep begins nothing more: most of what is under way is over by then."""
 NO_SEAT_S = 600.0
 """How long a sweep waits for a machine when it has lost all of them."""
