@@ -8,7 +8,6 @@ import test_sweep
 from sweeping import store_run
 from test_sweep import Scripted, said, sweep
 
-from pkb.cluster.local import LocalExecutor
 from pkb.cluster.orders import Order
 from pkb.judge.service.child import job_for
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
@@ -92,12 +91,3 @@ def test_a_build_that_was_ended_decides_nothing(candidate: Path) -> None:
     """Beside fourteen others it may be slow or without memory; alone it may not."""
     candidate.write_text(CPP.format("int x;"))
     assert build_ahead(job_for(replace(ORDER, build_limit_s=0.01), candidate)) is None
-
-
-def test_seats_that_share_a_device_queue_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    executor = LocalExecutor(seats=2, builders=0, concurrency=1, devices=["gpu", "gpu"], lock_folders=["/a", "/b"])
-    sent: list[JudgeOrder] = []
-    monkeypatch.setattr(executor, "_judge", type("Judge", (), {"send": staticmethod(sent.append)}))
-    executor.start(ORDER)
-    executor.start(replace(ORDER, id="2"))
-    assert [(order.devices, order.lock_folder, order.cores) for order in sent] == [("gpu", "/a", ()), ("gpu", "/b", ())]
