@@ -46,7 +46,6 @@ from pkb.cluster.planning import plan_candidates
 from pkb.cluster.settings import SweepSettings
 from pkb.cluster.sweep import Sweep
 from pkb.judge.settling import why_not
-from pkb.platforms.device_lock import hold
 from pkb.platforms.registry import pick
 from pkb.problems.registry import default_registry
 from pkb.store import CandidateFile, Run, Store, Task, TaskSpec
@@ -271,7 +270,7 @@ def judge(
     lanes: int,
     settings: SweepSettings,
 ) -> Counter[str]:
-    """`lanes`: on each GPU, which are held for all of them; without times then."""
+    """`lanes`: at a time on each GPU; without times if there are several."""
     platforms = {task.case.platform for task in work.tasks.values()}
     devices = [device for device in seat_devices(platforms) or () if device]
     seats = workers or len(devices) or 1
@@ -283,18 +282,11 @@ def judge(
         began = time.monotonic()
         if lanes > 1:
             settings, seats = replace(settings, timing=False), seats * lanes
-            stack.enter_context(hold(devices, say=lambda text: print(text, file=sys.stderr)))
         store = stack.enter_context(Store(place))
         busy = stack.enter_context(Busy())
         run = store.create_run("sweep", name="frontier", tasks=work.tasks.values(), candidates=work.files)
         watcher = Recorder(store, run, folder, total=len(work.tasks), lanes=lanes)
-        executor = LocalExecutor(
-            seats=seats,
-            builders=builders,
-            concurrency=1,
-            devices=devices * lanes,
-            lock_folders=[str(place / f"lane-{n}") for n in range(seats)] if lanes > 1 and devices else (),
-        )
+        executor = LocalExecutor(seats=seats, builders=builders, concurrency=1, devices=devices)
         try:
             Sweep(store, run, executor=executor, settings=settings, watcher=watcher, budget_s=budget_s).work()
         finally:

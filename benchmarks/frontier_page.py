@@ -66,8 +66,8 @@ def conditions(trees: Sequence[Tree], folder: Path) -> list[str]:
         busy = sum((cost["gpu_busy"] or 0) * cost["seconds"] for cost in costs) / seconds
         lines.append(
             f"They took {seconds:.0f} s of the machine, {seconds / seen.total():.1f} s each "
-            f"({3600 * seen.total() / seconds:.0f} an hour), builds included; "
-            f"the GPU ran a kernel in {busy:.0%} of that time (NVML)."
+            f"({3600 * seen.total() / seconds:.0f} an hour), builds included; the GPU ran a kernel in {busy:.0%} of that time "
+            "(NVML)."
         )
     return [" ".join(lines), ""]
 

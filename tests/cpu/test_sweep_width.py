@@ -1,6 +1,5 @@
 """How many builds a sweep has under way, and what they decide."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import test_sweep
 from sweeping import store_run
 from test_sweep import Scripted, said, sweep
 
-from pkb.cluster.local import LocalExecutor
 from pkb.cluster.orders import Order
 from pkb.judge.service.child import job_for
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
@@ -68,7 +66,7 @@ def test_what_a_build_decides_is_a_verdict_and_needs_no_seat(tmp_path: Path, sto
 
 
 @pytest.fixture
-def candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PKB_CACHE", str(tmp_path / "cache"))
     return tmp_path / ORDER.filename
 
@@ -93,12 +91,3 @@ def test_a_build_that_was_ended_decides_nothing(candidate: Path) -> None:
     """Beside fourteen others it may be slow or without memory; alone it may not."""
     candidate.write_text(CPP.format("int x;"))
     assert build_ahead(job_for(replace(ORDER, build_limit_s=0.01), candidate)) is None
-
-
-def test_seats_that_share_a_device_queue_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    executor = LocalExecutor(seats=2, builders=0, concurrency=1, devices=["gpu", "gpu"], lock_folders=["/a", "/b"])
-    sent: list[JudgeOrder] = []
-    monkeypatch.setattr(executor, "_judge", type("Judge", (), {"send": staticmethod(sent.append)}))
-    executor.start(ORDER)
-    executor.start(replace(ORDER, id="2"))
-    assert [(order.devices, order.lock_folder, order.cores) for order in sent] == [("gpu", "/a", ()), ("gpu", "/b", ())]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,8 @@ from pkb.cluster import fingerprint, local, ray_machines, ray_tasks
 from pkb.cluster.local import LocalExecutor
 from pkb.cluster.ray_machines import Machine, Machines
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder, decode_request
-from pkb.platforms import virtual
+from pkb.platforms import device_lock, virtual
+from pkb.platforms.device_lock import hold
 from pkb.types.case import Case
 from pkb.types.errors import UserError
 
@@ -52,10 +54,53 @@ def test_a_seat_for_each_gpu(platform: str, workers: int | None, seats: int) -> 
     if not seats:
         with pytest.raises(UserError, match="GPU"):
             _executor([task(platform)], work=work, machines=None)
+        if platform == "node":
+            with pytest.raises(UserError, match="GPU"):
+                _executor([task(platform)], work=work, machines=None, timed=False)
         return
     executor = _executor([task(platform)], work=work, machines=None)
     assert executor.seats == seats
     executor.close()
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_what_is_not_timed_may_share_gpus_which_are_held_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PKB_LOCK_DIR", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,2")
+    sent: list[JudgeOrder] = []
+
+    class FakeClient:
+        def __init__(self, on_event: object) -> None:
+            return
+
+        def send(self, order: JudgeOrder) -> None:
+            sent.append(order)
+
+        def close(self) -> None:
+            return
+
+    monkeypatch.setattr(local, "JudgeClient", FakeClient)
+    executor = _executor([task("virtual")], work=SweepWorkers(workers=5), machines=None, timed=False)
+    for number in range(5):
+        executor.start(order(str(number)))
+    assert [given.devices for given in sent] == ["GPU-66aa-6", "GPU-22aa-2"] * 2 + ["GPU-66aa-6"]
+    assert len({given.lock_folder for given in sent}) == 5, "none waits for another"
+    assert {given.cores for given in sent} == {()}
+
+    def others_wait() -> bool:
+        """An open file has its locks for itself, so this process may ask."""
+        monkeypatch.setattr(device_lock, "_held", {})
+        try:
+            with hold(["GPU-22aa-2"], wait_s=0):
+                return False
+        except UserError:
+            return True
+
+    assert others_wait()
+    executor.close()
+    assert not others_wait()
 
 
 def order(name: str) -> JudgeOrder:

@@ -267,8 +267,8 @@ def _work_off(
     done = sum(before.verdicts.values()) + before.no_answer + len(before.failed)
     tasks = writer.tasks(run.id)
     print(first_line(run.id, tasks, done=done, work=work), file=sys.stderr, flush=True)
-    executor = _executor(tasks, work=work, machines=machines)
     settings = SweepSettings.of(run.config)
+    executor = _executor(tasks, work=work, machines=machines, timed=settings.timing is not False)
     resume = f"pkb run --resume {run.id}" + (f" --store {store}" if store else "")
     try:
         with _signals(), watch(total=before.tasks, done=done, counts=Counter(before.verdicts)) as watcher:
@@ -295,7 +295,9 @@ def first_line(run_id: str, tasks: "Sequence[Task]", *, done: int, work: SweepWo
     )
 
 
-def _executor(tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | None") -> "Executor":
+def _executor(
+    tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | None", timed: bool = True
+) -> "Executor":
     platforms = {task.case.platform for task in tasks if task.state != "done"} or {AUTO}
     ranks = max((task.case.ranks for task in tasks), default=1)
     if machines is None:
@@ -303,9 +305,10 @@ def _executor(tasks: "list[Task]", *, work: SweepWorkers, machines: "Machines | 
 
         devices = seat_devices(platforms)
         seats = work.workers or (len(devices) if devices else 1)
-        if devices is not None and seats > len(devices):
+        if devices is not None and seats > len(devices) and (timed or not all(devices)):
             why = f"{seats} evaluations at a time need {seats} GPUs of one kind, and there is room for {len(devices)}"
-            raise UserError(f"{why}: on one GPU they would spoil each other's times", f"--workers {len(devices)}")
+            fix = f"--workers {len(devices)}" + (", or --no-timing" if all(devices) else "")
+            raise UserError(f"{why}: on one GPU they would spoil each other's times", fix)
         return LocalExecutor(
             seats=seats, builders=work.builders_here, concurrency=work.concurrency,
             devices=[device for device in devices or () if device],

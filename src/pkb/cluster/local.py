@@ -1,40 +1,43 @@
 """This machine at work: evaluations one after another on each GPU, builds beside them at low priority, models in threads."""
 
+import contextlib
 import os
 import queue
+import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from pkb.cluster.orders import AskEvent, AskOrder, Order
 from pkb.cluster.writing import Ask, write_candidate
 from pkb.judge.service.client import JudgeClient
 from pkb.judge.service.messages import JudgeEvent
+from pkb.platforms.device_lock import hold
 from pkb.types.errors import UserError
 
 
 class LocalExecutor:
     def __init__(
-        self,
-        *,
-        seats: int,
-        builders: int,
-        concurrency: int,
-        devices: Sequence[str] = (),
-        lock_folders: Sequence[str] = (),
-        ask: Ask | None = None,
+        self, *, seats: int, builders: int, concurrency: int, devices: Sequence[str] = (), ask: Ask | None = None
     ) -> None:
-        """`devices`: the GPU of each seat by its UUID; empty where a seat is a share of the cores, or all GPUs.
+        """`devices`: GPUs of the seats by their UUIDs; empty where a seat is a share of the cores, or all GPUs.
 
-        `lock_folders`: where each seat queues for its device, if several share one. The caller holds it for all of them, they
-        have all cores together, and nothing may be timed there.
+        Seats that outnumber the GPUs share them, and the cores: the GPUs are held for all of them until `close`, and nothing
+        may be timed there.
         """
         self._events: queue.Queue[JudgeEvent] = queue.Queue()
         self._judge = JudgeClient(self._events.put)
         self._ask = ask
         self._shares, self._devices = shares_of_cores(seats), tuple(devices)
-        self._lock_folders = tuple(lock_folders)
+        self._held = contextlib.ExitStack()
+        self._lock_folder: Path | None = None
+        """Has a queue for each seat, where seats share GPUs that are held."""
+        if devices and seats > len(devices):
+            self._held.enter_context(hold(devices, say=lambda text: print(text, file=sys.stderr)))
+            self._lock_folder = Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="pkb-seats-")))
         self._sitting: dict[str, int] = {}
         """Seat by order."""
         self.seats, self.builders, self.concurrency = seats, builders, concurrency
@@ -47,13 +50,10 @@ class LocalExecutor:
         if order.kind == "evaluate":
             seat = next(n for n in range(self.seats) if n not in self._sitting.values())
             self._sitting[order.id] = seat
-            device = self._devices[seat] if self._devices else None
-            order = replace(
-                order,
-                cores=() if self._lock_folders else self._shares[seat],
-                devices=device,
-                lock_folder=self._lock_folders[seat] if self._lock_folders else None,
-            )
+            device = self._devices[seat % len(self._devices)] if self._devices else None
+            order = replace(order, cores=self._shares[seat], devices=device)
+            if self._lock_folder is not None:
+                order = replace(order, cores=(), lock_folder=str(self._lock_folder / str(seat)))
         self._judge.send(order)
 
     def events(self, timeout_s: float) -> list[JudgeEvent]:
@@ -71,6 +71,7 @@ class LocalExecutor:
 
     def close(self) -> None:
         self._judge.close()
+        self._held.close()
 
     def _write(self, order: AskOrder) -> None:
         try:
