@@ -2,7 +2,8 @@
 
 A record is one evaluation (docs/records): the calls of each round on both sides, and each round's batches on the host wall
 clock. Those of `WINDOW` and `CONTROL` were taken through the window (docs/window.md), the older ones before there was one. The
-files window*.jsonl have three batches of the reference a round, as the judge makes today; the archive h200-shared has one.
+files window*.jsonl have three batches of the reference a round, as the judge makes today (`window_noise.py` makes them, with
+more rounds than an evaluation needs); the archive h200-shared has one.
 
 Rounds are drawn by a smoothed bootstrap (Silverman 1986, 6.4.1), for a record may have only four: drawn again and again, those
 give medians that jump between a few values, and a variance that is too small by (n - 1) / n. So a drawn round is one that was
@@ -20,13 +21,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from pkb.judge.timing.clock import LONGEST_US, REPEATS
+from pkb.judge.timing.clock import repeats_for
 from pkb.judge.timing.statistics import trimmed_mean
 from pkb.problems import get
+from pkb.rank.server import WAKE_S
 
 RECORDS = Path(__file__).parents[1] / "docs" / "records"
 OLDER = (RECORDS / "kernels.jsonl",)
-WINDOW = (RECORDS / "h200-shared" / "kernels.jsonl", RECORDS / "window.jsonl")
+WINDOW = (RECORDS / "h200-shared" / "kernels.jsonl", RECORDS / "window-noise.jsonl")
 CONTROL = (RECORDS / "h200-shared" / "control.jsonl", RECORDS / "window-control.jsonl")
 """The reference itself as a candidate."""
 PLANNED = 8
@@ -172,8 +174,14 @@ def noise_of(record: Mapping[str, Any], planned: int, *, control: bool = False) 
     samples = [timing[f"{side}_samples_us"] for side in ("reference", "candidate")]
     rounds, batches = len(samples[0]), len(timing["candidate_walls_us"])
     sides = [_Calls([[math.log(us / _median(side)) for us in one] for one in side]) for side in samples]
-    longest_us = len(samples[0][0]) * max(timing["reference_walls_us"])
-    repeats = 1 if problem.mutates or longest_us > LONGEST_US else REPEATS
+    # Half of a round are the queued batches, of which there may be more.
+    round_s = record["stage_seconds"]["timing"] / (rounds + max(0, batches - rounds) / 2)
+    repeats = len(timing["reference_walls_us"]) // batches
+    if repeats == 1 and not problem.mutates:
+        batch_us, empty_us = (
+            len(samples[0][0]) * _median([timing[f"{name}_walls_us"]]) for name in ("reference", "empty")
+        )
+        repeats = repeats_for(batch_us, (batch_us + empty_us) / 1e6 + 2 * WAKE_S, round_s / 4)
     reference, candidate, empty = (
         _Walls([values[each * n : each * (n + 1)] for n in range(batches)], 1 if name == "candidate" else repeats)
         for name in ("reference", "candidate", "empty")
@@ -183,8 +191,7 @@ def noise_of(record: Mapping[str, Any], planned: int, *, control: bool = False) 
         name=f"{record['problem']['id']:02d} {record['size']}, {record['ranks']} ranks",
         call_us=_median(samples[1]),
         planned=planned,
-        # Half of a round are the queued batches, of which there may be more.
-        round_s=record["stage_seconds"]["timing"] / (rounds + max(0, batches - rounds) / 2),
+        round_s=round_s,
         sides=(sides[0], sides[1]),
         walls=(reference, candidate, empty),
         control=control,
@@ -199,6 +206,7 @@ def measured_noise(paths: Sequence[Path]) -> list[Noise]:
         timing = older.get(_case(record), {}).get("timing")
         # Then nobody stopped early, so that the rounds which were made are those that are planned.
         planned = len(timing["reference_samples_us"]) if timing else PLANNED
+        planned = (record["timing"] or {}).get("planned", planned)
         if noise := noise_of(record, planned, control=paths == CONTROL):
             found[_case(record)] = noise
     return list(found.values())

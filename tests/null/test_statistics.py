@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pkb.judge.timing.clock import MOST_REPEATS, REPEATS, repeats_for
 from pkb.judge.timing.statistics import (
     ERROR,
     NEAR,
@@ -194,7 +195,9 @@ def test_all_looks_together_may_err_as_often_as_one() -> None:
         assert [look.rounds for look in made] == sorted(look.rounds for look in made)
         assert planned in [look.rounds for look in made]
     assert [look.rounds for look in looks(8)] == [4, 8, 16, 32, 64]
-    assert [look.rounds for look in looks(4)] == [2, 4, 8, 16, 32]
+    # With fewer rounds planned, since they take long, there may still be time for as many in all.
+    assert [look.rounds for look in looks(4)] == [2, 4, 10, 25, 64]
+    assert [look.rounds for look in looks(24)] == [12, 24, 48, 96, 192]
 
 
 @pytest.mark.parametrize(
@@ -215,3 +218,19 @@ def test_more_rounds_are_for_what_is_near(
     first, second, *_ = looks(8)
     assert settled(Ratio(*ratio), first, confirmed=confirmed) == early
     assert settled(Ratio(*ratio), second, confirmed=confirmed) == planned
+
+
+@pytest.mark.parametrize(
+    ("batch_us", "both_s", "delivery_s", "expected"),
+    [
+        (7e3, 0.03, 0.1, REPEATS),  # 25 calls of 1 MB: handing over takes no longer than three batches
+        (40e3, 0.09, 2.5, 6),  # two calls of 4 GB
+        (40e3, 0.09, 9.0, MOST_REPEATS),
+        (300e3, 0.6, 1.0, 1),
+        (300e3, 0.6, 9.0, 3),  # long, but handing over takes longer
+    ],
+)
+def test_the_reference_is_measured_more_often_where_handing_over_is_what_takes_long(
+    batch_us: float, both_s: float, delivery_s: float, expected: int
+) -> None:
+    assert repeats_for(batch_us, both_s, delivery_s) == expected

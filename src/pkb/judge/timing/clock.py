@@ -11,11 +11,13 @@ from pkb.judge.timing.sides import Workload
 from pkb.judge.timing.verify import verify_queued
 from pkb.types.protocol.commands import Schedule
 
-REPEATS = 3
+REPEATS, MOST_REPEATS = 3, 12
 """Batches of the reference in a round. It has seen nothing of its arguments that it could use, so the same will do, and to
-hand over others is what takes long."""
+hand over others is what takes long: with production sizes seconds, for batches of milliseconds."""
+REPEATS_SHARE = 0.25
+"""Of the time that handing over takes, what more than `REPEATS` may."""
 LONGEST_US = 100e3
-"""A batch that takes longer is not repeated."""
+"""A batch that takes longer is not repeated for less than that."""
 
 
 @dataclass
@@ -38,7 +40,9 @@ class WallTimes:
 
     def _take(self, work: Workload) -> None:
         exchange = work.exchange
+        began = time.monotonic()
         slots = work.deliver()
+        delivered = time.monotonic()
         queued = Schedule(slots, digests=True)
 
         def batch(crew: Crew, run: Callable[..., Reports], schedule: Schedule) -> tuple[Reports, float]:
@@ -46,14 +50,15 @@ class WallTimes:
             return on_wall_clock(partial(run, schedule, extra_s=work.extra_s))
 
         def reference() -> tuple[Reports, float]:
+            first_began = time.monotonic()
             while True:
                 full = batch(exchange.oracle, work.run_reference, queued)
                 full_us.append(full[1])
                 # Right behind it: the same arguments, outputs of the same sizes, and the same state of the machine. It
                 # leaves the arguments as they came.
                 empty_us.append(batch(exchange.oracle, work.run_reference, replace(queued, empty=True))[1])
-                if not self.candidate_us and full[1] > LONGEST_US:
-                    self.repeats = 1  # from the first round on
+                if not self.candidate_us and self.repeats > 1 == len(full_us):  # in the first round, for all
+                    self.repeats = repeats_for(full[1], time.monotonic() - first_began, delivered - began)
                 if len(full_us) >= self.repeats:
                     return full
 
@@ -65,6 +70,12 @@ class WallTimes:
         self.candidate_us.append(taken.candidate[1] / work.calls)
         self.empty_us += [us / work.calls for us in empty_us[: self.repeats]]
         work.drop()
+
+
+def repeats_for(batch_us: float, both_s: float, delivery_s: float) -> int:
+    """How often the reference's batch, which with an empty one takes `both_s`, is measured on the same arguments."""
+    least = 1 if batch_us > LONGEST_US else REPEATS
+    return max(least, min(MOST_REPEATS, int(REPEATS_SHARE * delivery_s / both_s)))
 
 
 def on_wall_clock(run: Callable[[], Reports]) -> tuple[Reports, float]:

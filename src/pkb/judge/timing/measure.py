@@ -15,7 +15,7 @@ from pkb.judge.timing.clock import REPEATS, WallTimes
 from pkb.judge.timing.conclude import Measured, conclude, hold_against_wall_clock, paired
 from pkb.judge.timing.rounds import Round, take_round, warm_up
 from pkb.judge.timing.sides import Workload
-from pkb.judge.timing.statistics import ClockCheck, Estimate, Look, estimate, looks, settled
+from pkb.judge.timing.statistics import LAST_LOOK, ClockCheck, Estimate, Look, estimate, looks, settled
 from pkb.types.plan import Plan
 from pkb.types.protocol.commands import DrawSpec
 from pkb.types.stock import Against
@@ -76,7 +76,7 @@ class _Rounds:
     def until_settled(self) -> tuple[Estimate, ClockCheck]:
         """What the last look shows; each has its share of the error that all of them together may make."""
         give_up, ahead = math.inf, False
-        planned = looks(self.planned)
+        planned = looks(self.planned, LAST_LOOK if self.on_gpu else 0)
         for number, look in enumerate(planned, 1):
             self._take(look.rounds, give_up, stamped=not ahead)
             if give_up == math.inf and len(self.taken) >= self.planned:

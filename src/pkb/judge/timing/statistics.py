@@ -13,9 +13,10 @@ from pkb.types.timing import Decision
 RESAMPLES = 1000
 ERROR = 0.025
 """How often a candidate may be called faster that is as fast as the reference; and slower likewise."""
-LOOKS = ((0.5, 0.08), (1, 0.32), (2, 0.2), (4, 0.2), (8, 0.2))
-"""When the samples are looked at, in the rounds that are planned, and the share of `ERROR` that each look may spend: looking
-five times is five chances to be wrong."""
+LOOKS = (0.08, 0.32, 0.2, 0.2, 0.2)
+"""The share of `ERROR` that each look at the samples may spend: looking five times is five chances to be wrong."""
+LAST_LOOK = 64
+"""After so many rounds, should there be time; no sooner than after eight times those that are planned."""
 FAR = 1.15
 """The first look, after few rounds, settles only what is at least so far from 1."""
 NEAR = 1.03
@@ -205,8 +206,11 @@ class Look(NamedTuple):
         return self._replace(error=self.error + sum(one.error for one in later))
 
 
-def looks(planned: int) -> list[Look]:
-    return [Look(max(1, math.ceil(part * planned)), ERROR * share, FAR if part < 1 else 1.0) for part, share in LOOKS]
+def looks(planned: int, last: int = LAST_LOOK) -> list[Look]:
+    """After half of the planned rounds, after all, and three more, each after as many times the rounds of the one before."""
+    times = (max(last, 8 * planned) / planned) ** (1 / 3)
+    rounds = [math.ceil(planned / 2), *(round(planned * times**n) for n in range(4))]
+    return [Look(n, ERROR * share, 1.0 if i else FAR) for i, (n, share) in enumerate(zip(rounds, LOOKS, strict=True))]
 
 
 def settled(ratio: Ratio, look: Look, *, confirmed: bool) -> bool:
@@ -301,8 +305,7 @@ def _trimmed(values: Iterable[float]) -> list[float]:
 
 class Mean(NamedTuple):
     value: float
-    half: float
-    """Of its interval; infinite for one number."""
+    half: float  # of its interval; infinite for one number
 
 
 def trimmed_mean(values: Sequence[float], error: float) -> Mean:
