@@ -6,6 +6,7 @@ import pytest
 
 from pkb.judge.service import child
 from pkb.judge.stages import build as build_stage
+from pkb.judge.stages import prepare
 from pkb.types.case import Case
 from pkb.types.job import Job
 
@@ -36,7 +37,7 @@ def test_a_build_ahead_compiles_only_what_the_platform_can_run(
         built.append(path)
         return build_stage.BuildReport(tmp_path / "place" / "artifacts")
 
-    monkeypatch.setattr(build_stage, "prebuild", prebuild)
+    monkeypatch.setattr(prepare, "prebuild", prebuild)
     monkeypatch.setattr("os.nice", lambda step: step)
     file = tmp_path / "1_allreduce.py"
     file.write_text(text)
