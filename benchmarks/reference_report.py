@@ -73,8 +73,8 @@ def failures_in(folder: Path) -> list[str]:
 
 
 def best_of(rows: Measured, key: Key) -> Row | None:
-    """What a candidate is timed against: the baseline, or the reference of a problem that has no other."""
-    has_own = default_registry().get(key[0]).baseline is not None
+    """What a candidate must beat: the baseline, or the reference where no faster one is known."""
+    has_own = default_registry().get(key[0]).has_baseline_at(key[1])
     return rows["baseline" if has_own else "reference"].get(key)
 
 
@@ -105,7 +105,7 @@ def page(rows: Measured, cases: list[tuple[str, int]], failures: list[str]) -> s
             lines.append(f"  Baselines slower than their reference, with the ratio: {', '.join(slower)}.")
     for size, ranks in cases:
         lines += ["", f"### `{size}`, {ranks} ranks", "", *table(rows, keys[size, ranks])]
-    lines += ["", "### What the baselines do", "", *what_baselines_do()]
+    lines += ["", "### What the baselines do", "", *what_baselines_do(rows)]
     if failures:
         lines += ["", "### Without a time, or without a comparison", "", *failures]
     return "\n".join(lines) + "\n"
@@ -136,11 +136,25 @@ def table(rows: Measured, keys: list[Key]) -> list[str]:
     return lines
 
 
-def what_baselines_do() -> list[str]:
-    lines = ["| problem | baseline | tried besides |", "|---|---|---|"]
+def what_baselines_do(rows: Measured) -> list[str]:
+    lines = [
+        "Times of a call at `real`, with as many ranks as in the tables above; `benchmarks/alternatives` has what was tried.",
+        "",
+        "| problem | baseline | tried besides |",
+        "|---|---|---|",
+    ]
     for problem in default_registry().all():
-        tried = "; ".join(one.what + (f" ({number(one.us)} us)" if one.us else "") for one in problem.tried)
-        lines.append(f"| {problem.stem} | {words_of(problem)} | {tried} |")
+        reference = next(
+            (row for key, row in sorted(rows["reference"].items()) if key[:2] == (problem.id, "real")), None
+        )
+        tried = [f"the reference ({number(reference['time_us'])} us)"] if problem.baseline and reference else []
+        for one in problem.tried:
+            figure = f"refused: {one.refused}" if one.refused else f"{number(one.us)} us" if one.us else "not timed"
+            tried.append(f"{one.what} ({figure})")
+        own = next((row for key, row in sorted(rows["baseline"].items()) if key[:2] == (problem.id, "real")), None)
+        best = own if problem.baseline else reference
+        words = words_of(problem) + (f" ({number(best['time_us'])} us)" if best else "")
+        lines.append(f"| {problem.stem} | {words} | {'; '.join(tried)} |")
     return lines
 
 

@@ -36,11 +36,14 @@ def _anything_goes(size: Size, world_size: int) -> str | None:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another way to write a baseline that was looked at and not taken."""
+    """Another way to write a baseline that was tried and not taken. benchmarks/alternatives has its code: p5402 is the second
+    of problem 54."""
 
     what: str
     us: float | None = None
-    """Of a call at `real`, by the ranks and on the machine of docs/references.md; None where nobody has measured it."""
+    """Of a call at `real`, by the ranks and on the machine of docs/references.md; None where `refused`, or not yet timed."""
+    refused: str = ""
+    """Why its result is not accepted: then its time does not matter."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Problem:
     """cost(size, world_size, bytes_per_element)."""
     baseline: Callable[..., Any] | None = None
     """The best stock PyTorch + NCCL that was found: what a candidate must beat. It has the reference's signature and passes the
-    same comparison. None where nothing faster was found. The module lists what was tried, with times."""
+    same comparison. None where nothing faster was found. The module lists what was tried, with times (`tried`)."""
     baseline_version: int = 1
     """Rises when the baseline becomes faster; it changes for no other reason."""
     reference_faster_at: tuple[str, ...] = ()
@@ -70,6 +73,7 @@ class Problem:
     baseline_reason: str = ""
     """Where there is no baseline: why the reference is one already."""
     tried: tuple[Alternative, ...] = ()
+    """Beside the reference, which is always one of them: docs/references.md has its time."""
     stock_symmetric: Callable[..., Any] | None = None
     """The same by torch's own symmetric-memory operators (`torch.ops.symm_mem`), where it ships some: timed for the record by
     `run_references`, on GPUs only. No candidate is timed against it."""

@@ -16,7 +16,7 @@ import math
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -103,6 +103,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     baseline=baseline,
+    tried=(Alternative("both passes by torch.compile"),),
     cost=cost,
     compare=NORMALISED,
     version=2,  # epsilon varies

@@ -18,7 +18,7 @@ import random
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Exact
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -113,6 +113,7 @@ PROBLEM = Problem(
     kinds=KINDS,
     reference=solution,
     baseline_reason="shards travel in one all-gather, padded",
+    tried=(Alternative("torch's all-gather of a list, for which NCCL broadcasts each shard as it is"),),
     cost=cost,
     compare=Exact(),
     truth="native",

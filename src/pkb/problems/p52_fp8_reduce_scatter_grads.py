@@ -15,7 +15,7 @@ a code on the other side of a boundary is 6 to 12 % off. Never sum in FP8, nor w
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Exact, NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.fp8_history import draw_with_history
@@ -96,6 +96,7 @@ PROBLEM = Problem(
     reference=solution,
     baseline=baseline,
     reference_faster_at=("paper",),
+    tried=(Alternative("passes over gradients and codes by torch.compile"),),
     cost=cost,
     # Tight enough that values never rounded to FP8, 2.6 % away, are wrong.
     compare=(NormGate(), Exact()),

@@ -15,7 +15,7 @@ once.
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Exact
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.fp8_history import draw_with_history
@@ -79,6 +79,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     baseline_reason="gathering codes halves the traffic, and dequantising W times as much in eager passes takes it back",
+    tried=(Alternative("codes travel, half of the bytes, and are multiplied where they arrive"),),
     cost=cost,
     compare=Exact(),
     truth="native",  # codes are defined by float32 arithmetic, and the history by bf16

@@ -206,10 +206,7 @@ PROBLEM = Problem(
     kinds=KINDS,
     reference=solution,
     baseline=baseline,
-    tried=(
-        Alternative("a ring of flash attention blocks, merged by their log-sum-exp"),
-        Alternative("cuDNN's attention instead of flash attention"),
-    ),
+    tried=(Alternative("a ring of flash attention blocks, merged by their log-sum-exp"),),
     cost=cost,
     compare=NormGate(by_row=True),
     world_sizes=(1, 2, 4, 8),

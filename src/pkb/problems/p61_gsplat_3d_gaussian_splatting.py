@@ -21,7 +21,7 @@ import random
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Alternative, Problem, Size
+from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact, NormGate
 from pkb.problems.draw import Arguments, Draw, PlainChoices
 from pkb.types.cost import Cost
@@ -372,7 +372,6 @@ PROBLEM = Problem(
     fixed={"camera_model": "the reference refuses all others"},
     reference=solution,
     baseline=baseline,
-    tried=(Alternative("one camera at a time, in a third of the memory"),),
     cost=cost,
     # Ids, order and radii are exact, opacities and colours copied; a conic divides by a difference of products.
     compare=(

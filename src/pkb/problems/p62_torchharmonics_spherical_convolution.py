@@ -21,7 +21,7 @@ import math
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Alternative, Problem, Size
+from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -301,7 +301,6 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     baseline=baseline,
-    tried=(Alternative("mixing channels before the sum over the polar ranks"),),
     cost=cost,
     compare=NormGate(tau={torch.float32: 1e-5}),
     layout="polar_azimuth",

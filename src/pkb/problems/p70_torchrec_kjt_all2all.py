@@ -22,7 +22,7 @@ import random
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Alternative, Problem, Size
+from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Exact
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -189,7 +189,6 @@ PROBLEM = Problem(
     kinds=KINDS,
     reference=solution,
     baseline_reason="every exchange is one all-to-all; sizes must be on the host before the others",
-    tried=(Alternative("sums of all features by one cumulative sum: as many launches fewer, two passes more"),),
     cost=cost,
     compare=Exact(),
     truth="native",

@@ -21,7 +21,7 @@ import math
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Alternative, Problem, Size
+from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.filtered_logits import KINDS, draw_rows, round_up_tokens, why_too_small
@@ -173,7 +173,6 @@ PROBLEM = Problem(
     reference=solution,
     baseline=baseline,
     reference_faster_at=("paper",),
-    tried=(Alternative("counting the ties of each slice instead of sending spare logits: one pass more over them"),),
     cost=cost,
     compare=Close(rtol={torch.float32: 1e-5}, atol={torch.float32: 1e-6}),
     truth="native",  # the filter is defined in the logits' dtype
