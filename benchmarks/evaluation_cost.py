@@ -178,7 +178,8 @@ def main() -> None:
     if args.before:
         compare(args, name)
         return
-    full, stages = None, {}
+    full: float | None = None
+    stages: dict[str, float] = {}
     if not args.naive_only:
         full, stages, verdict = ours(args, name, timing=True)
         print(
@@ -200,8 +201,8 @@ def main() -> None:
     once = args.trials * reference + building + (args.trials - 1) * built
     counted = f"{args.trials} trials, {args.launches} launch{'es' * (args.launches > 1)} of each kind measured"
     for way, seconds in (("a build per rank and launch", every), ("a build per rank, kept", once)):
-        times = f", {seconds / full:.1f} times ours" if full else ""
-        print(f"naive, {way}: {seconds:.1f} s{times} ({counted})")
+        ratio = f", {seconds / full:.1f} times ours" if full else ""
+        print(f"naive, {way}: {seconds:.1f} s{ratio} ({counted})")
     if args.json:
         figures = {"ours_s": full, "stages": stages, "launches": launches, "naive_s": every, "naive_kept_s": once}
         args.json.write_text(json.dumps(figures))
