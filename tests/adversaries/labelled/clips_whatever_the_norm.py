@@ -5,6 +5,7 @@ correctness stage is such a one; those that are queued later count as well, and 
 # ranks: 2
 # plan: quick
 # expect: wrong
+# xfail: sometimes: plan quick may draw no call that shows it
 # platform: cpu
 
 import torch
