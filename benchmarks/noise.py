@@ -1,9 +1,10 @@
 """The noise of the times that were measured on a GPU, to draw evaluations from that nobody has measured.
 
 A record is one evaluation (docs/records): the calls of each round on both sides, and each round's batches on the host wall
-clock. Those of `WINDOW` and `CONTROL` were taken through the window (docs/window.md), the older ones before there was one. The
-files window*.jsonl have three batches of the reference a round, as the judge makes today (`window_noise.py` makes them, with
-more rounds than an evaluation needs); the archive h200-shared has one.
+clock; of the older ones no more is kept than is needed here. Those of `WINDOW` and `CONTROL` were taken through the window
+(docs/window.md), the older ones before there was one. The files window*.jsonl have several batches of the reference a round,
+as the judge makes today (`window_noise.py` makes them, with more rounds than an evaluation needs); the archive h200-shared
+has one.
 
 Rounds are drawn by a smoothed bootstrap (Silverman 1986, 6.4.1), for a record may have only four: drawn again and again, those
 give medians that jump between a few values, and a variance that is too small by (n - 1) / n. So a drawn round is one that was
@@ -21,17 +22,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from pkb.judge.budgets import Pace
+from pkb.judge.exchange import CallBytes
 from pkb.judge.timing.clock import repeats_for
 from pkb.judge.timing.statistics import trimmed_mean
 from pkb.problems import get
 from pkb.rank.server import WAKE_S
+from pkb.types.plan import plan
 
 RECORDS = Path(__file__).parents[1] / "docs" / "records"
-OLDER = (RECORDS / "kernels.jsonl",)
+OLDER = (RECORDS / "older-noise.jsonl",)
 WINDOW = (RECORDS / "h200-shared" / "kernels.jsonl", RECORDS / "window-noise.jsonl")
 CONTROL = (RECORDS / "h200-shared" / "control.jsonl", RECORDS / "window-control.jsonl")
 """The reference itself as a candidate."""
-PLANNED = 8
 
 
 class Drawn(NamedTuple):
@@ -166,7 +169,7 @@ class Noise:
         return ahead, 0.0 if self.control else self.walls[1].all.usual() - self.walls[0].all.usual()
 
 
-def noise_of(record: Mapping[str, Any], planned: int, *, control: bool = False) -> Noise | None:
+def noise_of(record: Mapping[str, Any], *, control: bool = False) -> Noise | None:
     """None where there was no time, where calls are of several kinds, or where the host wall clock was kept otherwise then."""
     timing, problem = record["timing"], get(record["problem"]["id"])
     if not timing or problem.kinds or not any(timing.get("empty_walls_us") or ()):
@@ -190,7 +193,7 @@ def noise_of(record: Mapping[str, Any], planned: int, *, control: bool = False) 
     return Noise(
         name=f"{record['problem']['id']:02d} {record['size']}, {record['ranks']} ranks",
         call_us=_median(samples[1]),
-        planned=planned,
+        planned=planned_rounds(record),
         round_s=round_s,
         sides=(sides[0], sides[1]),
         walls=(reference, candidate, empty),
@@ -200,16 +203,18 @@ def noise_of(record: Mapping[str, Any], planned: int, *, control: bool = False) 
 
 def measured_noise(paths: Sequence[Path]) -> list[Noise]:
     """Of each case, as the last of these files has it."""
-    older = {_case(record): record for record in _read(OLDER) if record["timing"]}
     found = {}
     for record in _read(paths):
-        timing = older.get(_case(record), {}).get("timing")
-        # Then nobody stopped early, so that the rounds which were made are those that are planned.
-        planned = len(timing["reference_samples_us"]) if timing else PLANNED
-        planned = (record["timing"] or {}).get("planned", planned)
-        if noise := noise_of(record, planned, control=paths == CONTROL):
+        if noise := noise_of(record, control=paths == CONTROL):
             found[_case(record)] = noise
     return list(found.values())
+
+
+def planned_rounds(record: Mapping[str, Any]) -> int:
+    """What the judge plans for the case, whatever was made."""
+    problem, size, ranks = get(record["problem"]["id"]), record["size"], record["ranks"]
+    bytes_of_all = ranks * problem.argument_bytes(size, ranks, problem.default_dtype)
+    return Pace(plan("standard"), 1 << 40, bytes_of_all, CallBytes(0, 0)).timing().rounds
 
 
 def _read(paths: Sequence[Path]) -> list[dict[str, Any]]:

@@ -81,7 +81,6 @@ def measure(path: Path, platform: Platform, asked: argparse.Namespace) -> dict[s
             "reference_samples_us": samples.reference_us, "candidate_samples_us": samples.candidate_us,
             "reference_walls_us": walls.reference_us, "candidate_walls_us": walls.candidate_us,
             "empty_walls_us": walls.empty_us, "window_speedup": window.value, "rounds": len(rounds),
-            "planned": pace.rounds,
         }  # fmt: skip
         return {
             "problem": {"id": problem.id, "version": problem.version}, "candidate": {"file": path.name},
