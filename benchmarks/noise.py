@@ -4,7 +4,7 @@ A record is one evaluation (docs/records): the calls of each round on both sides
 clock; of the older ones no more is kept than is needed here. Those of `WINDOW` and `CONTROL` were taken through the window
 (docs/window.md), the older ones before there was one. The files window*.jsonl have several batches of the reference a round,
 as the judge makes today (`window_noise.py` makes them, with more rounds than an evaluation needs); the archive h200-shared
-has one.
+has one. `python benchmarks/noise.py FILE.jsonl ... >> docs/records/window-noise.jsonl` keeps what is needed of verdicts.
 
 Rounds are drawn by a smoothed bootstrap (Silverman 1986, 6.4.1), for a record may have only four: drawn again and again, those
 give medians that jump between a few values, and a variance that is too small by (n - 1) / n. So a drawn round is one that was
@@ -16,6 +16,7 @@ import json
 import math
 import random
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,10 @@ OLDER = (RECORDS / "older-noise.jsonl",)
 WINDOW = (RECORDS / "h200-shared" / "kernels.jsonl", RECORDS / "window-noise.jsonl")
 CONTROL = (RECORDS / "h200-shared" / "control.jsonl", RECORDS / "window-control.jsonl")
 """The reference itself as a candidate."""
+NEEDED = (
+    "reference_samples_us", "candidate_samples_us", "reference_walls_us", "candidate_walls_us", "empty_walls_us",
+    "speedup", "speedup_low", "speedup_high", "window_speedup", "window_speedup_low", "window_speedup_high",
+)  # fmt: skip
 
 
 class Drawn(NamedTuple):
@@ -221,6 +226,14 @@ def _read(paths: Sequence[Path]) -> list[dict[str, Any]]:
     return [json.loads(line) for path in paths if path.exists() for line in path.read_text().splitlines()]
 
 
+def slim(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What is needed here of a verdict, or of a record of `window_noise.py`."""
+    timing = {key: value for key, value in record["timing"].items() if key in NEEDED}
+    kept = {key: record[key] for key in ("size", "ranks", "platform", "hardware", "started_at") if key in record}
+    who = {"problem": {"id": record["problem"]["id"]}, "candidate": {"file": record["candidate"]["file"]}}
+    return who | kept | {"timing": timing, "stage_seconds": {"timing": record["stage_seconds"]["timing"]}}
+
+
 def _case(record: Mapping[str, Any]) -> tuple[int, str, int]:
     return record["problem"]["id"], record["size"], record["ranks"]
 
@@ -269,3 +282,8 @@ HOSTILE: dict[str, Side] = {
     "drift of 2 % a round, common to both sides": _drift,
     "rounds correlated by 0.5, each side by itself": _correlated,
 }
+
+if __name__ == "__main__":
+    for verdict in _read([Path(name) for name in sys.argv[1:]]):
+        if verdict["timing"] and noise_of(verdict):
+            print(json.dumps(slim(verdict)))
