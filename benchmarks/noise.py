@@ -1,9 +1,10 @@
 """The noise of the times that were measured on a GPU, to draw evaluations from that nobody has measured.
 
 A record is one evaluation (docs/records): the calls of each round on both sides, and each round's batches on the host wall
-clock. Those of `WINDOW` and `CONTROL` were taken through the window (docs/window.md), the older ones before there was one. The
-files window*.jsonl have three batches of the reference a round, as the judge makes today (`window_noise.py` makes them, with
-more rounds than an evaluation needs); the archive h200-shared has one.
+clock; of the older ones no more is kept than is needed here. Those of `WINDOW` and `CONTROL` were taken through the window
+(docs/window.md), the older ones before there was one. The files window*.jsonl have several batches of the reference a round,
+as the judge makes today (`window_noise.py` makes them, with more rounds than an evaluation needs); the archive h200-shared
+has one. `python benchmarks/noise.py FILE.jsonl ... >> docs/records/window-noise.jsonl` keeps what is needed of verdicts.
 
 Rounds are drawn by a smoothed bootstrap (Silverman 1986, 6.4.1), for a record may have only four: drawn again and again, those
 give medians that jump between a few values, and a variance that is too small by (n - 1) / n. So a drawn round is one that was
@@ -15,23 +16,30 @@ import json
 import math
 import random
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from pkb.judge.budgets import Pace
+from pkb.judge.exchange import CallBytes
 from pkb.judge.timing.clock import repeats_for
 from pkb.judge.timing.statistics import trimmed_mean
 from pkb.problems import get
 from pkb.rank.server import WAKE_S
+from pkb.types.plan import plan
 
 RECORDS = Path(__file__).parents[1] / "docs" / "records"
-OLDER = (RECORDS / "kernels.jsonl",)
+OLDER = (RECORDS / "older-noise.jsonl",)
 WINDOW = (RECORDS / "h200-shared" / "kernels.jsonl", RECORDS / "window-noise.jsonl")
 CONTROL = (RECORDS / "h200-shared" / "control.jsonl", RECORDS / "window-control.jsonl")
 """The reference itself as a candidate."""
-PLANNED = 8
+NEEDED = (
+    "reference_samples_us", "candidate_samples_us", "reference_walls_us", "candidate_walls_us", "empty_walls_us",
+    "speedup", "speedup_low", "speedup_high", "window_speedup", "window_speedup_low", "window_speedup_high",
+)  # fmt: skip
 
 
 class Drawn(NamedTuple):
@@ -166,7 +174,7 @@ class Noise:
         return ahead, 0.0 if self.control else self.walls[1].all.usual() - self.walls[0].all.usual()
 
 
-def noise_of(record: Mapping[str, Any], planned: int, *, control: bool = False) -> Noise | None:
+def noise_of(record: Mapping[str, Any], *, control: bool = False) -> Noise | None:
     """None where there was no time, where calls are of several kinds, or where the host wall clock was kept otherwise then."""
     timing, problem = record["timing"], get(record["problem"]["id"])
     if not timing or problem.kinds or not any(timing.get("empty_walls_us") or ()):
@@ -190,7 +198,7 @@ def noise_of(record: Mapping[str, Any], planned: int, *, control: bool = False) 
     return Noise(
         name=f"{record['problem']['id']:02d} {record['size']}, {record['ranks']} ranks",
         call_us=_median(samples[1]),
-        planned=planned,
+        planned=planned_rounds(record),
         round_s=round_s,
         sides=(sides[0], sides[1]),
         walls=(reference, candidate, empty),
@@ -200,20 +208,30 @@ def noise_of(record: Mapping[str, Any], planned: int, *, control: bool = False) 
 
 def measured_noise(paths: Sequence[Path]) -> list[Noise]:
     """Of each case, as the last of these files has it."""
-    older = {_case(record): record for record in _read(OLDER) if record["timing"]}
     found = {}
     for record in _read(paths):
-        timing = older.get(_case(record), {}).get("timing")
-        # Then nobody stopped early, so that the rounds which were made are those that are planned.
-        planned = len(timing["reference_samples_us"]) if timing else PLANNED
-        planned = (record["timing"] or {}).get("planned", planned)
-        if noise := noise_of(record, planned, control=paths == CONTROL):
+        if noise := noise_of(record, control=paths == CONTROL):
             found[_case(record)] = noise
     return list(found.values())
 
 
+def planned_rounds(record: Mapping[str, Any]) -> int:
+    """What the judge plans for the case, whatever was made."""
+    problem, size, ranks = get(record["problem"]["id"]), record["size"], record["ranks"]
+    bytes_of_all = ranks * problem.argument_bytes(size, ranks, problem.default_dtype)
+    return Pace(plan("standard"), 1 << 40, bytes_of_all, CallBytes(0, 0)).timing().rounds
+
+
 def _read(paths: Sequence[Path]) -> list[dict[str, Any]]:
     return [json.loads(line) for path in paths if path.exists() for line in path.read_text().splitlines()]
+
+
+def slim(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What is needed here of a verdict, or of a record of `window_noise.py`."""
+    timing = {key: value for key, value in record["timing"].items() if key in NEEDED}
+    kept = {key: record[key] for key in ("size", "ranks", "platform", "hardware", "started_at") if key in record}
+    who = {"problem": {"id": record["problem"]["id"]}, "candidate": {"file": record["candidate"]["file"]}}
+    return who | kept | {"timing": timing, "stage_seconds": {"timing": record["stage_seconds"]["timing"]}}
 
 
 def _case(record: Mapping[str, Any]) -> tuple[int, str, int]:
@@ -264,3 +282,8 @@ HOSTILE: dict[str, Side] = {
     "drift of 2 % a round, common to both sides": _drift,
     "rounds correlated by 0.5, each side by itself": _correlated,
 }
+
+if __name__ == "__main__":
+    for verdict in _read([Path(name) for name in sys.argv[1:]]):
+        if verdict["timing"] and noise_of(verdict):
+            print(json.dumps(slim(verdict)))

@@ -33,7 +33,7 @@ from pkb.types.case import Case
 from pkb.types.job import Job
 from pkb.types.plan import plan
 from pkb.types.protocol.commands import DrawSpec
-from pkb.types.stock import AGAINST
+from pkb.types.stock import AGAINST, Against
 
 STAMPED_S = 0.4
 """Of the time, for whole rounds; the rest is for queued batches alone."""
@@ -56,7 +56,7 @@ def measure(path: Path, platform: Platform, asked: argparse.Namespace) -> dict[s
         argument_bytes = asked.ranks * problem.argument_bytes(asked.size, asked.ranks, dtype)
         memory = platform.facts().memory_for(asked.ranks)
         pace = Pace(standard, memory, argument_bytes, checked.call_bytes).timing()
-        against = asked.against if problem.baseline is not None else "reference"
+        against: Against = asked.against if problem.baseline is not None else "reference"
         work = Workload(exchange, spec, pace.calls, standard.verify_share, shares=world.kinds, against=against)
         cover_us = warm_up(work, standard.warmup_calls)
         began = time.monotonic()
@@ -81,7 +81,6 @@ def measure(path: Path, platform: Platform, asked: argparse.Namespace) -> dict[s
             "reference_samples_us": samples.reference_us, "candidate_samples_us": samples.candidate_us,
             "reference_walls_us": walls.reference_us, "candidate_walls_us": walls.candidate_us,
             "empty_walls_us": walls.empty_us, "window_speedup": window.value, "rounds": len(rounds),
-            "planned": pace.rounds,
         }  # fmt: skip
         return {
             "problem": {"id": problem.id, "version": problem.version}, "candidate": {"file": path.name},
