@@ -2,8 +2,8 @@
 
     python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 4,8 --size paper,real --times-only \\
         --known docs/records/kernels.jsonl --out out/a.md
-    python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 4,8,2 --size tiny,odd,paper,real --no-timing --no-second-world \\
-        --known docs/records/kernels.jsonl --out out/b.md
+    python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 4,8,2 --size tiny,odd,paper,real --no-timing \\
+        --no-second-world --known docs/records/kernels.jsonl --out out/b.md
     python benchmarks/kernel_report.py docs/records/kernels.jsonl out/a.jsonl out/b.jsonl \\
         --keep docs/records/kernels.jsonl --hardware docs/records/h200-virtual.toml --page docs/kernels.md
 
