@@ -62,12 +62,14 @@ def conditions(trees: Sequence[Tree], folder: Path) -> list[str]:
                       for (platform, hardware, ranks, size), n in seen.most_common(3))  # fmt: skip
     lines = [f"{where}."]
     costs = json.loads((folder / COST).read_text()) if (folder / COST).exists() else []
+    costs = [cost for cost in costs if cost["verdicts"]]
     if seconds := sum(cost["seconds"] for cost in costs):
         busy = sum((cost["gpu_busy"] or 0) * cost["seconds"] for cost in costs) / seconds
+        evaluations = sum(sum(cost["verdicts"].values()) for cost in costs)
         lines.append(
-            f"They took {seconds:.0f} s of the machine, {seconds / seen.total():.1f} s each "
-            f"({3600 * seen.total() / seconds:.0f} an hour), builds included; the GPU ran a kernel in {busy:.0%} of that time "
-            "(NVML)."
+            f"{evaluations} evaluations, second looks included, took {seconds:.0f} s of the machine with builds: "
+            f"{seconds / evaluations:.1f} s each, {3600 * evaluations / seconds:.0f} an hour, {seconds / seen.total():.1f} s "
+            f"for each verdict here. The GPU ran a kernel in {busy:.0%} of that time (NVML)."
         )
     return [" ".join(lines), ""]
 

@@ -1,15 +1,18 @@
 """Would our kernels win on a node of eight H100 or H200? A model of times from bytes, dependent steps and link rates.
 
     python benchmarks/node_model.py               how well it reproduces measured times, then each kernel against NCCL
-    python benchmarks/node_model.py --fit         fits its parameters again, to H100 alone: H200 shows what they are worth
+    python benchmarks/node_model.py --fit         fits its parameters again, to H100 and to B200 alone: H200 and GB200 show
+                                                  what they are worth
     python benchmarks/node_model.py --ranks 4 --size paper
 
 Nothing here was measured on NVLink by us. `nvlink_times.csv` has others' measurements of NCCL and of two custom all-reduces.
 The model takes the fastest of a few ways, each of which costs a fixed time, a time for each dependent step, and bytes in the
 busiest direction of a GPU's links over a rate:
 
-- NCCL: rings by LL (cheap steps, part of the rate) or Simple (a fixed cost, all of it), and NVLS for all-reduce;
-- custom all-reduce: one-shot or two-shot, and NCCL where that is faster, as vLLM and TensorRT-LLM choose.
+- NCCL: rings by LL (cheap steps, part of the rate) or Simple (a fixed cost, all of it), and NVLS for all-reduce; an
+  all-to-all's sends are made at once, by LL at a low rate for each peer or by Simple;
+- custom all-reduce: one-shot or two-shot, and NCCL where that is faster, as vLLM and TensorRT-LLM choose. Without a CUDA graph
+  vLLM copies its tensor into a registered buffer first, and the host takes its time.
 
 Ours move data as custom all-reduces do, by loads and stores of SMs, so their fixed cost, cost of a further step and rate are
 taken from those: what a custom all-reduce of others reaches, not what ours would. Broadcast, reduce, scatter and gather of
@@ -21,7 +24,7 @@ import csv
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pkb.problems import get
@@ -29,8 +32,6 @@ from pkb.roofline.hardware import load
 from pkb.types.cost import Cost
 
 DATA = Path(__file__).parent / "nvlink_times.csv"
-LINE = 450e3
-"""Bytes in a microsecond and one direction: the datasheet's rate of NVLink 4."""
 MACHINE = "h100x8"
 ERROR = 0.1
 """Of a ratio of two predictions, each of which is off by about 5 % in the median: closer than that is not decided."""
@@ -62,16 +63,23 @@ def measured() -> list[Row]:
 class Nccl:
     """Microseconds, and shares of a rate."""
 
-    fixed: float = 5.21
-    ll_step: float = 0.758
-    ll_share: float = 0.456
-    simple_fixed: float = 11.1
-    simple_step: float = 0.784
-    rate: float = 0.737
-    rate_lost: float = 0.162
+    line: float = 450e3
+    """Bytes in a microsecond and one direction of a GPU's links, by the datasheet."""
+    fixed: float = 5.18
+    ll_step: float = 0.766
+    ll_share: float = 0.452
+    simple_fixed: float = 12.3
+    simple_step: float = 0.646
+    rate: float = 0.734
+    rate_lost: float = 0.168
     """Divided by the number of peers: with one peer, not all links are used evenly."""
-    nvls_fixed: float = 65.9
-    nvls_rate: float = 0.668
+    nvls_fixed: float = 61.0
+    nvls_rate: float = 0.663
+    send_fixed: float = 6.1
+    send_step: float = 0.188
+    send_ll: float = 0.0126
+    """LL's rate to one peer, as a share of the line."""
+    send_simple: float = 6.9
 
     def us(self, op: str, nbytes: float, ranks: int) -> float:
         if ranks == 1:
@@ -79,13 +87,16 @@ class Nccl:
         both = op == "all_reduce"
         moved = nbytes if op in ("broadcast", "reduce") else (1 + both) * (ranks - 1) / ranks * nbytes
         steps = (1 + both) * (ranks - 1)
-        rate = LINE * (self.rate - self.rate_lost / (ranks - 1))
+        rate = self.line * (self.rate - self.rate_lost / (ranks - 1))
+        if op == "alltoall":
+            start = self.send_fixed + self.send_step * (ranks - 1)
+            return min(start + nbytes / ranks / (self.line * self.send_ll), start + self.send_simple + moved / rate)
         ways = [
             self.fixed + self.ll_step * steps + moved / (rate * self.ll_share),
             self.fixed + self.simple_fixed + self.simple_step * steps + moved / rate,
         ]
         if both:
-            ways.append(self.fixed + self.nvls_fixed + (1 + 1 / ranks) * nbytes / (LINE * self.nvls_rate))
+            ways.append(self.fixed + self.nvls_fixed + (1 + 1 / ranks) * nbytes / (self.line * self.nvls_rate))
         return min(ways)
 
 
@@ -93,45 +104,65 @@ class Nccl:
 class Custom:
     """Loads and stores of SMs."""
 
-    fixed: float = 4.55
+    fixed: float = 4.49
     """In a CUDA graph: the launch, and one step."""
-    trtllm_fixed: float = 2.86
-    step: float = 4.63
+    trtllm_fixed: float = 2.89
+    step: float = 4.66
     """Of each further dependent step."""
-    rate: float = 0.664
-    rate_lost: float = 0.0195
+    rate: float = 0.643
+    rate_lost: float = 0.0119
+    eager: float = 21.1
+    """The host's time of a call that is not in a graph."""
+    copy_rate: float = 3.4
+    """Of that call's copy, as a multiple of the line."""
+    line: float = 450e3
 
     def link_us(self, moved: float, ranks: int) -> float:
-        return moved / (LINE * (self.rate - self.rate_lost / (ranks - 1))) if ranks > 1 else 0.0
+        return moved / (self.line * (self.rate - self.rate_lost / (ranks - 1))) if ranks > 1 else 0.0
 
-    def all_reduce_us(self, nbytes: float, ranks: int, nccl: Nccl, *, trtllm: bool = False) -> float:
+    def all_reduce_us(
+        self, nbytes: float, ranks: int, nccl: Nccl, *, trtllm: bool = False, eager: bool = False
+    ) -> float:
+        if eager:
+            in_graph = self.all_reduce_us(nbytes, ranks, nccl)
+            return max(self.eager, in_graph + nbytes / (self.line * self.copy_rate))
         fixed = self.trtllm_fixed if trtllm else self.fixed
         one = fixed + self.link_us((ranks - 1) * nbytes, ranks)
         two = fixed + self.step + self.link_us(2 * (ranks - 1) / ranks * nbytes, ranks)
         return min(one, two, nccl.us("all_reduce", nbytes, ranks))
 
 
+HOPPER = Nccl(), Custom()
+BLACKWELL = (
+    Nccl(900e3, 8.10, 1.27, 0.413, 11.2, 3.65, 0.729, 0.137, 83.4, 0.539, 8.98, 0.334, 0.00665, 7.11),
+    Custom(7.05, 4.98, 8.54, 0.507, 0.0137, 21.2, 3.66, 900e3),
+)
+GENERATION = {"h100": HOPPER, "h200": HOPPER, "b200": BLACKWELL, "gb200": BLACKWELL}
+FITTED_TO = {"h100": ("h100", "h200"), "b200": ("b200", "gb200")}
+
+
 def predicted(row: Row, nccl: Nccl, custom: Custom) -> float:
     if row.implementation == "nccl":
         return nccl.us(row.op, row.nbytes, row.ranks)
-    return custom.all_reduce_us(row.nbytes, row.ranks, nccl, trtllm=row.implementation == "trtllm")
+    trtllm, eager = row.implementation == "trtllm", row.implementation == "vllm_eager"
+    return custom.all_reduce_us(row.nbytes, row.ranks, nccl, trtllm=trtllm, eager=eager)
 
 
 def errors(rows: Sequence[Row], nccl: Nccl, custom: Custom) -> list[float]:
     return [abs(predicted(row, nccl, custom) / row.us - 1) for row in rows]
 
 
-def fit(rows: Sequence[Row]) -> tuple[Nccl, Custom]:
-    """By chance: small changes are kept where they lower the mean error."""
+def fit(rows: Sequence[Row], nccl: Nccl, custom: Custom) -> tuple[Nccl, Custom]:
+    """By chance: small changes are kept where they lower the mean error. The line is the datasheet's."""
     chance = random.Random(1)
-    nccl, custom = Nccl(), Custom()
 
-    def changed(values: tuple[float, ...]) -> tuple[float, ...]:
-        return tuple(v * (1 + chance.gauss(0, 0.08)) if chance.random() < 0.4 else v for v in values)
+    def changed(values: Nccl | Custom) -> dict[str, float]:
+        known = {name: value for name, value in asdict(values).items() if name != "line"}
+        return {k: v * (1 + chance.gauss(0, 0.08)) if chance.random() < 0.3 else v for k, v in known.items()}
 
     best = statistics.fmean(errors(rows, nccl, custom))
-    for _ in range(3000):
-        trial = Nccl(*changed(astuple(nccl))), Custom(*changed(astuple(custom)))
+    for _ in range(4000):
+        trial = replace(nccl, **changed(nccl)), replace(custom, **changed(custom))
         found = statistics.fmean(errors(rows, *trial))
         if found < best:
             best, (nccl, custom) = found, trial
@@ -155,6 +186,8 @@ class Ours:
     """Bytes of the whole buffer of a collective of the reference."""
     hidden: Callable[[Cost, int], float] | None = None
     """Bytes that travel while the tensor cores multiply, where they do."""
+    both_read: bool = False
+    """Its own memory traffic is the reference's too, and not that of a collective."""
     why: str = ""
     """Why it is kept where the model does not let it win."""
 
@@ -174,6 +207,9 @@ LINK_BOUND = (
 ONE_PASS = (
     "NCCL's time alone is counted: the reference's rotation or norm passes over memory again, ours do it on the way"
 )
+MEMORY_BOUND = (
+    "gradients are read and scaled in both; ours wins a scalar's latency and the reference's further launches"
+)
 KERNELS: dict[int, Ours] = {
     1: Ours(_all_reduce, 2, (("all_reduce", 1),), why=LINK_BOUND),
     2: Ours(_moved, 1, (("all_gather", 1),), why=LINK_BOUND),
@@ -183,14 +219,23 @@ KERNELS: dict[int, Ours] = {
     6: Ours(_moved, 1, (("alltoall", 1),), why=LINK_BOUND),
     7: Ours(_moved, 1, (("reduce_scatter", 1),), why=LINK_BOUND),
     8: Ours(_moved, 1, (("alltoall", 1),), why=LINK_BOUND),
+    21: Ours(lambda c, w: 4.0 * (w - 1), 1, (("all_reduce", 1),), both_read=True, why=MEMORY_BOUND),
     13: Ours(lambda c, w: _moved(c, w) / 2, 2, (("all_reduce", 1),), hidden=lambda c, w: _moved(c, w) / 2),
     16: Ours(lambda c, w: _moved(c, w) / w, 1, (("reduce_scatter", 1),), hidden=_moved),
     17: Ours(_moved, 1, (("all_gather", 1),), why=ONE_PASS),
     45: Ours(_moved, 1, (("reduce_scatter", 1),), why=ONE_PASS),
+    54: Ours(
+        lambda c, w: _moved(c, w) / 2, 3, (("alltoall", 1),), payload=lambda c, w: _moved(c, w) * w / (w - 1),
+        hidden=lambda c, w: 0.0,
+    ),
     72: Ours(_moved, 2, (("alltoall", 0.5),) * 4, payload=lambda c, w: _moved(c, w) * w / (w - 1)),
     81: Ours(_moved, 2, (("all_gather", 1),) * 2, payload=lambda c, w: _moved(c, w) * w / (w - 1)),
-}
-"""54 and 82 are left out: they compute, or send a thousandth of what their references send, and no link decides."""
+    82: Ours(
+        _moved, 2, (("alltoall", 1), ("all_gather", 0.001)), payload=lambda c, w: c.hbm_bytes, both_read=True,
+    ),
+}  # fmt: skip
+"""54: K and V of all ranks, as if sent at once, against halves of them; the same attention on both sides, though ours is shared
+out evenly and the ring takes W - 1 hops. 82: its reference sends whole slices of logits, and gathers the results."""
 
 
 @dataclass(frozen=True)
@@ -213,9 +258,14 @@ def judged(number: int, size: str, ranks: int, nccl: Nccl, custom: Custom) -> Ve
     memory = cost.hbm_bytes / ceilings.hbm_bytes_per_s * 1e6
     link = custom.link_us(kernel.link(cost, ranks), ranks)
     busy = max(compute, custom.link_us(kernel.hidden(cost, ranks), ranks)) if kernel.hidden else 0.0
-    ours = custom.fixed + custom.step * (kernel.steps - 1) + busy + max(link, 0.0 if compute else memory)
+    local = link + memory if kernel.both_read else max(link, 0.0 if compute else memory)
+    ours = custom.fixed + custom.step * (kernel.steps - 1) + busy + local
     payload = kernel.payload(cost, ranks)
-    theirs = compute + sum(nccl.us(op, share * payload, ranks) for op, share in kernel.reference)
+    theirs = (
+        compute
+        + (memory if kernel.both_read else 0.0)
+        + sum(nccl.us(op, share * payload, ranks) for op, share in kernel.reference)
+    )
     binds = "compute" if compute > link else "link" if link > memory else "hbm"
     return Verdict(problem.stem, ours, theirs, binds, kernel.why)
 
@@ -227,17 +277,24 @@ def main() -> int:
     options.add_argument("--size", default="real")
     args = options.parse_args()
     rows = measured()
-    nccl, custom = fit([row for row in rows if row.machine == "h100"]) if args.fit else (Nccl(), Custom())
+    generation = dict(GENERATION)
     if args.fit:
-        print(nccl, custom, sep="\n")
+        for machine, others in FITTED_TO.items():
+            found = fit([row for row in rows if row.machine == machine], *GENERATION[machine])
+            print(f"{machine}:", *found, sep="\n")
+            generation |= dict.fromkeys(others, found)
     print("| machine | implementation | op | rows | median error | 90th percentile |\n|---|---|---|---|---|---|")
     for key in sorted({(row.machine, row.implementation, row.op) for row in rows}):
-        found = errors([row for row in rows if (row.machine, row.implementation, row.op) == key], nccl, custom)
-        high = statistics.quantiles(found, n=10)[8]
-        print(f"| {' | '.join(key)} | {len(found)} | {statistics.median(found):.0%} | {high:.0%} |")
+        of_key = [row for row in rows if (row.machine, row.implementation, row.op) == key]
+        off = errors(of_key, *generation[key[0]])
+        high = statistics.quantiles(off, n=10)[8]
+        print(f"| {' | '.join(key)} | {len(off)} | {statistics.median(off):.0%} | {high:.0%} |")
+    off = [errors([row], *generation[row.machine])[0] for row in rows]
+    print(f"\nAll {len(rows)} rows: {statistics.median(off):.0%}, {statistics.quantiles(off, n=10)[8]:.0%}")
+    nccl, custom = generation["h100"]
     print(f"\n| kernel, `{args.size}`, {args.ranks} ranks | ours (us) | NCCL (us) | NCCL/ours | bound by | |")
     print("|---|---|---|---|---|---|")
-    for number in KERNELS:
+    for number in sorted(KERNELS):
         verdict = judged(number, args.size, args.ranks, nccl, custom)
         said = "wins" if verdict.ratio > 1 + ERROR else "loses" if verdict.ratio < 1 - ERROR else "too close to say"
         said += f"; kept: {verdict.why}" if verdict.ratio < 1 else ""

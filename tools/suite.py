@@ -4,9 +4,11 @@
     python tools/suite.py --write                      the suite's version rises, with today's date
     python tools/suite.py --write --same 13,judge      these were rewritten and mean what they meant before
     python tools/suite.py --write --version 2          keep or set the version, while it has not been released
+    python tools/suite.py --write --times out/references/baselines.jsonl    another baseline: times of both versions
 
 Refused: other inputs, tolerances or another reference without a higher `version`, and another baseline without a higher
-`baseline_version`, unless `--same` says that nothing but the writing has changed. docs/suite.md has the rule.
+`baseline_version` or without times that show it to be faster, unless `--same` says that nothing but the writing has changed.
+docs/suite.md has the rule.
 """
 
 import argparse
@@ -16,12 +18,14 @@ import functools
 import hashlib
 import inspect
 import io
+import json
+import math
 import re
 import sys
 import textwrap
 import tokenize
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +45,7 @@ JUDGE = (
 OURS = "pkb.problems"
 NOT_HERE = "pkb.problems.compare"
 """Part of the judge."""
+NOISE = 0.1
 PLAIN = (bool, int, float, str, bytes, type(None))
 
 
@@ -178,8 +183,25 @@ def differences(old: Suite, new: Suite) -> dict[str, str]:
     return found
 
 
-def refusals(old: Suite, new: Suite, same: set[str]) -> list[str]:
-    """Changes that a version should have risen for."""
+def why_not_faster(stem: str, was: int, now: int, rows: Iterable[Mapping[str, Any]]) -> str | None:
+    """By the rows that `benchmarks/references.py` wrote, what speaks against a baseline of version `now` instead of `was` (0:
+    the reference). Single cases may be slower by what starts of a machine differ."""
+    times: dict[int, dict[tuple[str, int], float]] = {was: {}, now: {}}
+    for row in rows:
+        version = row.get("version", 0) if row["function"] == "baseline" else 0
+        if row["id"] == int(stem.partition("_")[0]) and version in times and row["time_us"]:
+            times[version][row["size"], row["ranks"]] = row["time_us"]
+    common = times[was].keys() & times[now].keys()
+    ratios = {case: times[now][case] / times[was][case] for case in common}
+    if not ratios:
+        return "no case was timed with both: see --times"
+    if slow := [f"{size} with {ranks} ranks" for (size, ranks), ratio in ratios.items() if ratio > 1 + NOISE]:
+        return f"it is slower at {', '.join(sorted(slow))}"
+    return None if math.prod(ratios.values()) < 1 else "it is not faster"
+
+
+def refusals(old: Suite, new: Suite, same: set[str], rows: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """Changes that a version should have risen for, and baselines that are not known to be faster."""
     found = []
     for stem, now in new.problems.items():
         was = old.problems.get(stem)
@@ -189,8 +211,11 @@ def refusals(old: Suite, new: Suite, same: set[str]) -> list[str]:
         if (was.question != now.question or not same_sizes) and now.version <= was.version:
             what = "inputs, reference or tolerance are" if same_sizes else "sizes are"
             found.append(f"{stem}: its {what} others: raise `version`, or say --same")
-        if was.baseline != now.baseline and now.baseline and now.baseline_version <= was.baseline_version:
+        other_baseline = bool(now.baseline) and was.baseline != now.baseline
+        if other_baseline and now.baseline_version <= was.baseline_version:
             found.append(f"{stem}: its baseline is another: raise `baseline_version`, or say --same")
+        elif other_baseline and (why := why_not_faster(stem, was.baseline_version, now.baseline_version, rows)):
+            found.append(f"{stem}: a baseline changes only to become faster, and {why}")
         if was.baseline and not now.baseline:
             found.append(f"{stem}: its baseline is gone, and the reference is slower")
     return found
@@ -219,6 +244,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--write", action="store_true")
     options.add_argument("--same", default="", help="stems or ids with commas, and judge")
     options.add_argument("--version", type=int)
+    options.add_argument("--times", type=Path, nargs="*", default=[], help="rows of benchmarks/references.py")
     args = options.parse_args(arguments)
     old = suite() if FILE.exists() else Suite(0, "", 0, "", {})
     new = present(old.version, old.date, old.judge_version)
@@ -230,7 +256,8 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 1 if changed else 0
     same = set(filter(None, args.same.split(",")))
-    if refused := refusals(old, new, same):
+    rows = [json.loads(line) for path in args.times for line in path.read_text().splitlines()]
+    if refused := refusals(old, new, same, rows):
         print("\n".join(refused), file=sys.stderr)
         return 1
     if "judge" in changed and "judge" not in same and args.version != old.version:

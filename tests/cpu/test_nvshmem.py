@@ -6,16 +6,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import read
 from pkb.judge.session import evaluate
+from pkb.judge.worlds import World
 from pkb.kit import nvcc, nvshmem
 from pkb.kit.cuda import cubin_recipe
 from pkb.kit.errors import CompilerMissing
-from pkb.kit.nvshmem import host, link, memory
+from pkb.kit.nvshmem import heap, host, link, memory
 from pkb.kit.nvshmem.found import found
 from pkb.problems import get
 from pkb.types.case import Case
@@ -53,6 +56,23 @@ def test_an_installation_is_found_with_its_version_and_the_bitcode_of_an_archite
     assert there.host_library.name == "libnvshmem_host.so.3"
     assert there.bitcode("sm_90a") == home / "lib" / "libnvshmem_device_sm_90.bc"
     assert there.bitcode("sm_100") is None
+
+
+def test_the_heap_is_sized_by_the_case_within_what_is_free() -> None:
+    gib = 1 << 30
+    assert heap.size_for(free=16 * gib, world=4, case_bytes=0) == 2 * gib, "outside the judge: what is free"
+    assert heap.size_for(free=128 * gib, world=4, case_bytes=0) == 4 * gib
+    assert heap.size_for(free=16 * gib, world=4, case_bytes=1 << 20) == gib // 2
+    assert heap.size_for(free=64 * gib, world=4, case_bytes=gib // 8) == 5 * gib
+    assert heap.size_for(free=64 * gib, world=4, case_bytes=4 * gib) == 8 * gib
+
+
+def test_the_judge_tells_ranks_on_a_gpu_of_the_largest_size_to_come() -> None:
+    job, problem = Job(SOLUTIONS[0], Case("1", "virtual", 4, "tiny", "bf16", "quick")), get(1)
+    for device, most in (("cuda", problem.argument_bytes("paper", 4, "bf16")), ("cpu", 0)):
+        platform: Any = SimpleNamespace(device=device)
+        world = World(job, platform, problem, ranks=4, build=Path(), backend="cuda", sizes=["tiny", "paper", "odd"])
+        assert world._case_bytes() == most
 
 
 def test_one_without_its_device_library_is_none_and_a_build_says_what_to_install(home: Path) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from pkb.candidates.source import read
+from pkb.generate import prompt_examples
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -77,3 +80,15 @@ def test_the_page_is_written_below_its_mark(backends: Any, tmp_path: Path, monke
     assert page.read_text().startswith(f"Text.\n\n{backends.MARK}\n\n## On `virtual`: a GPU\n")
     assert "old" not in page.read_text()
     assert backends.MARK in (ROOT / "docs" / "backends.md").read_text()
+
+
+@pytest.mark.parametrize("backend", ["nccl-device", "nvshmem", "cute"])
+def test_examples_of_prompts_have_been_called_correct_as_they_are(backend: str) -> None:
+    """By the record: on a GPU, in this very text."""
+    rows = [json.loads(line) for line in (ROOT / "docs" / "records" / "backends.jsonl").read_text().splitlines()]
+    correct = {
+        row["candidate"]["sha256"] for row in rows if row["verdict"] == "correct" and row["platform"] == "virtual"
+    }
+    shown = prompt_examples.examples(backend)
+    assert shown
+    assert {read(each.path).sha256 for each in shown} <= correct

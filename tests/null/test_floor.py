@@ -104,6 +104,15 @@ def test_calls_with_less_to_do_may_take_less_memory_traffic() -> None:
     assert clipping.least_hbm_bytes == pytest.approx(clipping.typical_hbm_bytes / 3), "one call in four does not clip"
 
 
+@pytest.mark.parametrize("number", [64, 67, 69, 70, 79, 85])
+def test_integers_may_travel_in_the_bytes_that_they_need(number: int) -> None:
+    """Ids below a million need no 64 bits, and differences of sorted keys are few: a kernel that packs them is no liar."""
+    problem = default_registry().get(number)
+    cost = cost_of(problem, size="real", world_size=8, dtype=problem.default_dtype)
+    assert cost.least_link_bytes is not None
+    assert cost.least_link_bytes < cost.typical_link_bytes
+
+
 def test_gathering_weights_instead_of_products_is_not_rejected() -> None:
     """Problem 14, M = 1024 and K = 512: weights are half of the products. An A100 has no multicast."""
     cost = cost_of(default_registry().get(14), size="paper", world_size=4, dtype="bf16")

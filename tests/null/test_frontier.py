@@ -73,11 +73,16 @@ def test_the_page_counts_what_the_records_say(folder: Path) -> None:
 def test_the_page_says_what_is_provisional(folder: Path) -> None:
     frontier.keep(folder, record(4, "reduce", "correct", plan="standard") | {"beside": 3, "provisional": True})
     frontier.keep(folder, record(5, "scatter", "crash", plan="standard") | {"beside": 3, "provisional": True})
-    (folder / frontier.COST).write_text(json.dumps([{"lanes": 3, "seconds": 24.0, "verdicts": {}, "gpu_busy": 0.5}]))
+    (folder / frontier.COST).write_text(
+        json.dumps([{"lanes": 3, "seconds": 24.0, "verdicts": {"correct": 9, "race": 3}, "gpu_busy": 0.5}])
+    )
     page = pages.page(folder)
     assert "| gpt-5.5 cuda | 83 | 82 | 5 of 82 | 1 | 1 | 3 of 82 | 0 | 0 |" in page
     assert "2 / 1 of 5 (1 of them not timed)" in page
-    assert "They took 24 s of the machine, 3.0 s each (1200 an hour), builds included" in page
+    assert (
+        "12 evaluations, second looks included, took 24 s of the machine with builds: 2.0 s each, 1800 an hour, 3.0 s"
+        in page
+    )
 
 
 def test_without_records_it_says_how_to_make_them(tmp_path: Path) -> None:

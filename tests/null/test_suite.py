@@ -84,9 +84,36 @@ def test_another_baseline_needs_a_higher_version() -> None:
     problem = replace(get(1), baseline=other_function, baseline_version=7)
     before, faster = with_problem(problem), replace(problem, baseline=other_inputs)
     assert any("raise `baseline_version`" in words for words in TOOL.refusals(before, with_problem(faster), set()))
-    assert not TOOL.refusals(before, with_problem(replace(faster, baseline_version=8)), set())
+    raised = with_problem(replace(faster, baseline_version=8))
+    assert any("no case was timed with both" in words for words in TOOL.refusals(before, raised, set()))
+    assert not TOOL.refusals(before, raised, set(), [timed(7, 100.0), timed(8, 80.0)])
+    assert not TOOL.refusals(before, raised, {"1"}), "rewritten, and said so"
     gone = with_problem(replace(problem, baseline=None))
     assert TOOL.refusals(before, gone, set()), "a baseline changes only to become faster"
+
+
+def timed(version: int, us: float, size: str = "real", function: str = "baseline") -> dict[str, object]:
+    return {"id": 1, "size": size, "ranks": 8, "function": function, "version": version, "time_us": us}
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([timed(1, 100.0), timed(2, 104.0)], "it is not faster"),
+        ([timed(1, 100.0), timed(2, 50.0), timed(1, 10.0, "paper"), timed(2, 12.0, "paper")], "slower at paper with 8"),
+        ([timed(1, 100.0), timed(2, 50.0, "paper")], "no case was timed with both"),
+        ([timed(1, 100.0), timed(2, 50.0), timed(1, 10.0, "paper"), timed(2, 10.5, "paper")], None),
+    ],
+)
+def test_a_baseline_changes_only_to_become_faster(rows: list[dict[str, object]], why: str | None) -> None:
+    found = TOOL.why_not_faster("01_allreduce", 1, 2, rows)
+    assert found is None if why is None else why in found
+
+
+def test_a_first_baseline_is_faster_than_the_reference() -> None:
+    rows = [timed(0, 100.0, function="reference"), timed(1, 50.0)]
+    assert TOOL.why_not_faster("01_allreduce", 0, 1, rows) is None
+    assert TOOL.why_not_faster("01_allreduce", 0, 1, [*rows, timed(1, 120.0)])
 
 
 def test_the_judge_is_part_of_it() -> None:

@@ -109,6 +109,7 @@ class _Session:
         self.facts = self.platform.facts()
         self.source = read(job.candidate)
         self.backend = "torch"
+        self.sizes: Sequence[str] = ()
         self.known = Evidence()
         """Evidence from the candidate's text."""
         self.settled: Decided | None = None
@@ -122,7 +123,7 @@ class _Session:
         """Of the devices, before anything of ours was on them."""
 
     def run(self, sizes: Sequence[str]) -> Generator[Evaluation, None, None]:
-        say = self.progress
+        say, self.sizes = self.progress, sizes
         try:
             for position, size in enumerate(sizes):
                 if len(sizes) > 1:
@@ -327,7 +328,10 @@ class _Session:
         return self.world
 
     def _new_world(self, ranks: int, build: BuildReport) -> World:
-        return World(self.job, self.platform, self.problem, ranks=ranks, build=build.folder, backend=self.backend)
+        return World(
+            self.job, self.platform, self.problem,
+            ranks=ranks, build=build.folder, backend=self.backend, sizes=self.sizes,
+        )  # fmt: skip
 
     def _open(self, world: World, notes: Notes) -> None:
         with notes.within(Stage.START):

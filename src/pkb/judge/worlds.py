@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pkb.judge.crew.crew import Crew
@@ -32,10 +32,18 @@ class World:
     """There once the world is open."""
 
     def __init__(
-        self, job: Job, platform: Platform, problem: Problem, *, ranks: int, build: Path, backend: str
+        self,
+        job: Job,
+        platform: Platform,
+        problem: Problem,
+        *,
+        ranks: int,
+        build: Path,
+        backend: str,
+        sizes: Sequence[str] = (),
     ) -> None:
         self.job, self.platform, self.problem, self.ranks = job, platform, problem, ranks
-        self._build, self._backend = build, backend
+        self._build, self._backend, self._to_come = build, backend, sizes
         self._stack = contextlib.ExitStack()
         self._oracle: Crew | None = None
         self._candidate: Crew | None = None
@@ -65,11 +73,21 @@ class World:
     def output_tail(self) -> str:
         return self._candidate.output_tail() if self._candidate else ""
 
+    def _case_bytes(self) -> int:
+        """Of a rank's arguments at the largest size to come; 0 where there is no GPU, and nobody asks."""
+        dtype = self.job.case.dtype
+        if self.platform.device != "cuda":
+            return 0
+        fitting = [size for size in self._to_come if self.problem.why_not(size, self.ranks, dtype) is None]
+        return max((self.problem.argument_bytes(size, self.ranks, dtype) for size in fitting), default=0)
+
     def open(self) -> None:
         job, ranks = self.job, self.ranks
         oracle = self._oracle = self._stack.enter_context(oracle_crew(job, self.platform, ranks))
         candidate = self._stack.enter_context(
-            candidate_crew(job, self.platform, ranks, build=self._build, backend=self._backend)
+            candidate_crew(
+                job, self.platform, ranks, build=self._build, backend=self._backend, case_bytes=self._case_bytes()
+            )
         )
         self._candidate = candidate
         import_ahead(self.platform)

@@ -196,6 +196,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         hbm_bytes=16 * asked + 8 * edges + 8 * (asked + asking) + 24 * edges,
         note="an estimate: how many nodes are new depends on the graph; two pointers for each node and its neighbours are "
         "read, where the reference sends questions, counts, neighbours and edge ids",
+        least_link_bytes=(w - 1) / w * (2 * asked + 2 * edges),  # degrees and ids in the bytes that they need
     )
 
 

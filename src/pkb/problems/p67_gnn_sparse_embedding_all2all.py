@@ -109,6 +109,11 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         hbm_bytes=2 * size["nnz"] * pair,
         note="an average rank; counts, then pairs written straight to their places",
         mean_link_bytes=(1 - HOT_SHARE / 2) * pairs + counts,  # the ranks with most pairs may own the hot nodes
+        least_link_bytes=(1 - HOT_SHARE / 2)
+        * (w - 1)
+        / w
+        * size["nnz"]
+        * (pair - 6),  # ids in the bytes that they need
     )
 
 

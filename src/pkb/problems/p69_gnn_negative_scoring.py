@@ -103,6 +103,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         flops=2 * scores,
         hbm_bytes=scores * element_bytes + w * results,
         note="results of an average rank alone; the reference pads to the most of a rank, and exchanges their numbers first",
+        least_link_bytes=(w - 1) * results / 4,  # a place among n + 1 fits into two bytes
     )
 
 

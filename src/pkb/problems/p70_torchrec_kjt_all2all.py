@@ -169,6 +169,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         hbm_bytes=2 * payload,
         note="a call without weights, on an average rank; sizes, then segments straight to their places",
         mean_link_bytes=(w - 1) / w * ((1 - below) * payload + 16 * features),
+        least_link_bytes=(w - 1) / w * (1 - below) * (lengths / 2 + 2 * values),  # in the bytes that they need
     )
 
 

@@ -151,6 +151,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         flops=2 * w * queries * features * samples,
         hbm_bytes=(samples + queries) * features * element_bytes + queries * k * (element_bytes + 8),
         note="an average rank, where only the k neighbours that remain are sent; the reference sends k from each shard",
+        least_link_bytes=(w - 1) / w * queries * k * (element_bytes + 2),  # labels in the bytes that they need
     )
 
 

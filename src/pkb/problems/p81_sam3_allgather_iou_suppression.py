@@ -29,6 +29,8 @@ SIZES = {  # objects: of a rank, on average
     "real": {"objects": 25, "height": 288, "width": 288},  # SAM 3: 200 objects over 8 ranks
     "odd": {"objects": 5, "height": 37, "width": 29},
 }
+NEVER_COPIES = 0.3  # see `scene`
+"""Share of the objects that are no near copy of another."""
 Box = tuple[int, int, int, int]
 """First row, first column, height, width."""
 
@@ -151,6 +153,9 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         flops=2 * objects * objects * pixels,
         hbm_bytes=objects * (pixels + 1) * 4 + objects / w * pixels * element_bytes,
         note="an average rank; a popcount of 64 pixels counts as 128 operations",
+        # Of a mask that is suppressed a bit for each pixel is enough, and boxes tell which pairs cannot overlap.
+        least_link_bytes=(w - 1) / w * objects * pixels * (1 / 8 + NEVER_COPIES * element_bytes),
+        least_flops=2 * objects * pixels,
     )
 
 

@@ -11,6 +11,8 @@ equally long. A good kernel finds the exact dividing positions first, by a searc
 every key moves once, straight to its place, and then merges W sorted runs instead of sorting again.
 """
 
+import math
+
 import torch
 import torch.distributed as dist
 
@@ -125,9 +127,10 @@ def solution(local_shard: torch.Tensor, group: dist.ProcessGroup | None = None) 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     w = world_size
     shard = total_keys(size, w) / w
-    counted = (
-        8 * 2**16 if element_bytes == 2 else None
-    )  # every value that 16 bits can have, counted: no key need travel
+    moved = (w - 1) / w * shard
+    # Counted, every value that 16 bits can have; of wider keys the differences of sorted runs, two bits above their entropy.
+    counted = 8 * 2**16 if element_bytes == 2 else math.inf
+    differences = moved * (max(0.0, 8 * element_bytes - math.log2(w * shard)) + 2) / 8
     return Cost.all_to_all(
         shard * element_bytes,
         w,
@@ -135,7 +138,7 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         hbm_bytes=2 * shard * element_bytes,
         note="shards in random order, each key moved once; the reference moves many twice. Only one pass of a sort is "
         "counted in memory traffic",
-        least_link_bytes=None if counted is None else min(counted, (w - 1) / w * shard * element_bytes),
+        least_link_bytes=min(counted, differences, moved * element_bytes),
     )
 
 

@@ -10,6 +10,7 @@ from pkb.judge.crew.limits import UNLIMITED, Limits
 from pkb.judge.stages import artifacts
 from pkb.kit import kittens, slim
 from pkb.kit.nvls import FORCED as FORCED_NVLS
+from pkb.kit.nvshmem import heap
 from pkb.kit.options import DEBUG_BUILDS
 from pkb.platforms.base import EMULATED_CUDA, Platform, PlatformFacts
 from pkb.types.job import Job
@@ -24,8 +25,11 @@ def oracle_crew(job: Job, platform: Platform, ranks: int) -> Crew:
     return Crew(CrewSpec(options, ranks, extra_environment=own), platform, Limits(memory_bytes=UNLIMITED))
 
 
-def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, backend: str) -> Crew:
-    """The side that is judged: limits, isolation, its own file and what was built of it, nothing else."""
+def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, backend: str, case_bytes: int = 0) -> Crew:
+    """The side that is judged: limits, isolation, its own file and what was built of it, nothing else.
+
+    `case_bytes` are those of a rank's arguments, the most that it will be given: NVSHMEM's heap is sized by them.
+    """
     if platform.device == "cuda":
         artifacts.give_own_kernels(build)
     limits = Limits(memory_bytes=job.memory_limit_bytes or platform.memory_limit_bytes())
@@ -40,6 +44,7 @@ def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, bac
         ranks,
         preload_triton=backend == "triton",
         extra_environment={"PKB_BUILD_CACHE": str(build)}
+        | ({heap.CASE_BYTES: str(case_bytes)} if case_bytes else {})
         | build_environment(platform.facts())
         | platform.candidate_environment(ranks),
     )

@@ -45,6 +45,8 @@ class ReferenceRow:
     dtype: str
     function: StockFunction = "reference"
     """Which of the problem's own."""
+    version: int = 0
+    """Of the baseline, where that is what ran."""
     time_us: float | None = None
     """Median over calls, each that of the rank that takes longest."""
     spread_us: tuple[float, float] | None = None
@@ -111,6 +113,7 @@ def _run_case(
     row = ReferenceRow(
         id=problem.id, name=problem.name, size=size, ranks=world.world_size, dtype=dtype, function=function,
         argument_bytes=problem.argument_bytes(size, world.world_size, dtype),
+        version=problem.baseline_version if function == "baseline" else 0,
     )  # fmt: skip
     shared = platform.device == "cuda" and platform.shares_device
     if shared and (reason := problem.why_not_on_one_gpu(size, world.world_size)) is not None:

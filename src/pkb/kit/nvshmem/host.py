@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pkb.kit.nvshmem import heap
 from pkb.kit.nvshmem.found import found
 
 _UNIQUE_ID_FLAG = 8
@@ -21,10 +22,6 @@ _FULL_SUPPORT = (2, 4)
 """Of nvshmemx_init_status: one PE on each GPU, or several under MPS with all functions."""
 _LIMITED = 3
 _KEY = "pkb.kit.nvshmem unique id"
-HEAPS_SHARE, MOST_HEAP, LEAST_HEAP = 0.5, 4 << 30, 16 << 20
-"""Heaps are allocated at the start and opened by CUDA IPC. Under MPS a rank's memory limit counts those of its peers that it
-has opened as well, and NVSHMEM dies of a segmentation fault where that goes wrong: so all of them together get this share of
-what is free."""
 _SETTINGS = {
     "NVSHMEM_BOOTSTRAP": "UID",
     "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "lo",
@@ -96,10 +93,10 @@ def start() -> tuple[int, int]:
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.cuda.synchronize()  # makes the context, and leaves no kernel that others may wait for
     free, _ = torch.cuda.mem_get_info()
-    heap = min(int(free * HEAPS_SHARE / world), MOST_HEAP) >> 20 << 20
-    if heap < LEAST_HEAP:
+    size = heap.size_for(free=free, world=world, case_bytes=int(os.environ.get(heap.CASE_BYTES, "0")))
+    if size < heap.LEAST:
         raise NvshmemError(f"rank {rank}: {free >> 20} MiB of device memory are left, too few for {world} heaps")
-    for name, value in {**_SETTINGS, "NVSHMEM_SYMMETRIC_SIZE": str(heap)}.items():
+    for name, value in {**_SETTINGS, "NVSHMEM_SYMMETRIC_SIZE": str(size)}.items():
         os.environ.setdefault(name, value)
     nvshmem = library()
     identity = _UniqueId(version=_versioned(_UniqueId))
