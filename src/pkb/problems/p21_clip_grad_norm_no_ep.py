@@ -133,9 +133,9 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     )
 
 
-# Twice the half-ulp of a product, plus that of a coefficient rounded to the gradients' dtype, as torch does on CUDA.
+# Twice the half-ulp of a product and that of a coefficient rounded to the gradients' dtype, as torch's own clipping does.
 CLIPPED = Close(
-    rtol={torch.bfloat16: 2**-7 + 2**-8, torch.float16: 2**-10 + 2**-11, torch.float32: 1e-5, torch.float64: 1e-5},
+    rtol={torch.bfloat16: 2**-6, torch.float16: 2**-9, torch.float32: 1e-5, torch.float64: 1e-5},
     atol={torch.float16: 2**-23, torch.bfloat16: 1e-37, torch.float32: 1e-37},  # results below the normal range
 )
 
@@ -156,10 +156,11 @@ PROBLEM = Problem(
     fixed={"norm_type": "2 is what training loops pass: a kernel for it alone is a fair answer"},
     reference=solution,
     baseline=baseline,
-    tried=(Alternative("multiplying in every call by a factor that may be 1, without waiting for the norm"),),
+    tried=(Alternative("multiplying in every call by a factor that may be 1, without waiting for the norm", us=42935),),
     cost=cost,
     compare=Close(rtol={torch.float32: 1e-5}),
     mutates={"grad_tensors": CLIPPED},
     truth="native",  # a float64 copy of 16 GB of gradients, on ranks that share a GPU, is too much
     dtypes=("bf16", "fp16", "fp32"),
+    version=2,  # a coefficient rounded to bf16 keeps half of the tolerance
 )

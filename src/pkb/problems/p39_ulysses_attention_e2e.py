@@ -162,7 +162,7 @@ PROBLEM = Problem(
     kinds=KINDS,
     reference=solution,
     baseline=baseline,
-    tried=(Alternative("cuDNN's attention instead of flash attention"),),
+    tried=(Alternative("cuDNN's attention instead of flash attention", us=36169),),
     cost=cost,
     # Reductions over hidden, head size, positions and width, with four roundings between them.
     compare=NormGate(tau={torch.bfloat16: 2e-2, torch.float16: 3e-3}, by_row=True),
