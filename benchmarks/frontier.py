@@ -13,6 +13,14 @@ fail. Then, one by one, what was right is judged again with times (`--passes tim
 late, and a correct kernel is correct whoever is late. Only the plan `published` has its wrong ones judged again, since one call
 may have been unlucky.
 
+On a GPU that is rented by the minute, in the order of worth; each ends within its budget, and the same again goes on:
+
+    nice -n 19 python benchmarks/frontier_builds.py CUDA_TREES &        beforehand: compilers only, no GPU
+    python benchmarks/frontier.py CUDA_TREES --out OUT --lanes 5 --plans standard --passes words --budget 600
+    python benchmarks/frontier.py ONE_CUDA_TREE --out OUT --lanes 5 --plans published --passes words --budget 150
+    python benchmarks/frontier.py CUDA_TREES --out OUT --plans standard,published --passes times --budget 600
+    python benchmarks/frontier.py TREES --out OUT --lanes 5 --plans standard --budget 300
+
 Every verdict is in a file of its tree and plan the moment it is there, so it can be stopped at any time; what is in `--out` or
 in docs/records already is not judged again, and a later verdict on a file takes the place of a provisional one. Records hold
 ids, hashes, words of our own vocabulary, times and figures (pkb.analysis.bare_verdicts): never a message, a name or a line out
