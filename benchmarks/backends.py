@@ -191,7 +191,8 @@ def side_by_side(rows: dict[tuple[Any, ...], Row]) -> list[str]:
             seconds = max(row["built_s"] for row in known)
             calls = [row["timing"]["first_call_us"] for row in known if row["timing"]]
             first = f"{max(filter(None, calls), default=0) / 1e6:.2f}" if calls else "-"
-            cells = [backend.title, str(known[-1]["lines"]), f"{seconds:.1f}", first]
+            built = f"{seconds:.1f}" if seconds else "in the ranks"
+            cells = [backend.title, str(known[-1]["lines"]), built, first]
             yielded.append("| " + " | ".join([*cells, *(_time(row) for row in found), backend.cannot]) + " |")
     return yielded
 

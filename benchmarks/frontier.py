@@ -13,10 +13,19 @@ fail. Then, one by one, what was right is judged again with times (`--passes tim
 late, and a correct kernel is correct whoever is late. Only the plan `published` has its wrong ones judged again, since one call
 may have been unlucky.
 
+On a GPU that is rented by the minute, in the order of worth; each ends within its budget, and the same again goes on:
+
+    nice -n 19 python benchmarks/frontier_builds.py CUDA_TREES &        beforehand: compilers only, no GPU
+    python benchmarks/frontier.py CUDA_TREES --out OUT --lanes 5 --plans standard --passes words --budget 600
+    python benchmarks/frontier.py ONE_CUDA_TREE --out OUT --lanes 5 --plans published --passes words --budget 150
+    python benchmarks/frontier.py CUDA_TREES --out OUT --plans standard,published --passes times --budget 600
+    python benchmarks/frontier.py TREES --out OUT --lanes 5 --plans standard --budget 300
+
 Every verdict is in a file of its tree and plan the moment it is there, so it can be stopped at any time; what is in `--out` or
-in docs/records already is not judged again, and a later verdict on a file takes the place of a provisional one. Records hold
-ids, hashes, words of our own vocabulary, times and figures (pkb.analysis.bare_verdicts): never a message, a name or a line out
-of the files. `beside`: how many were judged at a time, where ranks ran; `provisional`: a later pass has not come to it yet.
+in docs/records already is not judged again by the same rules, and a later verdict on a file takes the place of an earlier one.
+Records hold ids, hashes, words of our own vocabulary, times and figures (pkb.analysis.bare_verdicts): never a message, a name
+or a line out of the files. `beside`: how many were judged at a time, where ranks ran; `provisional`: a later pass has not come
+to it yet.
 """
 
 import argparse
@@ -48,6 +57,7 @@ from pkb.cluster.sweep import Sweep
 from pkb.judge.settling import why_not
 from pkb.platforms.registry import pick
 from pkb.problems.registry import default_registry
+from pkb.problems.suite import suite
 from pkb.store import CandidateFile, Run, Store, Task, TaskSpec
 from pkb.types.case import AUTO, Case
 from pkb.types.plan import PUBLISHED
@@ -111,12 +121,23 @@ def key_of(record: Mapping[str, Any]) -> Key:
     return record["collection"], said["plan"], said["candidate"]["sha256"]
 
 
+def is_present(record: Mapping[str, Any]) -> bool:
+    """Judged by the present rules on the present problem; what is older is judged again."""
+    said = record["evaluation"]
+    problem = default_registry().get(str(said["problem"]["id"]))
+    return (said.get("suite") or {}).get("judge") == suite().judge_version and said["problem"][
+        "version"
+    ] == problem.version
+
+
 def known_in(folders: Iterable[Path]) -> Known:
     found: Known = {}
     for folder in folders:
         for path in sorted(folder.glob("frontier-*.jsonl")):
             for line in path.read_text().splitlines():
                 record = json.loads(line)
+                if not is_present(record):
+                    continue
                 key = key_of(record)
                 verdict = record["evaluation"]["verdict"] if record.get("provisional") else ""
                 found[key] = found.get(key, verdict) and verdict
@@ -250,11 +271,11 @@ def keep(folder: Path, record: Mapping[str, Any]) -> None:
 
 def nothing_said(task: Task) -> dict[str, Any]:
     """Of a task that the sweep has given up: the judge could not say."""
-    name = task.problem.partition("_")[2]
-    sha = task.candidate_sha or ""
+    problem, sha = default_registry().get(task.problem), task.candidate_sha or ""
     return {
         "verdict": str(Verdict.HARNESS_ERROR), "stage": "start", "detail": "harness error", "ranks": task.case.ranks,
-        "problem": {"id": task.problem_id, "name": name, "version": 1}, "platform": task.case.platform,
+        "problem": {"id": problem.id, "name": problem.name, "version": problem.version}, "platform": task.case.platform,
+        "suite": {"version": suite().version, "judge": suite().judge_version},
         "candidate": {"file": f"{task.problem}_{task.backend}.py", "sha256": sha, "backend": task.backend},
         "size": task.case.size, "dtype": task.case.dtype, "plan": task.case.plan, "schema": 2,
     }  # fmt: skip

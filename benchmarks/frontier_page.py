@@ -60,7 +60,8 @@ def conditions(trees: Sequence[Tree], folder: Path) -> list[str]:
     seen = Counter(sample.conditions[:4] for tree in trees for sample in (*tree.ours, *tree.as_published))
     where = "; ".join(f"{platform}, {hardware}, {ranks} ranks, size {size}: {n} verdicts"
                       for (platform, hardware, ranks, size), n in seen.most_common(3))  # fmt: skip
-    lines = [f"{where}."]
+    judges = Counter(sample.question["judge"] for tree in trees for sample in (*tree.ours, *tree.as_published))
+    lines = [f"{where}; " + ", ".join(f"judge version {version}: {n}" for version, n in judges.most_common()) + "."]
     costs = json.loads((folder / COST).read_text()) if (folder / COST).exists() else []
     costs = [cost for cost in costs if cost["verdicts"]]
     if seconds := sum(cost["seconds"] for cost in costs):

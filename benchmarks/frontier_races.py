@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from frontier import RECORDS, known_in, planned, record_file, sha_of
+from frontier import RECORDS, keep, known_in, planned, sha_of
 
 from pkb.analysis.bare_verdicts import bare
 from pkb.judge.session import evaluate
@@ -87,8 +87,7 @@ def run(options: argparse.Namespace) -> int:
         evaluation = judged(task, file, options.call_limit)
         record = {"collection": task.collection, "problem": task.problem_id, "sample": task.sample}
         document = json.loads(evaluation.to_json())
-        with record_file(options.out, task.collection, task.case.plan).open("a") as out:
-            out.write(json.dumps(record | {"evaluation": bare(document)}, separators=(",", ":")) + "\n")
+        keep(options.out, record | {"evaluation": bare(document)})
         if options.whole:
             options.whole.mkdir(parents=True, exist_ok=True)
             name = f"{task.collection.replace(' ', '-')}-{task.problem_id:02d}-{task.sample}-{task.case.plan}.json"

@@ -1,7 +1,9 @@
 """Makes the tables of docs/kernels.md from verdicts on our own kernels: times by size and ranks, and which cases were judged.
 
-    python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 4,8 --size paper,real --times-only --out out/a.md
-    python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 2,4,8 --size tiny,odd,paper,real --no-timing --out out/b.md
+    python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 4,8 --size paper,real --times-only \\
+        --known docs/records/kernels.jsonl --out out/a.md
+    python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 4,8,2 --size tiny,odd,paper,real --no-timing \\
+        --no-second-world --known docs/records/kernels.jsonl --out out/b.md
     python benchmarks/kernel_report.py docs/records/kernels.jsonl out/a.jsonl out/b.jsonl \\
         --keep docs/records/kernels.jsonl --hardware docs/records/h200-virtual.toml --page docs/kernels.md
 
@@ -143,14 +145,17 @@ class Counted(NamedTuple):
     """Of the rows that count, at one size and number of ranks."""
 
     kernels: int
+    timed: int
+    """With times of the present kernel, problem and judge."""
     present: list[Known]
+    """Those that were judged by it too."""
 
     def of(self, decision: str) -> list[str]:
         return [name_of(known) for known in self.present if against_baseline(known).decision == decision]
 
     def cells(self) -> list[str]:
         ratios = [against_baseline(known).speedup for known in self.present]
-        said = [str(self.kernels), str(len(self.present)), str(len(self.of("faster")))]
+        said = [str(self.kernels), str(self.timed), str(len(self.present)), str(len(self.of("faster")))]
         said += [", ".join(self.of(decision)) or "none" for decision in ("unproven", "same", "slower")]
         if not ratios:
             return [*said, "-"]
@@ -172,11 +177,12 @@ def against_baseline(known: Known) -> Reading:
 def counted(cases: dict[Case, Known], size: str, ranks: int, judge: int) -> Counted:
     here = [known for case, known in sorted(cases.items()) if (case.size, case.ranks) == (size, ranks)]
     present = [known for known in here if is_present(known, judge) and "baseline" in readings(known.timed or {})]
-    return Counted(len(here), present)
+    timed = sum(known.timed is not None and not earlier(known.timed, judge) for known in here)
+    return Counted(len(here), timed, present)
 
 
 def summary(cases: dict[Case, Known], judge: int) -> list[str]:
-    head = ["size", "ranks", "kernels", "timed and judged", "faster", "unproven", "same", "slower", "speedup"]
+    head = ["size", "ranks", "kernels", "timed", "and judged", "faster", "unproven", "same", "slower", "speedup"]
     counts = [(size, ranks, counted(cases, size, ranks, judge)) for size, ranks in TIMED]
     rows = [[f"`{size}`", str(ranks), *found.cells()] for size, ranks, found in counts]
     days = sorted({taken_at(known.timed)[:10] for _, _, found in counts for known in found.present if known.timed})
@@ -186,8 +192,9 @@ def summary(cases: dict[Case, Known], judge: int) -> list[str]:
     return [
         "## Against the baseline",
         "",
-        f"By {judge_words(judge)}{when}: {len(total)} of {sum(found.kernels for _, _, found in counts)} rows have a verdict "
-        f"and times of the present kernel and problem; {faster} of them are `faster` than the baseline.",
+        f"By {judge_words(judge)}{when}, of the present kernels and problems: {sum(found.timed for _, _, found in counts)} of "
+        f"{sum(found.kernels for _, _, found in counts)} rows have times, and {len(total)} of those a verdict with races "
+        f"looked for too; {faster} of the {len(total)} are `faster` than the baseline. Only these are counted.",
         "",
         *table(head, rows),
         "",

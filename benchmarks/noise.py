@@ -1,10 +1,9 @@
 """The noise of the times that were measured on a GPU, to draw evaluations from that nobody has measured.
 
 A record is one evaluation (docs/records): the calls of each round on both sides, and each round's batches on the host wall
-clock; of the older ones no more is kept than is needed here. Those of `WINDOW` and `CONTROL` were taken through the window
-(docs/window.md), the older ones before there was one. The files window*.jsonl have several batches of the reference a round,
-as the judge makes today (`window_noise.py` makes them, with more rounds than an evaluation needs); the archive h200-shared
-has one. `python benchmarks/noise.py FILE.jsonl ... >> docs/records/window-noise.jsonl` keeps what is needed of verdicts.
+clock. Those of `WINDOW` and `CONTROL` were taken through the window (docs/window.md), those of `AS_IT_WAS` before ranks stayed
+awake inside it, with one batch of the reference a round, the older ones before there was one. `window_noise.py` measures more
+rounds than an evaluation needs; `python benchmarks/noise.py FILE.jsonl ...` keeps of verdicts what is needed here.
 
 Rounds are drawn by a smoothed bootstrap (Silverman 1986, 6.4.1), for a record may have only four: drawn again and again, those
 give medians that jump between a few values, and a variance that is too small by (n - 1) / n. So a drawn round is one that was
@@ -33,7 +32,8 @@ from pkb.types.plan import plan
 
 RECORDS = Path(__file__).parents[1] / "docs" / "records"
 OLDER = (RECORDS / "older-noise.jsonl",)
-WINDOW = (RECORDS / "h200-shared" / "kernels.jsonl", RECORDS / "window-noise.jsonl")
+AS_IT_WAS = (RECORDS / "h200-shared" / "kernels.jsonl",)
+WINDOW = (RECORDS / "window-noise.jsonl",)
 CONTROL = (RECORDS / "h200-shared" / "control.jsonl", RECORDS / "window-control.jsonl")
 """The reference itself as a candidate."""
 NEEDED = (
@@ -169,7 +169,7 @@ class Noise:
     def _middle(self) -> tuple[float, float]:
         """Of many rounds: by how much the candidate is ahead on the device, and behind on the host wall clock."""
         source = random.Random(self.name)
-        many = [self._round(source) for _ in range(500)]
+        many = [self._round(source) for _ in range(1000)]
         ahead = statistics.median(x / y for one in many for x, y in zip(*one[:2], strict=True))
         return ahead, 0.0 if self.control else self.walls[1].all.usual() - self.walls[0].all.usual()
 

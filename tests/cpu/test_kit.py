@@ -184,7 +184,7 @@ def test_parameters_are_marshalled_by_value() -> None:
     triple, small = Triple((7, 8, 9)), kit.i32(-3)
     frame = Frame(6)
     for first in (-5, 6):  # the second fill reuses the storage of the first
-        frame.fill((first, 2.5, True, None, small, triple), (8, 8, 1, 8, 4, 12), no_tensor, "k")
+        frame.fill((first, 2.5, True, None, small, triple), (8, 8, 1, 8, 4, 12), no_tensor, "k", (1, 1, 1))
     address = [pointer or 0 for pointer in frame.pointers]
     assert ctypes.c_int64.from_address(address[0]).value == 6
     assert ctypes.c_double.from_address(address[1]).value == 2.5
@@ -193,9 +193,13 @@ def test_parameters_are_marshalled_by_value() -> None:
     assert ctypes.c_int32.from_address(address[4]).value == -3
     assert list(Triple.from_address(address[5]).a) == [7, 8, 9]
     with pytest.raises(TypeError, match=r"kit\.i32"):
-        frame.fill((1,), (4,), no_tensor, "k")
+        frame.fill((1,), (4,), no_tensor, "k", (1, 1, 1))
     with pytest.raises(TypeError, match="is a str"):
-        frame.fill(("x",), (8,), no_tensor, "k")
+        frame.fill(("x",), (8,), no_tensor, "k", (1, 1, 1))
+    pipe = kit.Pipe(blocks=8)
+    frame.fill((pipe,), None, no_tensor, "k", (4, 2, 1))
+    with pytest.raises(ValueError, match="pipeline for 8 blocks"):
+        frame.fill((pipe,), None, no_tensor, "k", (3, 3, 1))
 
 
 def test_only_what_is_not_aligned_is_copied() -> None:

@@ -65,7 +65,7 @@ extern "C" __global__ void everything(const __grid_constant__ Pipe pipe, const _
   multimem_add_release(counter, 1);
 #endif
   x[peers.next_region() + peers.this_region() + peers.region(2)] = (char)*peers.own_count(1);
-  if (world > 99) report_late(0, 1, 2, 3, counter), report_grid(0, 1), report_stale(0);
+  if (world > 99) report_late(0, 1, 2, 3, counter), report_grid(0, 1), report_overwritten(0);
   finish_grid(peers, 0);
 }
 """

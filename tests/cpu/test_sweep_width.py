@@ -91,3 +91,6 @@ def test_a_build_that_was_ended_decides_nothing(candidate: Path) -> None:
     """Beside fourteen others it may be slow or without memory; alone it may not."""
     candidate.write_text(CPP.format("int x;"))
     assert build_ahead(job_for(replace(ORDER, build_limit_s=0.01), candidate)) is None
+    for words in ("fatal error: Killed signal terminated program cc1plus", "'cicc' died due to signal 9 (Kill signal)"):
+        candidate.write_text(CPP.format(f"#error {words}"))
+        assert build_ahead(job_for(ORDER, candidate)) is None, words

@@ -118,15 +118,16 @@ def include_folders(*wheels: Wheel) -> list[Path]:
 def _provided(wheel: Wheel) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pkb" / "headers"
     folder = cache / f"{wheel.project}-{wheel.version}"
-    if folder.is_dir() and _digest(folder) == wheel.digest:
-        return folder
+    if folder.is_dir():
+        if _digest(folder) == wheel.digest:
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)
     place = _found(wheel)
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=cache) as scratch:
         fetched = Path(scratch) / "include"
         _extract(place, wheel.inside, fetched)
         assert _digest(fetched) == wheel.digest, f"{place} holds other headers than expected: {_digest(fetched)}"
-        shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # another worker was first
             fetched.rename(folder)
     assert _digest(folder) == wheel.digest

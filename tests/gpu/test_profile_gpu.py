@@ -83,6 +83,19 @@ def test_records_of_known_work() -> None:
     assert records[0].duration_ns > 10_000, "a spin of 100,000 cycles takes some 50 us"
 
 
+def test_records_are_taken_without_importing_a_compiler() -> None:
+    """torch.profiler.profile imports torch._inductor when it starts, which takes seconds in every rank."""
+    look = (
+        "import sys, torch\nfrom pkb.rank.profile import device_events\n"
+        "with device_events(wanted=True) as events:\n"
+        "    torch.ones(1000, device='cuda').add_(1)\n"
+        "    torch.cuda.synchronize()\n"
+        "assert len(events) > 0 and events.zero_ns > 0\n"
+        "assert not {'torch._inductor', 'torch._dynamo'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", look], check=True, timeout=120)
+
+
 def test_a_product_and_its_sum_in_one_launch() -> None:
     """What the kernel does at the smallest size."""
     evaluation = judged(ROOT / "solutions" / "13_gemm_allreduce_cuda.py", "13")

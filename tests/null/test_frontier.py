@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from pkb.analysis.lost import AS_PUBLISHED
+from pkb.problems.registry import default_registry
+from pkb.problems.suite import suite
 from pkb.store import Store
 from program_files import program
 
@@ -21,15 +23,18 @@ headers = program("benchmarks/both_headers.py")
 races = program("benchmarks/frontier_races.py")
 
 
+VERSIONS = {problem.id: problem.version for problem in default_registry().all()}
+
+
 def record(
     number: int, name: str, verdict: str, *, plan: str, collection: str = "gpt-5.5 cuda", **more: Any
 ) -> dict[str, Any]:
     said = {
         "verdict": verdict, "stage": "done" if verdict == "correct" else "correctness", "platform": "virtual", "size": "paper",
         "dtype": "bf16", "plan": plan, "ranks": 4, "schema": 2, "detail": "", "hardware": "NVIDIA H200",
-        "problem": {"id": number, "name": name, "version": 1}, "stage_seconds": {"start": 4.0},
+        "problem": {"id": number, "name": name, "version": VERSIONS[number]}, "stage_seconds": {"start": 4.0},
         "candidate": {"file": f"{number:02d}_{name}_cuda.py", "sha256": f"{number:064x}", "backend": "cuda"},
-        "paths": ["sm_load_store"],
+        "paths": ["sm_load_store"], "suite": {"version": suite().version, "judge": suite().judge_version},
     }  # fmt: skip
     return {"collection": collection, "problem": number, "sample": 0, "evaluation": said | more}
 
@@ -116,6 +121,16 @@ def test_a_later_verdict_takes_the_place_of_a_provisional_one(tmp_path: Path) ->
     frontier.keep(tmp_path / "earlier", first)
     both = [tmp_path, tmp_path / "earlier"]
     assert frontier.known_in(both) == frontier.known_in(both[::-1]) == {keys[1]: "", keys[2]: ""}
+
+
+def test_what_was_judged_by_other_rules_is_judged_again(tmp_path: Path) -> None:
+    older = record(1, "allreduce", "race", plan="standard", suite={"version": 1, "judge": suite().judge_version - 1})
+    frontier.keep(tmp_path, older)
+    other = {"id": 2, "name": "allgather", "version": VERSIONS[2] + 1}
+    frontier.keep(tmp_path, record(2, "allgather", "race", plan="standard", problem=other))
+    assert frontier.known_in([tmp_path]) == {}
+    frontier.keep(tmp_path, record(1, "allreduce", "correct", plan="standard"))
+    assert list(frontier.known_in([tmp_path]).values()) == [""]
 
 
 @pytest.mark.parametrize(

@@ -78,14 +78,14 @@ def test_a_row_joins_the_whole_verdict_with_times_of_the_same_kernel_problem_and
         text = text_of(report, tmp_path, *both)
         assert row_of(text)[:5] == ["100", "200", "2.00 (1.90 to 2.10), faster", "1.90 (1.50 to no end)", "the same"]
         assert row_of(text)[-1] == ""
-        assert "1 of 1 rows have a verdict and times" in text
-        assert "1 of them are `faster` than the baseline" in text
+        assert "1 of 1 rows have times, and 1 of those a verdict with races looked for" in text
+        assert "1 of the 1 are `faster` than the baseline" in text
 
 
 def test_races_are_never_taken_from_times(report: ModuleType, tmp_path: Path) -> None:
     text = text_of(report, tmp_path, verdict(us=100, times_only=True))
     assert row_of(text)[-1] == "races not looked for"
-    assert "0 of 1 rows have a verdict and times" in text
+    assert "1 of 1 rows have times, and 0 of those a verdict" in text
     assert "paper: not judged" in text
     called_standard = verdict(us=100, times_only=True) | {"plan": "standard"}
     assert row_of(text_of(report, tmp_path, called_standard))[-1] == "races not looked for"
@@ -106,11 +106,11 @@ def test_what_is_older_says_so_and_does_not_count(
     text = text_of(report, tmp_path, older, verdict(at="2026-01-03"))
     assert row_of(text)[0] == "100"
     assert row_of(text)[-1] == f"not timed since {words}"
-    assert "0 of 1 rows have a verdict and times" in text
+    assert "0 of 1 rows have times, and 0 of those a verdict" in text
     text = text_of(report, tmp_path, older | {"timing": None}, verdict(us=50, times_only=True, at="2026-01-03"))
     assert row_of(text)[-1] == f"not judged since {words}"
     assert f"(paper; {words})" in text
-    assert "0 of 1 rows have a verdict and times" in text
+    assert "1 of 1 rows have times, and 0 of those a verdict" in text
 
 
 def test_the_baseline_decides_and_the_reference_stands_beside_it(report: ModuleType, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_the_baseline_decides_and_the_reference_stands_beside_it(report: ModuleT
     row = row_of(text, "17_rope_allgather")
     assert row[2] == "1.01 (0.95 to 1.06), same"
     assert row[4:6] == ["900", "9.00 (8.00 to 10.00), faster"]
-    assert "0 of them are `faster` than the baseline" in text
+    assert "0 of the 1 are `faster` than the baseline" in text
     without = verdict(us=100, problem=17, judge=0)  # timed against the reference, when there was no baseline
     row = row_of(text_of(report, tmp_path, without), "17_rope_allgather")
     assert row[1:3] == ["", "not timed"]

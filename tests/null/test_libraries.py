@@ -56,7 +56,7 @@ def test_cute_dsl_that_is_missing_is_named_with_what_to_install(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("text", "package"), [("import nvshmem.core as nv", "nvshmem4py-cu13"), ("from nccl import core", "nccl4py")]
+    ("text", "package"), [("import nvshmem.core as nv", "nvshmem4py-cu13"), ("from nccl import core", "'pkb[nccl]'")]
 )
 def test_a_library_is_not_its_python_package(text: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch brings NVSHMEM and NCCL; who imports their Python packages needs those as well."""

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-OLDER, WINDOW = "older", "through the window"
+OLDER, AS_IT_WAS, WINDOW = "older", "window as it was", "through the window"
 
 
 @cache
@@ -36,13 +36,14 @@ def noises(records: str, *, long: bool) -> list[Any]:
 def test_there_is_enough_noise_to_draw_from() -> None:
     assert len(noises(OLDER, long=True)) >= 10
     assert len(noises(OLDER, long=False)) >= 20
-    assert len(noises(WINDOW, long=True)) >= 5
-    assert len(noises(WINDOW, long=False)) >= 11
+    assert len(noises(AS_IT_WAS, long=True)) >= 5
+    assert len(noises(WINDOW, long=True)) >= 4
+    assert len(noises(WINDOW, long=False)) >= 18
 
 
 def test_a_record_that_was_stopped_early_is_planned_as_the_judge_plans_it() -> None:
     """Four rounds of eight, or 32: neither is what is planned for the case."""
-    planned = {one.name: one.planned for one in noises(WINDOW, long=True)}
+    planned = {one.name: one.planned for one in noises(AS_IT_WAS, long=True)}
     assert planned["01 real, 4 ranks"] == planned["07 real, 4 ranks"] == 8
     assert planned["03 real, 4 ranks"] == 4
 
@@ -67,7 +68,7 @@ def test_hostile_noise_makes_nobody_faster() -> None:
 def test_drawn_rounds_differ_as_much_as_those_that_were_measured() -> None:
     """Not less, and hardly more: of eight rounds and more, whose spread says something."""
     source = random.Random(0)
-    for noise in noises(OLDER, long=True) + noises(WINDOW, long=True):
+    for noise in noises(OLDER, long=True) + noises(AS_IT_WAS, long=True) + noises(WINDOW, long=True):
         for side in noise.sides:
             measured = side.common.values
             if len(measured) < 8:
@@ -76,9 +77,9 @@ def test_drawn_rounds_differ_as_much_as_those_that_were_measured() -> None:
             assert 0.8 < statistics.stdev(drawn) / statistics.stdev(measured) < 1.35, noise.name
 
 
-@pytest.mark.parametrize(("records", "least"), [(OLDER, 0.9), (WINDOW, 0.65)])
+@pytest.mark.parametrize(("records", "least"), [(OLDER, 0.9), (AS_IT_WAS, 0.65), (WINDOW, 0.9)])
 def test_five_percent_in_calls_of_200_us_and_more(records: str, least: float) -> None:
-    """90 % is what was aimed at. docs/power.md says where it is missed, and why."""
+    """90 % is what was aimed at. docs/power.md says where it was missed, and why."""
     alone, both = (estimator().shares(noises(records, long=True), 1.05, 100, window=window) for window in (False, True))
     assert both.faster >= least
     assert alone.faster >= 0.8, "by the ranks' clocks alone"

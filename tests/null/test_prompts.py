@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch.distributed._symmetric_memory as symm_mem
@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import pkb
 from pkb import kit
+from pkb.cli import model_options
 from pkb.cli.main import app
 from pkb.generate import prompt_examples
 from pkb.generate.prompt import Prompt, compose
@@ -372,3 +373,8 @@ def test_command_lists_and_copies_parts(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["prompt"]).exit_code == 2
     zero_shot = CliRunner().invoke(app, ["prompt", "1", "--backend", "parallelkittens", "--json"])
     assert json.loads(zero_shot.stdout)["examples"] == []
+
+
+def test_the_help_of_the_option_names_every_backend() -> None:
+    (option,) = get_args(model_options.Backend)[1:]
+    assert set(re.findall(r"[\w-]+", option.help.partition(":")[2])) >= set(BACKENDS)

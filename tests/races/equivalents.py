@@ -33,6 +33,10 @@ EMPTY_GROUPS = (
 )
 ONE_BLOCK = "equivalent: the kernel that ends with `finish_grid` is one block of one warp, and does nothing else."
 
+MEETS_ONCE = (
+    "equivalent: this kernel is one warp that meets once and does nothing else, so nobody reads the epoch again."
+)
+
 BEFORE_RELEASE = (
     "pkb.cuh:185 barrier before the release removed",
     "pkb.cuh:185 barrier after the release, not before",
@@ -45,6 +49,7 @@ COUNT = tuple(
         "any block may be the last",
     )
 )  # fmt: skip
+MEETING = tuple(f"pkb.cuh:{line} __syncthreads removed" for line in (259, 262))
 SHORT_ROWS, LONG_ROWS = ("82 few", "82 many"), ("82 collected", "82 bisected")
 TWO_REGIONS = ("81", "81 shared out", "82 few", *LONG_ROWS)
 FINISHING = ("16 pushed", "54 large", "72", "81", "81 shared out", *SHORT_ROWS, *LONG_ROWS)
@@ -56,6 +61,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     **{pair: IN_FINISH for pair in product(FINISHING, BEFORE_RELEASE)},
     **{pair: AT_END for pair in product(FINISHING, AFTER_WAIT)},
     **{("54 large", mutant): ONE_BLOCK for mutant in COUNT},
+    **{pair: MEETS_ONCE for pair in product(("13 pushed", "13 pulled"), MEETING)},
     **{(kernel, "pkb.cuh:328 finish_grid: exchanges not counted"): OTHER_REGION for kernel in TWO_REGIONS},
     ("82 bisected", "log_prob_topk.cu:68 __syncthreads removed"): COLLECTED_LAST,
     ("82 bisected", "log_prob_topk.cu:117 __syncthreads removed"): NO_PARTS,

@@ -73,7 +73,7 @@ LIBRARIES = (
     ),
     Library(
         "nccl4py", "NCCL in Python (nccl4py)", ("nccl",), None,
-        lambda: _package("nccl", "nccl4py"), lambda: "pip install nccl4py",
+        lambda: _package("nccl", "nccl4py"), lambda: "pip install 'pkb[nccl]'",
     ),
     Library(
         "nvshmem4py", "NVSHMEM in Python (nvshmem4py)", ("nvshmem",), None,

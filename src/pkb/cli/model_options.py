@@ -21,7 +21,12 @@ ModelName = Annotated[
         help="As inspect-ai names it: openai/MODEL, anthropic/MODEL, openai-api/SERVICE/MODEL, vllm/MODEL, ...",
     ),
 ]
-Backend = Annotated[str, typer.Option(help="Programming model: cuda, triton, parallelkittens, nvshmem or nccl-device.")]
+Backend = Annotated[
+    str,
+    typer.Option(
+        help="Programming model: cuda (raw), cuda-kit, triton, cute, parallelkittens, nvshmem or nccl-device."
+    ),
+]
 Samples = Annotated[int, typer.Option(help="How many for each problem.")]
 Ranks = Annotated[int, typer.Option(help="How many ranks.")]
 Size = Annotated[str | None, typer.Option(help="tiny, paper, real or odd. Default: paper, on cpu tiny.")]

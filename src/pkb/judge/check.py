@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pkb.candidates.build_records import Built
-from pkb.candidates.libraries import missing_words
+from pkb.candidates.libraries import LIBRARIES, missing_words
 from pkb.candidates.machine_code import binary_paths
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import has_solution, read
@@ -39,7 +39,7 @@ def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] =
         paths=tuple(dict.fromkeys(use.path for use in inspection.paths)),
         backend=inspection.backend,
         warnings=tuple(f"line {f.line}: {f.message}" for f in inspection.findings if f.severity == "warn"),
-        hints=tuple(f"to run it here: {words}" for name in sorted(inspection.needs) if (words := missing_words(name))),
+        hints=tuple(_to_install(inspection.needs)),
     )
     if source.tree is not None and not has_solution(source.tree):
         return _refused(read_well, Verdict.LOAD_ERROR, "the file defines no function called solution")
@@ -67,6 +67,13 @@ def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] =
         return replace(report, machine_code=tuple(_machine_code(build)))
     finally:
         build.discard()
+
+
+def _to_install(needs: frozenset[str]) -> Iterator[str]:
+    """Of packages, which ranks import; what a build misses, it says itself."""
+    for library in LIBRARIES:
+        if library.packages and library.name in needs and (words := missing_words(library.name)):
+            yield f"to run it here: {words}"
 
 
 def _refused(found: CheckReport, verdict: Verdict, detail: str, failure: Failure | None = None) -> CheckReport:

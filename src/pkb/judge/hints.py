@@ -20,7 +20,7 @@ RACE_HINTS: Mapping[RaceKind, str] = {
     RaceKind.MISSING_SYNCHRONISATION: "two calls in a row disturb each other: a buffer or signal is reused before all ranks "
     "are done with it",
     RaceKind.NO_SYNCHRONISATION: "nothing orders the two accesses: publish with a release at system scope (st.release.sys, "
-    "red.release.sys, the handle's barrier) after the first, and acquire (ld.acquire.sys) before the second",
+    "red.release.sys, the handle's barrier) after the one that must come first, and acquire (ld.acquire.sys) before the other",
     RaceKind.SCOPE_TOO_NARROW: "a peer is on another GPU: flags between ranks need scope .sys (__threadfence_system, "
     "atomic..._system, cuda::thread_scope_system); .gpu and .cta order nothing there",
     RaceKind.RELAXED: "a relaxed or volatile flag orders nothing but itself: write it by st.release.sys and wait for it by "

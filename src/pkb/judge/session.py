@@ -4,6 +4,7 @@ Everything that runs a candidate happens in other processes; this one holds the 
 at one size is in `pipeline.py`, the start and the end of ranks in `worlds.py`.
 """
 
+import re
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -43,6 +44,10 @@ from pkb.types.verdict import (
     Verdict,
 )
 
+_ENDED = re.compile(
+    r"died due to signal|killed signal terminated|out of memory|memory exhausted|cannot allocate memory|no space left",
+    re.I,
+)
 AT_THE_END = ("clocks", "throttling")
 """Conditions that work changes: noted again when it is over, before the device has rested."""
 
@@ -84,9 +89,13 @@ def devices_for(job: Job) -> list[str]:
 
 
 def _was_stopped(decided: Decided) -> bool:
-    """A build that was ended and did not fail: many at a time are slow and share memory, and alone it may succeed."""
+    """A build that was ended and did not fail: many at a time are slow and share memory, and alone it may succeed. A compiler
+    driver tells of a killed compiler as of an error in the source."""
     failure = decided.evidence.failure
-    return failure is not None and (failure.kind is FailureKind.BUILD_LIMIT or failure.name in STOPPED)
+    if failure is None:
+        return False
+    ended = failure.kind is FailureKind.BUILD_LIMIT or failure.name in STOPPED
+    return ended or _ENDED.search(f"{failure.message}\n{failure.trace}") is not None
 
 
 def _say_with_size(say: Progress, size: str, text: str) -> None:

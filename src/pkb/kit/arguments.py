@@ -15,6 +15,7 @@ wrong gives wrong numbers. The launch raises instead and names the wrapper to us
 """
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -91,7 +92,9 @@ class Frame:
         self._homes = [base + 8 * index for index in range(count)]
         self.pointers = (ctypes.c_void_p * max(count, 1))(*self._homes)
 
-    def fill(self, values: tuple[Any, ...], sizes: tuple[int, ...] | None, tensor_type: Any, kernel: str) -> None:
+    def fill(
+        self, values: tuple[Any, ...], sizes: tuple[int, ...] | None, tensor_type: Any, kernel: str, grid: Sequence[int]
+    ) -> None:
         """Put `values` in place. `sizes` are what the kernel declares, where the driver can say so."""
         slots, pointers, homes = self._slots, self.pointers, self._homes
         for index, value in enumerate(values):
@@ -108,6 +111,9 @@ class Frame:
             elif isinstance(value, _ctypes_bases):
                 width = _size(value)
                 pointers[index] = _address(value)
+                most = getattr(value, "most_blocks", 0)
+                if most and grid[0] * grid[1] * grid[2] > most:
+                    raise ValueError(f"kernel {kernel!r} has a grid of {tuple(grid[:3])} on a pipeline for {most} blocks")
             elif kind is float:
                 self._doubles[index] = value
                 pointers[index] = homes[index]

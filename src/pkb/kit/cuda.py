@@ -198,7 +198,7 @@ class Kernel:
             frame = self._frames.get(len(args))
             if frame is None:
                 frame = self._frames[len(args)] = Frame(len(args))
-            frame.fill(args, sizes, torch.Tensor, self.name)
+            frame.fill(args, sizes, torch.Tensor, self.name, geometry)
             status = call(loaded.handle, *geometry, shared, stream, frame.pointers, *extra)
             if status == driver.INVALID_CONTEXT:  # first CUDA call of this thread
                 driver.enter_context(device)

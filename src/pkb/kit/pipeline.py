@@ -30,6 +30,11 @@ class Pipe(ctypes.Structure):
         ("turns", ctypes.c_uint32),
     )
 
+    @property
+    def most_blocks(self) -> int:
+        """A larger grid would use others' slots and counts: its launch is refused."""
+        return int(self.blocks)
+
 
 class Pipeline:
     """`kernel[blocks, threads](pipe(turns), ...)` calls `kernel(const __grid_constant__ pkb::Pipe pipe, ...)`.

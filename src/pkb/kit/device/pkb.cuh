@@ -54,11 +54,6 @@ __device__ __noinline__ void report_late(u32 rank, u32 peer, u32 channel, u32 st
          block_in_grid(), blocks_in_grid(), peer, step, channel, *found);
   __trap();
 }
-__device__ __noinline__ void report_stale(u32 rank) {
-  printf("pkb: rank %u, block %u: Turns are out of date. Each pipe of a kernel has a place of its own: turns_of(pipe, place); and "
-         "after meet(pipe) they are made anew\n", rank, block_in_grid());
-  __trap();
-}
 __device__ __noinline__ void report_grid(u32 rank, u32 blocks) {
   printf("pkb: rank %u: block %u of %u on a pipe for %u\n", rank, block_in_grid(), blocks_in_grid(), blocks);
   __trap();
@@ -230,7 +225,7 @@ struct Pipe {            // kit.pipeline makes it, pipe(turns) on the host: pass
   u32 ahead;             // look-ahead, in turns
   u32 turns;             // of this launch
 
-  // Every thread of the block calls it, before the first turn; again, if at all, after advance.
+  // Every thread of the block calls it once, before the first turn.
   __device__ __forceinline__ u32 epoch() const {
     if (DEBUG && block_in_grid() >= blocks) report_grid(rank, blocks);
     return ld_relaxed_sys(own_counts + block_in_grid() * world + rank);
@@ -241,11 +236,9 @@ struct Pipe {            // kit.pipeline makes it, pipe(turns) on the host: pass
   }
   __device__ __forceinline__ void announce(u32 count) const { pkb::announce(counts, rank, world, block_in_grid(), count); }
   __device__ __forceinline__ void await_all(u32 count) const { pkb::await_all(counts, rank, world, block_in_grid(), count); }
-  // The block's epoch for what comes next, here or in the next launch: `count` is the last that it announced. All threads call
-  // it, and have announced since they read the epoch.
+  // The block's epoch for its next launch: `count` is the last that it announced. All threads have announced since they read it.
   __device__ __forceinline__ void advance(u32 count) const {
     if (thread_in_block() == 0) st_relaxed_sys(own_counts + block_in_grid() * world + rank, count);
-    __syncthreads();  // a second meeting or pipeline of this kernel reads it
   }
 };
 template <class Produce, class Consume>
@@ -261,13 +254,12 @@ __device__ __forceinline__ void pipeline(const Pipe& p, u32 epoch, Produce produ
   }
   p.advance(epoch + p.turns);
 }
-// The blocks of this number of all ranks meet: as one turn. As often in a kernel as one likes, before pipelines and after;
-// Turns (pkb_collective.cuh) that were made before are then out of date.
+// The blocks of this number of all ranks meet: as one turn; several times in a kernel, if need be, and before and after pipelines.
 __device__ __forceinline__ void meet(const Pipe& p) {
+  __syncthreads();  // thread 0 has stored the epoch of what came before, for all to read
   const u32 count = p.epoch() + 1;
-  p.announce(count);
-  p.await_all(count);
-  p.advance(count);
+  p.announce(count), p.await_all(count), p.advance(count);
+  __syncthreads();  // and that of what comes next
 }
 
 // All blocks of this grid meet. They must all be running at once: launch at most kernel.resident_blocks(...) of them, or launch
@@ -334,6 +326,13 @@ __device__ __forceinline__ void finish_grid(const Peers& p, u32 exchange) {
   announce(signals, p.rank, p.world, exchange, count);
   await_all(signals, p.rank, p.world, exchange, count);
   if (thread_in_block() == 0) *arrived = 0, st_relaxed_sys(p.own_count(exchange), count);  // for the next call
+}
+
+// In debug builds: what `turns_of` (pkb_collective.cuh) found in the place of a pipe's peers.
+__device__ __noinline__ void report_overwritten(u32 rank) {
+  printf("pkb: rank %u, block %u: another pipe's peers lie where this one's were; a second pipe of a kernel has a place of its own: "
+         "turns_of(pipe, place)\n", rank, block_in_grid());
+  __trap();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
-// pkb_collective.cuh: parts of collectives that run in turns (pkb::pipeline). Kernels that use it get `shared` = 8
-// bytes per rank, and take `const __grid_constant__ Pipe pipe` (kit.pipeline) and begin with `turns_of(pipe)`. A kernel
-// with a second pipe gets as many bytes more, and says where its peers go: `turns_of(second, first.world)`.
+// pkb_collective.cuh: parts of collectives in turns (pkb::pipeline). Kernels take `const __grid_constant__ Pipe pipe`, begin with
+// `turns_of(pipe)` and get `shared` = 8 bytes per rank; for a second pipe as many more, and `turns_of(second, first.world)`.
 //
 // Words. A tensor is cut into *chunks*; block b has chunk `turn * blocks + b` in a turn, on every rank alike. What
 // passes between ranks in a turn lies in *slots*, one per block and turn, in every rank's symmetric memory. *Rows* are
@@ -32,8 +31,7 @@ __device__ __forceinline__ void st_narrow(char* p, u32 v, u32 size) {
 struct Turns {
   const Pipe& pipe;
   char* const* slots;  // of all ranks, in shared memory: every acquire empties L1
-  u32 rank, world;
-  mutable u32 epoch;  // run moves it
+  u32 rank, world; mutable u32 epoch;  // run moves it
 
   // This block's chunk of `total` bytes in a turn: nothing in turns past the end.
   __device__ __forceinline__ Part part(u64 total, u64 chunk, u32 turn) const {
@@ -49,21 +47,18 @@ struct Turns {
     return next < world ? next : next - world;
   }
 
-  // The turns themselves: see pkb::pipeline. A kernel may run several times, always pipe.turns of them.
-  template <class Produce, class Consume>
-  __device__ __forceinline__ void run(Produce produce, Consume consume) const {
-    if (DEBUG && (slots[rank] != pipe.slots[rank] || epoch != pipe.epoch())) report_stale(rank);
-    pipeline(pipe, epoch, produce, consume);
-    epoch += pipe.turns;
+  // The turns themselves: see pkb::pipeline. As often as need be, each time all of them; not again after meet(pipe).
+  template <class Produce, class Consume> __device__ __forceinline__ void run(Produce produce, Consume consume) const {
+    if (DEBUG && slots[rank] != pipe.slots[rank]) report_overwritten(rank);
+    pipeline(pipe, epoch, produce, consume), epoch += pipe.turns;
   }
 };
 __device__ __forceinline__ Turns turns_of(const Pipe& pipe, u32 place = 0) {
-  extern __shared__ char* tables[];
-  char** peers = tables + place;
+  extern __shared__ char* peers[];
   const u32 epoch = pipe.epoch();  // on its way while the table is
-  for (u32 peer = thread_in_block(); peer < pipe.world; peer += threads_in_block()) peers[peer] = pipe.slots[peer];
+  for (u32 peer = thread_in_block(); peer < pipe.world; peer += threads_in_block()) peers[place + peer] = pipe.slots[peer];
   __syncthreads();
-  return Turns{pipe, peers, (u32)pipe.rank, (u32)pipe.world, epoch};
+  return Turns{pipe, peers + place, (u32)pipe.rank, (u32)pipe.world, epoch};
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -117,7 +117,11 @@ void classify(Trace& trace, Findings& findings) {
   for (auto& [key, f] : findings.all)
     if (f.kind.empty()) {
       const bool weak = (f.first.mode & 7) == WEAK && (f.second.mode & 7) == WEAK;  // a flag is no buffer
-      const bool reused = weak && !f.first.write && f.second.write && f.first.who.rank != f.second.who.rank;
+      // A write of a later call, or of a kernel that goes round its slots. Of another kernel in the same call: it may as well be
+      // the write that the read should have waited for.
+      const auto kernel = [&](const Side& s) { return site(trace, s.who.rank, s.name).text; };
+      const bool later = f.second.call > f.first.call || kernel(f.first) == kernel(f.second);
+      const bool reused = weak && !f.first.write && f.second.write && f.first.who.rank != f.second.who.rank && later;
       f.kind = reused ? "buffer_reused_too_early" : "no_synchronisation";
       f.missing = reused ? "nothing tells the writer that the reader has read" : "nothing orders these two accesses";
     }

@@ -86,7 +86,7 @@ class EmulatedKernel:
             raise RuntimeError(f"launch of {self.name!r}: grid {list(grid)}, block {list(block)}, shared {shared}")
         frame = Frame(len(args))  # it checks widths; tensors must say that they are on a GPU, and here they are told to
         values = tuple(value.data_ptr() if isinstance(value, torch.Tensor) else value for value in args)
-        frame.fill(values, self._sizes, torch.Tensor, self.name)
+        frame.fill(values, self._sizes, torch.Tensor, self.name, grid)
         device = gpu()
         stream = torch.cuda.current_stream()
         keep = getattr(stream, "keep", None)
