@@ -102,26 +102,33 @@ extern "C" __global__ void k(const __grid_constant__ Pipe pipe) { meet(pipe); }
 """
 
 
-def wait_for_a_rank_that_never_comes(rank: int, size: int, folder: str, said: str) -> None:
-    """One process is rank 3 of 5. Its peers' memory is there, and nobody in it."""
+def wait_for_a_rank_that_never_comes(
+    rank: int, size: int, folder: str, said: str, me: int, late: int, world: int
+) -> None:
+    """One process is rank `me` of `world`. Nobody is in its peers' memory: all but `late` have come to block 1."""
     with open(said, "wb") as file:
         os.dup2(file.fileno(), 1)
-    counts = torch.zeros(5, 8 * 5, dtype=torch.int32)
+    counts = torch.zeros(world, 8 * world, dtype=torch.int32)
     table = torch.tensor([row.data_ptr() for row in counts], dtype=torch.int64)
-    counts[3, 5:10] = torch.tensor([7, 7, 6, 6, 7])  # of block 1: rank 3 itself is at step 6
-    pipe = kit.Pipe(counts=table.data_ptr(), own_counts=counts[3].data_ptr(), rank=3, world=5, blocks=8, slots_each=2)
+    counts[me, :world], counts[me, me] = 1, 0  # of block 0: as many steps as it will have made
+    counts[me, world : 2 * world], counts[me, world + late], counts[me, world + me] = 7, 6, 6
+    pipe = kit.Pipe(
+        counts=table.data_ptr(), own_counts=counts[me].data_ptr(), rank=me, world=world, blocks=8, slots_each=2
+    )
     become_a_rank(None)
     emulator = Emulator(Path(folder), resident=RESIDENT, edits={}, limit_s=5.0)
-    counts[3, :5] = torch.tensor([1, 1, 1, 0, 1])
     emulator.compile(LATE).kernel("k")[2, 32](pipe)
 
 
-def test_debug_builds_say_who_waits_for_whom(machine: Machine, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("me", "late", "of"), [(3, 2, 5), (35, 38, 40)])  # and more ranks than a warp has threads
+def test_debug_builds_say_who_waits_for_whom(me: int, late: int, of: int, machine: Machine, tmp_path: Path) -> None:
     world = World(1)
     try:
         with pytest.raises(RankError, match="died with exit code -6"):
-            world.call(wait_for_a_rank_that_never_comes, str(machine.folder), str(tmp_path / "said"))
+            world.call(wait_for_a_rank_that_never_comes, str(machine.folder), str(tmp_path / "said"), me, late, of)
     finally:
         world.close()
     said = (tmp_path / "said").read_text()
-    assert "pkb: rank 3, block 1 of kernel grid 2: rank 2 has not come to step 7 of channel 1, it is at 6" in said
+    assert (
+        f"pkb: rank {me}, block 1 of kernel grid 2: rank {late} has not come to step 7 of channel 1, it is at 6" in said
+    )

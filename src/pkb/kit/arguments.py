@@ -113,7 +113,9 @@ class Frame:
                 pointers[index] = _address(value)
                 most = getattr(value, "most_blocks", 0)
                 if most and grid[0] * grid[1] * grid[2] > most:
-                    raise ValueError(f"kernel {kernel!r} has a grid of {tuple(grid[:3])} on a pipeline for {most} blocks")
+                    raise ValueError(
+                        f"kernel {kernel!r} has a grid of {tuple(grid[:3])} on a pipeline for {most} blocks"
+                    )
             elif kind is float:
                 self._doubles[index] = value
                 pointers[index] = homes[index]

@@ -670,10 +670,12 @@ PKB_MULTIMEM(bf16, ".acc::f32.v4.bf16x2", ".v4.bf16x2")
 PKB_MULTIMEM(f16, ".acc::f32.v4.f16x2", ".v4.f16x2")
 #undef PKB_MULTIMEM
 
+#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1206  // NCCL leaves such barriers out before: ptxas gets them wrong
 // Adds to the same counter on every rank at once: one instruction in place of `world` signals. Wait with wait_reaches.
 __device__ __forceinline__ void multimem_add_release(u32* multicast_counter, u32 v) {
   asm volatile("multimem.red.release.sys.global.add.u32 [%0], %1;" ::"l"(multicast_counter), "r"(v) : "memory");
 }
+#endif
 
 #endif
 
