@@ -14,23 +14,23 @@ PROBLEM_LIMIT = 400
 """Lines of one problem, reference and baseline: what a person reads in one sitting."""
 CEILINGS = {
     "src/pkb/analysis": 3000,
-    "src/pkb/candidates": 4210,
+    "src/pkb/candidates": 4230,
     "src/pkb/candidates/paths": 1480,  # half of what it was at 0976422
     "src/pkb/cli": 5980,
-    "src/pkb/cluster": 1430,
+    "src/pkb/cluster": 1440,
     "src/pkb/generate": 4060,
-    "src/pkb/judge": 7340,
-    "src/pkb/kit": 4670,
+    "src/pkb/judge": 7540,
+    "src/pkb/kit": 4720,
     "src/pkb/platforms": 1365,
-    "src/pkb/rank": 9860,
+    "src/pkb/rank": 9980,
     "src/pkb/report": 3250,
     "src/pkb/roofline": 570,
     "src/pkb/store": 1655,
-    "src/pkb/types": 3640,
-    "benchmarks": 5320,
+    "src/pkb/types": 3670,
+    "benchmarks": 7400,  # 1,900 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 50_050,
-    "tools": 2490,
+    "tests": 52_800,
+    "tools": 2500,
 }
 EXCUSE = "long because"
 
