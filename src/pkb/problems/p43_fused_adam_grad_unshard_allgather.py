@@ -151,6 +151,6 @@ PROBLEM = Problem(
     baseline=baseline,
     cost=cost,
     # Element-wise work with a handful of roundings: tighter than sums over ranks.
-    compare=NormGate(tau={torch.bfloat16: 6e-3, torch.float16: 1e-3, torch.float32: 2e-6}),
-    version=2,  # real is the whole shard
+    compare=NormGate(tau={torch.bfloat16: 8e-3, torch.float16: 1e-3, torch.float32: 2e-6}),
+    version=3,  # 2: real is the whole shard; 3: twice what honest roundings take
 )

@@ -23,7 +23,8 @@ def _meet(flags, handle, own):
         handle.get_buffer(peer, flags.shape, torch.uint8)[handle.rank] = own["epoch"]
     for peer in range(handle.world_size):
         while own["seen"][peer] < own["epoch"]:
-            own["seen"][peer] = max(own["seen"][peer], int(flags[peer]))
+            flag = int(flags[peer])
+            own["seen"][peer] = flag if flag >= own["seen"][peer] else 255  # it has wrapped already, so it has been there
 
 
 def solution(tensor):
