@@ -237,7 +237,7 @@ class WindowRatio(NamedTuple):
     high: float
 
     def supports(self, claimed: float) -> bool:
-        """Does it say the same as the ranks' clocks, or at least that the candidate is ahead? `NEAR` is what its lower quartile
+        """Does it say the same as the ranks' clocks, or at least that the candidate is ahead? `NEAR` is what its trimmed means
         and the ranks' medians may differ by, where the noise of the sides is of different shape.
 
         An interval that is wide covers every claim. So a claim that the window cannot place above 1 by itself may be no more
