@@ -52,7 +52,8 @@ class Observer:
         self._activity, self._own_folders = activity, own_folders
         self._unlisted = UnlistedGroups()
         self._unlisted.watch()
-        watch_peer_memory(self._peer_memory, self._collective)
+        self._addresses: set[str] = set()
+        watch_peer_memory(self._peer_memory, self._collective, self._addresses.add)
 
     def _peer_memory(self) -> None:
         self._activity.peer_access_count += 1
@@ -75,7 +76,8 @@ class Observer:
         seen.collectives += self._activity.library_reductions - reductions
         # Not in batches that are timed: it takes a millisecond.
         if profile:
-            seen.imports = tuple(host_collectives(loaded(self._own_folders)).values())
+            taken = (f"its Python takes the address of {name}" for name in sorted(self._addresses))
+            seen.imports = (*host_collectives(loaded(self._own_folders)).values(), *taken)
             if libraries_that_open_peers(self._own_folders):
                 self._peer_memory()
         # Peers' pointers may be fetched once and used in every call, so what counts is that they were ever handed out.

@@ -68,12 +68,18 @@ def _sequence_number(group: Any) -> int:
 class _Told:
     """A function that ctypes has found, and that tells of its calls."""
 
-    def __init__(self, function: Any, on_call: Callable[[], None]) -> None:
-        vars(self).update(_function=function, _on_call=on_call)
+    def __init__(self, function: Any, on_call: Callable[[], None], on_address: Callable[[], None]) -> None:
+        vars(self).update(_function=function, _on_call=on_call, _on_address=on_address)
 
     def __call__(self, *arguments: Any) -> Any:
         self._on_call()
         return self._function(*arguments)
+
+    @property
+    def _as_parameter_(self) -> Any:
+        """What `ctypes.cast` and foreign functions take it for: its address, whose calls nobody counts."""
+        self._on_address()
+        return self._function
 
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self)["_function"], name)
@@ -82,9 +88,11 @@ class _Told:
         setattr(self._function, name, value)  # argtypes, restype
 
 
-def watch_peer_memory(on_open: Callable[[], None], on_collective: Callable[[], None]) -> None:
+def watch_peer_memory(
+    on_open: Callable[[], None], on_collective: Callable[[], None], on_address: Callable[[str], None]
+) -> None:
     """Tells of memory of another process that is opened through torch's storages or through ctypes, and of collectives of
-    NCCL and NVSHMEM that are called through ctypes."""
+    NCCL and NVSHMEM that are called through ctypes, or whose address is taken there."""
     storage: Any = torch.UntypedStorage
     open_storage, find = storage._new_shared_cuda, ctypes.CDLL.__getitem__
 
@@ -96,7 +104,9 @@ def watch_peer_memory(on_open: Callable[[], None], on_collective: Callable[[], N
         if any(call in str(name) for call in PEER_MEMORY_CALLS):
             on_open()
         function = find(library, name)
-        return _Told(function, on_collective) if is_host_collective(str(name)) else function
+        if not is_host_collective(str(name)):
+            return function
+        return _Told(function, on_collective, lambda: on_address(str(name)))
 
     storage._new_shared_cuda = classmethod(opened)
     ctypes.CDLL.__getitem__ = found  # type: ignore[method-assign]
