@@ -40,7 +40,7 @@ def test_a_library_that_imports_the_call_is_told_from_one_that_names_it(tmp_path
 def test_ctypes_is_watched() -> None:
     def found() -> int:
         opened: list[int] = []
-        watch_peer_memory(lambda: opened.append(1), lambda: None)
+        watch_peer_memory(lambda: opened.append(1), lambda: None, lambda _: None)
         libc = ctypes.CDLL(None)
         assert libc.getpid() > 0
         for look in (getattr, ctypes.CDLL.__getitem__):
@@ -55,15 +55,20 @@ def test_collectives_of_nccl_are_counted_when_they_are_called(tmp_path: Path) ->
     text = "int ncclAllReduce(int x) { return x; } int ncclCommDestroy() { return 7; }"
     path = library(tmp_path, "nccl", f'extern "C" {{ {text} }}')
 
-    def found() -> int:
+    def found() -> tuple[int, list[str]]:
         calls: list[int] = []
-        watch_peer_memory(lambda: None, lambda: calls.append(1))
+        addresses: list[str] = []
+        watch_peer_memory(lambda: None, lambda: calls.append(1), addresses.append)
         nccl = ctypes.CDLL(str(path))
         assert calls == []
         nccl.ncclAllReduce.restype = ctypes.c_ubyte
         assert nccl.ncclAllReduce(257) == 1, "the type of the result was set on the function itself"
         assert nccl.ncclAllReduce(3) == 3
         assert nccl.ncclCommDestroy() == 7
-        return len(calls)
+        assert addresses == []
+        address = ctypes.cast(nccl.ncclAllReduce, ctypes.c_void_p).value
+        assert address is not None
+        assert ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(address)(5) == 5, "what C++ would call"
+        return len(calls), sorted(set(addresses))
 
-    assert in_child(found) == 2
+    assert in_child(found) == (2, ["ncclAllReduce"])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pkb.candidates.backend import needs
+from pkb.candidates.host_collectives import unwatched_collectives
 from pkb.candidates.rules import Inspection
 from pkb.candidates.source import Source
 from pkb.candidates.source_lines import SourceLines
@@ -156,6 +157,7 @@ class OneSize:
         argument_bytes = job.case.ranks * self.problem.argument_bytes(job.case.size, job.case.ranks, job.case.dtype)
         with notes.within(Stage.CORRECTNESS), self.world.blame(Stage.CORRECTNESS):
             checked = self._correctness(argument_bytes)
+            self._say_library(source, checked)
             self._odd()
         pace = Pace(plan, self.facts.memory_for(job.case.ranks), argument_bytes, checked.call_bytes)
         with notes.within(Stage.RACES), self.world.blame(Stage.RACES):
@@ -208,6 +210,17 @@ class OneSize:
         where = f"{checked.calls} calls at {job.case.size} with {job.case.ranks} ranks"
         self.notes.checks.append(f"{where}, worst error {checked.worst_ratio:.2g} of the tolerance")
         return checked
+
+    def _say_library(self, source: Source, checked: Checked) -> None:
+        """What makes its communication the library's, beyond torch's own count."""
+        if checked.library:
+            more = f" and {len(checked.library) - 2} more" if len(checked.library) > 2 else ""
+            self.notes.checks.append(f"communication by the library: {', '.join(checked.library[:2])}{more}")
+        named = unwatched_collectives(source)
+        if named:
+            line, function = named[0]
+            self.notes.checks.append(f"communication by the library: line {line} looks up {function}")
+            self.notes.evidence = replace(self.notes.evidence, communication=Communication.LIBRARY)
 
     def _odd(self) -> None:
         job, plan = self.job, self.job.plan

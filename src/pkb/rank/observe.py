@@ -1,9 +1,10 @@
 """What a batch of calls did to move data, observed while it ran.
 
 Library calls are counted by the process groups' own sequence numbers, on every group that exists (with gloo also for
-point-to-point transfers), and on a GPU in one call of each case by the names of the kernels; symmetric memory and CUDA IPC by
-the calls that hand out peers' memory. The text of the candidate plays no part, and nothing is put between it and torch's
-operators: a dispatch mode, say, makes honest code fail that builds tensor subclasses.
+point-to-point transfers), in one call of each case by the names of the kernels on a GPU and by what the candidate's own
+libraries import; symmetric memory and CUDA IPC by the calls that hand out peers' memory. The text of the candidate plays no
+part here, and nothing is put between it and torch's operators: a dispatch mode, say, makes honest code fail that builds
+tensor subclasses.
 """
 
 import contextlib
@@ -15,8 +16,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pkb.rank.host_calls import host_collectives
 from pkb.rank.profile import device_events
-from pkb.rank.unlisted import UnlistedGroups, libraries_that_open_peers, watch_peer_memory
+from pkb.rank.unlisted import UnlistedGroups, libraries_that_open_peers, loaded, watch_peer_memory
 from pkb.types.protocol.limits import MAX_NAME, clean, is_library
 from pkb.types.protocol.replies import Observed
 
@@ -29,10 +31,12 @@ class Seen:
         self.collectives = 0
         self.symmetric = 0
         self.events: Counter[str] = Counter()
+        self.imports: tuple[str, ...] = ()
         self.profiled = False
 
     def summary(self) -> Observed:
-        library = {clean(name, MAX_NAME): n for name, n in self.events.items() if is_library(name)}
+        library = {clean(words, MAX_NAME): 1 for words in self.imports}
+        library |= {clean(name, MAX_NAME): n for name, n in self.events.items() if is_library(name)}
         copies = sum(n for name, n in self.events.items() if any(mark in name for mark in COPY_MARKS))
         return Observed(
             collectives=self.collectives,
@@ -48,7 +52,8 @@ class Observer:
         self._activity, self._own_folders = activity, own_folders
         self._unlisted = UnlistedGroups()
         self._unlisted.watch()
-        watch_peer_memory(self._peer_memory, self._collective)
+        self._addresses: set[str] = set()
+        watch_peer_memory(self._peer_memory, self._collective, self._addresses.add)
 
     def _peer_memory(self) -> None:
         self._activity.peer_access_count += 1
@@ -70,8 +75,11 @@ class Observer:
         seen.collectives += self._unlisted.since(unlisted)
         seen.collectives += self._activity.library_reductions - reductions
         # Not in batches that are timed: it takes a millisecond.
-        if profile and libraries_that_open_peers(self._own_folders):
-            self._peer_memory()
+        if profile:
+            taken = (f"its Python takes the address of {name}" for name in sorted(self._addresses))
+            seen.imports = (*host_collectives(loaded(self._own_folders)).values(), *taken)
+            if libraries_that_open_peers(self._own_folders):
+                self._peer_memory()
         # Peers' pointers may be fetched once and used in every call, so what counts is that they were ever handed out.
         seen.symmetric = int(self._activity.peer_accesses())
 

@@ -6,7 +6,6 @@ Seen inside the candidate's process, hence a description of honest candidates an
 
 import contextlib
 import ctypes
-import re
 import struct
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -16,16 +15,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pkb.types.protocol.limits import is_host_collective
+
 PEER_MEMORY_CALLS = ("IpcOpenMemHandle", "ncclCommWindowRegister", "nvshmem_malloc")
 """Parts of the names of functions that make memory of other ranks reachable: of the CUDA runtime and the driver, of NCCL and
-NVSHMEM for kernels that use their device APIs. What else sets them up moves nothing; collectives are seen by their kernels."""
+NVSHMEM for kernels that use their device APIs. What else sets them up moves nothing; collectives are seen by their kernels
+and by who calls them."""
 GROUP_CLASSES = ("ProcessGroup", "ProcessGroupGloo", "ProcessGroupNCCL")
 Started = tuple[Any, int]
 """A group, and its operations so far."""
-NCCL_COLLECTIVES = re.compile(
-    r"p?nccl(?:AllReduce|Broadcast|Bcast|Reduce|AllGather|ReduceScatter|All[tT]oAll|Gather|Scatter|Send|Recv|PutSignal)"
-)
-"""Host functions of NCCL that move data. On windows they may use copy engines, and then leave no kernel of NCCL's."""
 _DYNAMIC_SYMBOLS = 11
 """The type of that section in an ELF file; it links to the section with the names."""
 
@@ -70,12 +68,18 @@ def _sequence_number(group: Any) -> int:
 class _Told:
     """A function that ctypes has found, and that tells of its calls."""
 
-    def __init__(self, function: Any, on_call: Callable[[], None]) -> None:
-        vars(self).update(_function=function, _on_call=on_call)
+    def __init__(self, function: Any, on_call: Callable[[], None], on_address: Callable[[], None]) -> None:
+        vars(self).update(_function=function, _on_call=on_call, _on_address=on_address)
 
     def __call__(self, *arguments: Any) -> Any:
         self._on_call()
         return self._function(*arguments)
+
+    @property
+    def _as_parameter_(self) -> Any:
+        """What `ctypes.cast` and foreign functions take it for: its address, whose calls nobody counts."""
+        self._on_address()
+        return self._function
 
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self)["_function"], name)
@@ -84,9 +88,11 @@ class _Told:
         setattr(self._function, name, value)  # argtypes, restype
 
 
-def watch_peer_memory(on_open: Callable[[], None], on_collective: Callable[[], None]) -> None:
-    """Tells of memory of another process that is opened through torch's storages or through ctypes, and of NCCL's
-    collectives that are called through ctypes."""
+def watch_peer_memory(
+    on_open: Callable[[], None], on_collective: Callable[[], None], on_address: Callable[[str], None]
+) -> None:
+    """Tells of memory of another process that is opened through torch's storages or through ctypes, and of collectives of
+    NCCL and NVSHMEM that are called through ctypes, or whose address is taken there."""
     storage: Any = torch.UntypedStorage
     open_storage, find = storage._new_shared_cuda, ctypes.CDLL.__getitem__
 
@@ -98,7 +104,9 @@ def watch_peer_memory(on_open: Callable[[], None], on_collective: Callable[[], N
         if any(call in str(name) for call in PEER_MEMORY_CALLS):
             on_open()
         function = find(library, name)
-        return _Told(function, on_collective) if NCCL_COLLECTIVES.fullmatch(str(name)) else function
+        if not is_host_collective(str(name)):
+            return function
+        return _Told(function, on_collective, lambda: on_address(str(name)))
 
     storage._new_shared_cuda = classmethod(opened)
     ctypes.CDLL.__getitem__ = found  # type: ignore[method-assign]
@@ -107,10 +115,11 @@ def watch_peer_memory(on_open: Callable[[], None], on_collective: Callable[[], N
 def libraries_that_open_peers(folders: Sequence[Path]) -> list[Path]:
     """Of the libraries from these folders that this process has loaded, those that import one of the calls."""
     calls = [call.encode() for call in PEER_MEMORY_CALLS]
-    return [path for path in _loaded(folders) if any(_imports(path, call) for call in calls)]
+    return [path for path in loaded(folders) if any(_imports(path, call) for call in calls)]
 
 
-def _loaded(folders: Sequence[Path]) -> Iterator[Path]:
+def loaded(folders: Sequence[Path]) -> Iterator[Path]:
+    """The libraries from these folders that this process has loaded."""
     seen = set()
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         fields = line.split(maxsplit=5)

@@ -9,6 +9,7 @@ from pkb.candidates.names import under
 from pkb.candidates.paths.known import Meaning, PathName, PathUse, instructions, meanings
 from pkb.candidates.paths.values import GETTERS, KERNEL, TABLES, VIEWS, Values
 from pkb.candidates.scopes import PythonScope
+from pkb.types.protocol.limits import is_host_collective
 
 _COLLECTIVES = re.compile(
     r"torch\.distributed\.(?:distributed_c10d\.)?(?:all_reduce|all_gather|all_to_all|reduce_scatter|broadcast|reduce|gather"
@@ -27,10 +28,6 @@ _GROUP_METHODS = frozenset(
     {"allreduce", "allgather", "_allgather_base", "alltoall", "alltoall_base", "reduce_scatter_tensor_coalesced"}
     | {"_reduce_scatter_base", "allreduce_coalesced"}
 )
-_NCCL_HOST = re.compile(
-    r"p?nccl(?:AllReduce|Broadcast|Bcast|Reduce|AllGather|ReduceScatter|All[tT]oAll|Gather|Scatter|Send|Recv)"
-)
-"""Methods of a library that ctypes has loaded. What sets the device API up (ncclCommWindowRegister) moves nothing."""
 _FACTS = frozenset(
     {"size", "dim", "numel", "stride", "element_size", "storage_offset", "is_contiguous", "append", "extend"}
     | {"data_ptr", "get_device", "untyped_storage", "is_floating_point"}
@@ -76,7 +73,7 @@ class _ScopeReader:
                 yield Meaning("sm_load_store", True)
             case ast.Attribute(attr=attr) if attr in _GROUP_METHODS and attr not in self._values.functions:
                 yield Meaning("library", False)
-            case ast.Attribute(attr=attr) if _NCCL_HOST.fullmatch(attr):
+            case ast.Attribute(attr=attr) if is_host_collective(attr):  # of a library that ctypes or cffi has loaded
                 yield Meaning("library", False)
             case ast.Call():
                 yield from (Meaning(path, False) for path in self._of_call(node))

@@ -28,6 +28,8 @@ class Checked(NamedTuple):
     """How many were made: all that were asked for, unless one of them moves gigabytes."""
     fidelity: Mapping[str, str]
     """Of what ran on an emulated GPU."""
+    library: tuple[str, ...]
+    """Kernels of communication libraries that ran, and their functions that the candidate's own libraries call."""
 
 
 def check_calls(
@@ -49,6 +51,7 @@ def check_calls(
     """
     seen, worst, first_call_us, call_bytes = Communication.UNKNOWN, 0.0, 0.0, CallBytes(0, 0)
     executed: dict[str, str] = {}
+    library: tuple[str, ...] = ()
     trial = 0
     while trial < trials:
         progress(f"correctness: {words}, call {trial + 1} of {trials}")
@@ -74,10 +77,11 @@ def check_calls(
         worst = max(worst, outcome.worst_ratio)
         if last:
             seen = communication(reports)
+            library = library_events(reports)
         exchange.drop()
         trial += 1
         trials = affordable_trials(trials, argument_bytes=argument_bytes, output_bytes=call_bytes.outputs)
-    return Checked(seen, worst, first_call_us, call_bytes, trials, executed)
+    return Checked(seen, worst, first_call_us, call_bytes, trials, executed, library)
 
 
 def bits_mismatch(digests: Mapping[tuple[int, int], tuple[str, ...]], *, words: str) -> Mismatch | None:
@@ -146,8 +150,15 @@ def fidelity(reports: Reports) -> dict[str, str]:
     return dict(sorted((name, how) for instructions in every for name, how in instructions.items()))
 
 
+def library_events(reports: Reports) -> tuple[str, ...]:
+    """Of all ranks, each once."""
+    every = [report.observed.library_events for report in reports.values() if report.observed is not None]
+    return tuple(sorted({name for events in every for name in events}))
+
+
 def communication(reports: Reports) -> Communication:
-    """`library` if any rank called a collective, `custom` if any rank took a peer's memory, else `none`."""
+    """`library` if any rank called a collective, or a library of the candidate's own imports one; `custom` if any rank took a
+    peer's memory; else `none`."""
     observed = [report.observed for report in reports.values() if report.observed is not None]
     if any(seen.collectives or seen.library_events for seen in observed):
         return Communication.LIBRARY

@@ -38,6 +38,19 @@ _OF_NVSHMEM = re.compile(
     r"(?<![A-Za-z_])(?:(?:rdxn|reducescatter|fcollect|broadcast|alltoall)_on_stream|nvshmemi_reduce)_kernel(?![a-z_])"
 )
 
+_HOST_COLLECTIVE = re.compile(
+    r"p?nccl(?:AllReduce|Broadcast|Bcast|Reduce|AllGather|ReduceScatter|All[tT]oAll|Gather|Scatter|Send|Recv|PutSignal)"
+    r"|nvshmemx_(?!(?:\w+_)?(?:barrier|barrier_all|sync|sync_all|quiet|fence|signal_op|wait_until\w*)_on_stream$)"
+    r"\w+_on_stream"
+)
+
+
+def is_host_collective(function: str) -> bool:
+    """A function of NCCL or NVSHMEM that the host calls to have data moved; what sets them up, and barriers and signals, move
+    none. On windows NCCL may use copy engines, and then no kernel of its own tells. Of NVSHMEM only those on a stream: the
+    names of others are also those of device functions."""
+    return len(function) <= MAX_NAME and _HOST_COLLECTIVE.fullmatch(function) is not None
+
 
 def is_library(kernel: str) -> bool:
     """A kernel of a communication library, by its name: for NCCL, that of the function. A candidate's own kernel may be called
