@@ -2,6 +2,7 @@
 What it shares with any candidate is in tests/cpu/test_cuda_on_cpu_device.py."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +92,58 @@ def test_the_product_of_the_tensor_cores_is_right(machine: Machine) -> None:
     if (threadIdx.x / 4 == 1) out[threadIdx.x % 4 * 2] = 2 * c[0], out[threadIdx.x % 4 * 2 + 1] = 2 * c[1];
     """
     assert machine.run(source)[:8] == [2 * (2 + 27) + n for n in range(8)]
+
+
+SHARED = """
+extern "C" __global__ void sums(int* out) {
+  extern __shared__ __align__(1024) int all[];
+  __shared__ int first[4];
+  if (threadIdx.x < 4) first[threadIdx.x] = threadIdx.x;
+  all[threadIdx.x] = (unsigned long long)all % 1024 + threadIdx.x;
+  __syncthreads();
+  if (threadIdx.x < 16) out[threadIdx.x] = all[31 - threadIdx.x] + first[threadIdx.x % 4];
+}
+extern "C" __global__ void copies(int* out) {
+  extern __shared__ __align__(16) int all[];
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(all)), "l"(out) : "memory");
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+"""
+
+
+def launch_with_shared(rank: int, size: int, folder: str, name: str, shared: int) -> tuple[list[int], str, int]:
+    """What a kernel of SHARED wrote, what the emulator said, and how the process ended: a child, since it may not live."""
+    become_a_rank(None)
+    kernel = Emulator(Path(folder), resident=RESIDENT, edits={}).compile(SHARED).kernel(name)
+    out = torch.zeros(16, dtype=torch.int32).share_memory_()
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(writes, 2)
+        kernel[3, 32, shared](out)
+        os._exit(0)
+    os.close(writes)
+    with os.fdopen(reads) as stream:
+        said = stream.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return out.tolist(), said, code
+
+
+def test_exactly_enough_dynamic_shared_memory(machine: Machine) -> None:
+    for asked in (128, 1024, 227 * 1024 - 64):
+        out, said, code = machine.world.call(launch_with_shared, str(machine.folder), "sums", asked)[0]
+        assert (out, said, code) == ([31 - n + n % 4 for n in range(16)], "", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "byte"),
+    [("sums", 0, r"\d+ .* is accessed"), ("sums", 124, "124 .* was written"), ("copies", 0, r"\d+ .* is accessed")],
+    ids=["none", "four bytes short", "late copy"],
+)
+def test_dynamic_shared_memory_that_was_not_asked_for(name: str, asked: int, byte: str, machine: Machine) -> None:
+    _, said, code = machine.world.call(launch_with_shared, str(machine.folder), name, asked)[0]
+    assert code == -6
+    assert re.search(f"byte {byte}.*, and the launch asked for {asked} bytes.*, kernel {name}, block", said), said
 
 
 LATE = """

@@ -258,7 +258,7 @@ void Machine::step(const Event& e) {
       l.start = all;
       break;
     }
-    case R_BLOCK_BEGIN: shadow_->forget_shared(e.rank, at), block_of(w); break;
+    case R_BLOCK_BEGIN: shadow_->begin_shared(e.rank, at & 0xffffffff, at >> 32), block_of(w); break;
     case R_BLOCK_END: {
       Launch& l = launches[w.launch];
       if (l.host) break;

@@ -46,9 +46,10 @@ Shadow::Page& Shadow::page(uint64_t object, uint64_t offset) {
   last_page_ = name, last_ = found.get();
   return *last_;
 }
-void Shadow::forget_shared(uint32_t rank, uint64_t slot) {
+void Shadow::begin_shared(uint32_t rank, uint64_t slot, uint64_t dynamic) {
   const LogHead& head = m_.trace.logs[rank].head();
   if (!head.arena_slot || head.arena_slot > 1 << 22 || slot >= head.arena_bytes / head.arena_slot) return;
+  dynamic_[{rank, slot}] = dynamic;
   const uint64_t object = m_.trace.logs.size() + rank, begin = slot * head.arena_slot;
   for (uint64_t at = begin; at < begin + head.arena_slot; at += PAGE) {
     auto found = pages_.find(object << 40 | at / PAGE);
@@ -101,8 +102,12 @@ Finding Shadow::described(const Access& e, const Who& other, const Access& now, 
   Finding f;
   const unsigned first = (unsigned)__builtin_ctz(e.bytes & now.bytes);
   f.memory = name_of(spot.object), f.offset = spot.offset / CELL * CELL + first;
-  if (spot.object >= m_.trace.logs.size() && spot.object < 2 * m_.trace.logs.size())
-    f.offset %= std::max<uint64_t>(1, m_.trace.logs[w.rank].head().arena_slot);
+  if (spot.object >= m_.trace.logs.size() && spot.object < 2 * m_.trace.logs.size()) {
+    const uint64_t slot = std::max<uint64_t>(1, m_.trace.logs[w.rank].head().arena_slot);
+    const auto dynamic = dynamic_.find({w.rank, f.offset / slot});
+    f.offset %= slot;
+    if (dynamic != dynamic_.end() && f.offset >= dynamic->second) f.offset -= dynamic->second;
+  }
   f.bytes = (uint64_t)__builtin_popcount(e.bytes & now.bytes), f.number = m_.number;
   f.first = {other, e.site, m_.launches[e.launch].call, m_.launches[e.launch].site, e.mode, e.write, e.copied};
   f.second = {w, now.site, m_.launches[w.launch].host ? m_.calls[w.rank] : m_.launches[w.launch].call, m_.launches[w.launch].site, now.mode, now.write, now.copied};

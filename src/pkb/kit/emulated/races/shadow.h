@@ -10,7 +10,7 @@ class Shadow {
   void access(const Who& w, uint64_t address, uint32_t bytes, bool write, uint8_t mode, uint32_t site, bool copied);
   Location& location(const Who& w, uint64_t address);
   void memory(uint32_t rank, const Memory& m);
-  void forget_shared(uint32_t rank, uint64_t slot);
+  void begin_shared(uint32_t rank, uint64_t slot, uint64_t dynamic);
   void proxy_fence(const Who& w);
 
  private:
@@ -35,6 +35,7 @@ class Shadow {
   std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
   std::unordered_map<uint64_t, Location> locations_;
   std::map<std::pair<uint32_t, uint32_t>, Clock> proxied_;  // by launch and block: visible to the asynchronous proxy
+  std::map<std::pair<uint32_t, uint64_t>, uint64_t> dynamic_;  // by rank and slot: where its dynamic shared memory begins
   std::vector<Dispute> disputes_;
   std::map<FindingKey, uint32_t> dispute_numbers_;
   uint64_t last_page_ = ~0ull, last_location_ = 0;

@@ -14,7 +14,8 @@ struct Dim { unsigned x, y, z; };
 struct Words { uint64_t word[2]; };
 struct Kernel;
 
-constexpr size_t SLOT = 256 << 10;         // of the arena, for one block
+constexpr size_t SLOT = 512 << 10;         // of the arena, for one block
+constexpr size_t GUARD = 256 << 10;        // its end, which nobody may touch: more than a launch can ask for
 constexpr size_t SHARED_MOST = 227 << 10;  // of a block, as on an H200
 constexpr size_t ARENA_SLOTS = 8192;
 
@@ -50,8 +51,8 @@ struct Block {
   Gate named[16];
   unsigned live = 0, current = 0;
   unsigned slot = 0;
-  char* shared = nullptr;
-  size_t used = 0;  // of shared memory
+  char *shared = nullptr, *dynamic = nullptr;  // its slot, and where its dynamic shared memory begins
+  size_t used = 0;  // of static shared memory
   std::map<std::pair<const void*, unsigned>, void*> statics;
 
   unsigned linear() const;  // its number in the grid

@@ -42,7 +42,7 @@ enum RecordKind : uint8_t {
   R_BARRIER_SOME,               // bytes = number of the barrier; 8 units more: a bit for each thread of the block that waits
   R_ARRIVE,                     // of the current thread, without waiting: bytes = number of the barrier
   R_BARRIER_GRID,               // all threads of the launch
-  R_BLOCK_BEGIN,                // address = slot of shared memory
+  R_BLOCK_BEGIN,                // address = slot of shared memory, and << 32 where in it the dynamic one begins
   R_BLOCK_END,
   R_COPY,                       // cp.async and its like: address = to, bytes; one unit more, {from, group}
   R_COPIES_CLOSE,               // a group of the current thread ends

@@ -104,6 +104,7 @@ void on_tick(int) {
 // What a GPU reports as a fault of a kernel. Outside of kernels whoever handled the signal before has it.
 struct sigaction before_ill, before_segv, before_bus;
 void on_fault(int number, siginfo_t* info, void*) {
+  if (number != SIGILL && on_fiber) explain_fault(info->si_addr);  // also in functions of the runtime that copy for a thread
   if (in_fiber && pthread_equal(pthread_self(), scheduler_thread))
     fail(number == SIGILL ? "misaligned address" : "illegal memory access", number == SIGILL ? nullptr : info->si_addr);
   sigaction(number, number == SIGILL ? &before_ill : number == SIGBUS ? &before_bus : &before_segv, nullptr);
@@ -117,8 +118,7 @@ Block* start_block(Kernel& k) {
   if (spare_blocks.empty()) {
     if (slots_made == ARENA_SLOTS) return nullptr;
     b = new Block;
-    b->slot = slots_made++;
-    b->shared = emu_shared_arena + b->slot * SLOT;
+    make_slot(*b, slots_made++);
   } else {
     b = spare_blocks.back();
     spare_blocks.pop_back();
@@ -132,9 +132,8 @@ Block* start_block(Kernel& k) {
   b->words.assign(b->warps.size() * 32, Words{});
   for (Gate& g : b->named) g = Gate{};
   b->statics.clear();
-  b->used = (k.shared + 1023) & ~(size_t)1023;
-  record_block(R_BLOCK_BEGIN, *b, b->slot);
-  memset(b->shared, 0xff, k.shared);  // NaN: nothing may rely on zeroed shared memory
+  begin_shared(*b);
+  record_block(R_BLOCK_BEGIN, *b, b->slot | (uint64_t)(b->dynamic - b->shared) << 32);
   for (unsigned t = 0; t < threads; ++t) {
     Fiber* f = take_fiber(entry);
     if (!f) fail("no memory for the stacks of threads", nullptr);
@@ -144,6 +143,7 @@ Block* start_block(Kernel& k) {
   return b;
 }
 void end_block(Block* b, bool abandoned) {
+  if (!abandoned) check_shared(*b);
   record_block(R_BLOCK_END, *b, b->slot);
   for (Fiber* f : b->fibers) {
     if (*reinterpret_cast<uint64_t*>(f->stack) != CANARY) fail("a thread's stack is too small", nullptr);
@@ -227,11 +227,11 @@ void Kernel::abandon() {
 }
 
 void fail(const char* what, const void* address) {
-  char text[400];
+  char text[1000];
   const int n = snprintf(text, sizeof text, "CUDA emulator: %s (address %p), kernel %s, block (%u, %u, %u), thread (%u, %u, %u)\n", what,
                          address, block && block->kernel ? block->kernel->name.c_str() : "?", emu_block.x, emu_block.y, emu_block.z,
                          emu_thread.x, emu_thread.y, emu_thread.z);
-  if (write(2, text, n) < 0) _exit(134);
+  if (write(2, text, std::min<size_t>(n, sizeof text - 1)) < 0) _exit(134);
   signal(SIGABRT, SIG_DFL);
   abort();
 }
@@ -241,12 +241,6 @@ double seconds() {
   return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 unsigned Block::linear() const { return index.x + kernel->grid.x * (index.y + kernel->grid.y * index.z); }
-void prepare_places() {
-  if (emu_shared_arena) return;
-  void* place = mmap(nullptr, ARENA_SLOTS * SLOT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (place == MAP_FAILED) fail("no memory for shared memory", nullptr);
-  emu_shared_arena = static_cast<char*>(place);
-}
 void begin_running() {
   scheduler_thread = pthread_self();
   static bool prepared = false;
@@ -353,7 +347,7 @@ void emu_set_word(const void* address) {
   Inside inside;
   note_set((uint64_t)address, *block);
 }
-char* emu_shared() { return block->shared; }
+char* emu_shared() { return block->dynamic; }
 void* emu_shared_static(const void* function, unsigned number, size_t bytes, size_t align) {
   Inside inside;
   void*& place = block->statics[{function, number}];
@@ -361,7 +355,7 @@ void* emu_shared_static(const void* function, unsigned number, size_t bytes, siz
     block->used = (block->used + align - 1) / align * align;
     place = block->shared + block->used;
     block->used += bytes;
-    if (block->used > SHARED_MOST + 1024) fail("more shared memory than a block can have", nullptr);
+    if (block->used + block->kernel->shared > SHARED_MOST + 1024) fail("more shared memory than a block can have", nullptr);
     memset(place, 0xff, bytes);
   }
   return place;

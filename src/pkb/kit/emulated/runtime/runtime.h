@@ -44,6 +44,10 @@ extern thread_local bool on_fiber;  // this thread of the system runs a fiber, i
 extern char *const places_begin;    // threadIdx and its like
 extern const size_t places_bytes;
 void prepare_places();              // shared memory has its addresses
+void make_slot(Block& b, unsigned slot);
+void begin_shared(Block& b);               // of a block that begins
+void check_shared(const Block& b);         // and of one that ends
+void explain_fault(const void* address);   // does not return if it lies behind the dynamic shared memory of the block
 extern std::minstd_rand random_numbers;
 extern std::string failure;  // what is not emulated and was asked for; running kernels are abandoned then
 void leave();                // the current thread stops here until its turn comes again
