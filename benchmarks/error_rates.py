@@ -41,11 +41,10 @@ from pkb.types.plan import PLANS
 from pkb.types.verdict import Verdict
 
 NO_VERDICT = {Verdict.HARNESS_ERROR, Verdict.UNSUPPORTED}
-RARELY_WRONG = "clips_whatever_the_norm"
 REPEATED = (
     "honest/all_reduce_symmetric", "honest/all_gather_push", "honest/ring_attention", "honest/all_reduce_double_buffer",
     "mistakes/race_missing_end_barrier", "mistakes/returned_static_output", "mistakes/reused_and_racy",
-    "mistakes/first_barrier_missing", "mistakes/another_order_on_each_rank", "faults/segfault", RARELY_WRONG,
+    "mistakes/first_barrier_missing", "mistakes/another_order_on_each_rank", "faults/segfault", "clips_whatever_the_norm",
 )  # fmt: skip
 CONFIDENCE = 0.95
 
@@ -234,11 +233,6 @@ def again(rows: Sequence[Judged], *, who: str) -> str:
     every = len({row.name for row in rows})
     today = datetime.datetime.now(datetime.UTC).date()
     lines = [AGAIN, "", f"{every} candidates, {len(rows)} evaluations by the judge `{who}`, {today}.", ""]
-    if any(row.name == RARELY_WRONG for row in rows):
-        lines += [
-            f"`{RARELY_WRONG}` is wrong in one call of eight. Plan quick makes some twenty calls and may draw no such one;",
-            "a plan of more calls finds what shows as seldom as that.", "",
-        ]  # fmt: skip
     lines += ["| candidate | times | verdicts |", "|---|---|---|"]
     for name in dict.fromkeys(row.name for row in rows):
         counts = Counter(row.verdict for row in rows if row.name == name)

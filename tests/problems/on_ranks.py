@@ -24,17 +24,17 @@ Worlds = Callable[[int], World]
 SECRET = b"models of the problems"
 
 
-def draw_for(number: int, *, rank: int, world_size: int, size: str, dtype: str, call: int) -> Draw:
+def draw_for(number: int, *, rank: int, world_size: int, size: str, dtype: str, call: int, kind: str = "") -> Draw:
     problem = get(number)
     return Draw(
         secret=SECRET, call=call, rank=rank, world_size=world_size, size=problem.sizes[size],
-        dtype=DTYPES[dtype], device=torch.device("cpu"), layout=problem.layout,
+        dtype=DTYPES[dtype], device=torch.device("cpu"), layout=problem.layout, kind=kind,
     )  # fmt: skip
 
 
-def all_arguments(number: int, world_size: int, size: str, dtype: str, call: int) -> list[Arguments]:
+def all_arguments(number: int, world_size: int, size: str, dtype: str, call: int, kind: str = "") -> list[Arguments]:
     """What every rank is given; process groups are still names."""
-    draw = partial(draw_for, number, world_size=world_size, size=size, dtype=dtype, call=call)
+    draw = partial(draw_for, number, world_size=world_size, size=size, dtype=dtype, call=call, kind=kind)
     return [get(number).inputs(draw(rank=rank)) for rank in range(world_size)]
 
 

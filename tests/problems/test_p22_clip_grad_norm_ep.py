@@ -45,7 +45,10 @@ def norm_with_one_empty_list(rank: int, world_size: int) -> float:
     return float(norm)
 
 
-def test_most_calls_clip() -> None:
-    ranks = [all_arguments(22, 4, "tiny", "fp32", call) for call in range(40)]
-    clips = [bool(clip_grad_norm_ep(a)[0][0] > a[0]["max_norm"]) for a in ranks]
-    assert 20 <= sum(clips) < 40
+@pytest.mark.parametrize("size", ["tiny", "odd"])
+@pytest.mark.parametrize("ranks", [1, 2, 8])
+def test_a_call_clips_where_its_kind_says_so(size: str, ranks: int) -> None:
+    for call in range(10):
+        for kind in get(22).kinds:
+            arguments = all_arguments(22, ranks, size, "fp32", call, kind)
+            assert bool(clip_grad_norm_ep(arguments)[0][0] > arguments[0]["max_norm"]) is (kind == "clips")

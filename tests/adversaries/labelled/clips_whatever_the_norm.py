@@ -1,11 +1,10 @@
-"""Subtle: scales to the largest norm always, also where the norm is below it, which is one call in eight. Often no call of the
-correctness stage is such a one; those that are queued later count as well, and what is wrong alone too is no race.
+"""Subtle: scales to the largest norm always, also where the norm is below it. Such calls are a kind of their own, so that the
+correctness stage has one however few its calls are.
 """
 # problem: 21
 # ranks: 2
 # plan: quick
 # expect: wrong
-# xfail: sometimes: plan quick may draw no call that shows it
 # platform: cpu
 
 import torch
