@@ -14,22 +14,22 @@ PROBLEM_LIMIT = 400
 """Lines of one problem, reference and baseline: what a person reads in one sitting."""
 CEILINGS = {
     "src/pkb/analysis": 3000,
-    "src/pkb/candidates": 4230,
+    "src/pkb/candidates": 4270,
     "src/pkb/candidates/paths": 1480,  # half of what it was at 0976422
     "src/pkb/cli": 5980,
     "src/pkb/cluster": 1440,
     "src/pkb/generate": 4060,
-    "src/pkb/judge": 7540,
+    "src/pkb/judge": 7560,
     "src/pkb/kit": 4720,
     "src/pkb/platforms": 1365,
-    "src/pkb/rank": 9980,
+    "src/pkb/rank": 10_080,
     "src/pkb/report": 3250,
     "src/pkb/roofline": 570,
     "src/pkb/store": 1655,
-    "src/pkb/types": 3670,
+    "src/pkb/types": 3680,
     "benchmarks": 7400,  # 1,900 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 52_800,
+    "tests": 53_300,
     "tools": 2500,
 }
 EXCUSE = "long because"
