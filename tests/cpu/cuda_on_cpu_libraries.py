@@ -89,6 +89,8 @@ def main() -> None:
     check("shared memory above 48 KB has to be allowed", right=module.shared_limit(out, 60 << 10) == [1, 0, 0, 1])
     out = torch.zeros(1, dtype=torch.int32)
     check("shared memory of 48 KB has not", right=module.shared_limit(out, 48 << 10)[:2] == [0, 1])
+    out = torch.zeros(1, dtype=torch.int32)
+    check("and above 227 KB it is refused", right=module.shared_limit(out, (227 << 10) + 1) == [1, 0, 1, 0])
 
     lanes, numbers = torch.zeros(192, dtype=torch.int32), torch.randint(-5, 5, (64,), dtype=torch.int32)
     found |= raced(lambda: module.meetings(lanes, numbers))
