@@ -29,7 +29,6 @@ class LocalExecutor:
         may be timed there.
         """
         self._events: queue.Queue[JudgeEvent] = queue.Queue()
-        self._judge = JudgeClient(self._events.put)
         self._ask = ask
         self._shares, self._devices = shares_of_cores(seats), tuple(devices)
         self._held = contextlib.ExitStack()
@@ -38,6 +37,7 @@ class LocalExecutor:
         if devices and seats > len(devices):
             self._held.enter_context(hold(devices, say=lambda text: print(text, file=sys.stderr)))
             self._lock_folder = Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="pkb-seats-")))
+        self._judge = JudgeClient(self._events.put)  # once the GPUs are there: waiting for them may be given up
         self._sitting: dict[str, int] = {}
         """Seat by order."""
         self.seats, self.builders, self.concurrency = seats, builders, concurrency

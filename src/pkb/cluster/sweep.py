@@ -236,9 +236,8 @@ class Sweep:
             return
         del self.orders[event.id]
         held.order_id = None
-        if (
-            held.phase == "build" and event.document is None
-        ):  # whatever else it said: the evaluation builds what is missing
+        # A build that has decided nothing, whatever it said: the evaluation builds what is missing.
+        if held.phase == "build" and event.document is None:
             held.phase = "evaluate"
             self.queue.append(held)
         elif held.step:

@@ -6,7 +6,6 @@ Seen inside the candidate's process, hence a description of honest candidates an
 
 import contextlib
 import ctypes
-import struct
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pkb.rank.elf import DYNAMIC_SYMBOLS, UNREADABLE, sections_of
 from pkb.types.protocol.limits import is_host_collective
 
 PEER_MEMORY_CALLS = ("IpcOpenMemHandle", "ncclCommWindowRegister", "nvshmem_malloc")
@@ -24,8 +24,6 @@ and by who calls them."""
 GROUP_CLASSES = ("ProcessGroup", "ProcessGroupGloo", "ProcessGroupNCCL")
 Started = tuple[Any, int]
 """A group, and its operations so far."""
-_DYNAMIC_SYMBOLS = 11
-"""The type of that section in an ELF file; it links to the section with the names."""
 
 
 class UnlistedGroups:
@@ -132,13 +130,11 @@ def loaded(folders: Sequence[Path]) -> Iterator[Path]:
 
 def _imports(path: Path, name: bytes) -> bool:
     """Whether it stands among the dynamic symbols of a library; the runtime's own code, linked statically, holds it anyway."""
-    with contextlib.suppress(OSError, ValueError, IndexError, struct.error):
+    with contextlib.suppress(*UNREADABLE):
         data = path.read_bytes()
-        (table,) = struct.unpack_from("<Q", data, 0x28)
-        size, count = struct.unpack_from("<HH", data, 0x3A)
-        sections = [struct.unpack_from("<IIQQQQI", data, table + size * index) for index in range(count)]
-        for _, kind, _, _, _, _, link in sections:
-            if kind == _DYNAMIC_SYMBOLS:
-                start, length = sections[link][4:6]
-                return data.find(name, start, start + length) >= 0
+        sections = sections_of(data)
+        for table in sections:
+            if table.kind == DYNAMIC_SYMBOLS:
+                names = sections[table.link]
+                return data.find(name, names.start, names.start + names.length) >= 0
     return False
