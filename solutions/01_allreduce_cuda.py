@@ -72,7 +72,7 @@ SWITCH(f16)
   }                                                                                                              \
   extern "C" __global__ void __launch_bounds__(256, 4)                                                           \
       two_shot_##T(const __grid_constant__ Pipe pipe, const char* in, char* out, u64 bytes, u32 row) {           \
-    sum_two_shot<T>(turns_of(pipe), in, out, bytes, row);                                                        \
+    sum_two_shot<T>(turns_of(pipe), in, out, bytes, pipe.world * row);                                           \
   }
 KERNEL(f32)
 KERNEL(bf16)

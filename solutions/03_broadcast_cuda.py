@@ -48,11 +48,10 @@ extern "C" __global__ void __launch_bounds__(256, 4)
     const Part part = t.part(bytes, chunk, turn);
     const u32 row = row_of(part);
     const u64 from = t.at(turn);
-    // Not everybody at the same owner first; in order where the last rows are short.
-    const u32 first = part.bytes == (u64)owners * row ? t.rank % owners : 0;
-    auto turned = [&](u32 k) { return k + first < owners ? k + first : k + first - owners; };
-    deliver_rows(part.bytes, row, (u64)out, [&](u32 k) { return t.slots[owner(turned(k))] + from; },
-                 [&](u32 k) { return out + part.begin + turned(k) * row; });
+    // Blocks begin with different owners, so that these are loaded alike; in order where the last row is short.
+    const u32 first = part.bytes == (u64)owners * row ? block_in_grid() % owners : 0;
+    deliver_rows(part.bytes, row, (u64)out, [&](u32 k) { return t.slots[owner(k)] + from; },
+                 [&](u32 k) { return out + part.begin + k * row; }, Turned{first, owners});
   };
   t.run(produce, consume);
 }
@@ -96,7 +95,9 @@ def solution(tensor: torch.Tensor, src: int = 0) -> torch.Tensor:
         tensor = kit.aligned(tensor)
     kernel = MODULE.kernel("by_switch" if by_switch else "broadcast")
     resident = pipe.resident_blocks(kernel, THREADS, shared=8 * world)  # blocks wait: all must run at once
-    blocks, turns, chunk = kit.turns(nbytes, blocks=resident, least=LEAST_BYTES, most=CHUNK_BYTES)
+    unit = 16 * max(1, world - 1) if nbytes > resident * CHUNK_BYTES else 16  # rows are alike where there are many
+    most = CHUNK_BYTES // unit * unit
+    blocks, turns, chunk = kit.turns(nbytes, blocks=resident, least=LEAST_BYTES, most=most, unit=unit)
     now = pipe(turns, nvls=by_switch)
     kernel[blocks, THREADS, 8 * world](now, tensor, out, kit.i32(src), nbytes, kit.u32(chunk))
     return out

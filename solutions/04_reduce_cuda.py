@@ -66,7 +66,7 @@ SWITCH(f16)
   extern "C" __global__ void __launch_bounds__(256, 4)                                                           \
       two_shot_##T(const __grid_constant__ Pipe pipe, const char* in, char* out, int root, u64 bytes,            \
                    u32 chunk) {                                                                                  \
-    sum_two_shot<T>(turns_of(pipe), in, out, bytes, chunk / all_but(pipe.world, root).count, root);              \
+    sum_two_shot<T>(turns_of(pipe), in, out, bytes, chunk, root);                                                \
   }
 KERNEL(f32)
 KERNEL(bf16)
@@ -98,7 +98,9 @@ def solution(tensor: torch.Tensor, dst: int = 0) -> torch.Tensor:
         way, tensor = "switch", kit.aligned(tensor)
     kernel = MODULE.kernel(f"{way}_{kind}")
     resident = pipe.resident_blocks(kernel, THREADS, shared=8 * world)  # blocks wait: all must run at once
-    blocks, turns, chunk = kit.turns(nbytes, blocks=resident, least=LEAST_BYTES, most=owners * most, unit=16 * owners)
+    most *= owners
+    unit = 16 * owners if nbytes > resident * most else 16  # rows are alike where there are many
+    blocks, turns, chunk = kit.turns(nbytes, blocks=resident, least=LEAST_BYTES, most=most, unit=unit)
     turns += AHEAD + 1 if way == "two_shot" else 0  # until the last sums are fetched
     now = pipe(turns, nvls=way == "switch")
     kernel[blocks, THREADS, 8 * world](now, tensor, out, kit.i32(dst), nbytes, kit.u32(chunk))

@@ -38,7 +38,8 @@ struct Runs {
 
 // x2 * v to the owners of the channels; or back, and without v, to those of the positions. A warp takes a run of a row.
 template <class T>
-__device__ void send(Peers p, const char* x2, const char* v, int batch, int own, Runs runs, u64 region, int back) {
+__device__ void send(const Peers& p, const char* x2, const char* v, int batch, int own, Runs runs, u64 region,
+                     int back) {
   constexpr int S = Lanes<T>::size, N = Lanes<T>::count;
   const int lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32), channels = own * p.world;
   const bool aligned = ((reinterpret_cast<u64>(x2) | reinterpret_cast<u64>(v) | (u64)runs.length * S) & 15) == 0;

@@ -49,9 +49,6 @@ __device__ void publish(const Peers& p, const Layout& at, const char* masks, con
   char* stage = p.stage + region;
   const int own = at.first[p.rank + 1] - at.first[p.rank], all = at.first[p.world];
   const u64 start = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x;
-  for (u64 i = start; i < all; i += step) reinterpret_cast<u32*>(stage + at.flags)[i] = 0;
-  for (u64 i = start; i < own; i += step)
-    reinterpret_cast<float*>(stage + at.scores)[i] = Lanes<T>::get(scores + S * i);
   const bool whole = at.pixels % 8 == 0 && (reinterpret_cast<u64>(masks) & 15) == 0;
   for (u64 i = start; i < (u64)own * at.row; i += step) {
     const u64 object = i / at.row, pixel = 8 * (i % at.row), from = (object * at.pixels + pixel) * S;
@@ -78,6 +75,9 @@ __device__ void publish(const Peers& p, const Layout& at, const char* masks, con
       p.stages[peer][region + at.bits + (u64)at.first[p.rank] * at.row + i] = (char)byte;
     }
   }
+  for (u64 i = start; i < all; i += step) reinterpret_cast<u32*>(stage + at.flags)[i] = 0;
+  for (u64 i = start; i < own; i += step)
+    reinterpret_cast<float*>(stage + at.scores)[i] = Lanes<T>::get(scores + S * i);
   finish_grid(p, 0);
 }
 

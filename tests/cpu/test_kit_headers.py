@@ -49,7 +49,7 @@ extern "C" __global__ void everything(const __grid_constant__ Pipe pipe, const _
   lanes<f32>(x); lanes<bf16>(x + 512); lanes<f16>(x + 1024); lanes<f64>(x + 2048);
   by_the_switch<f32>(x); by_the_switch<bf16>(x + 512); by_the_switch<f16>(x + 1024);
   announce(pads, rank, world, 42, 1);
-  *met &= await_all(pads, rank, world, 42, 1, 1000);
+  *met &= await_all(pads, rank, world, 42, 1, 1000) && await_counts(pipe.block_counts(), rank, world, 43, 1, 1000);
   const u32 epoch = pipe.epoch();
   pipeline(pipe, epoch, [&](u32 turn) { pipe.slots[0][pipe.at(epoch, turn)] = 1; }, [&](u32 turn) { x[turn] = 2; });
   meet(pipe);
@@ -86,7 +86,7 @@ template <class T> __device__ void sums(const Turns& t, char* x) {
 extern "C" __global__ void everything(const __grid_constant__ Pipe pipe, char* x) {
   const Turns t = turns_of(pipe);
   auto row = [&](u32 k) { return x + 64 * k; };
-  copy_rows<true>(640, 64, (u64)x, row, row, Nowhere{});
+  copy_rows<true>(640, 64, (u64)x, row, row, Nowhere{}, Turned{3, 10});
   auto produce = [&](u32 turn) { stage_rows(640, 64, (u64)x, row, [&](u32) { return t.slots[t.peer(0)] + t.at(turn); }); };
   t.run(produce, [&](u32 turn) { deliver_rows(t.part(4000, 64, turn).bytes, 64, (u64)x, row, row); });
   st_narrow(x, ld_narrow(x + 4, 2), 2);
@@ -194,7 +194,7 @@ def test_the_device_sees_structs_as_the_host_wrote_them(struct: type[ctypes.Stru
     header = (cuda.DEVICE_HEADERS / "pkb.cuh").read_text()
     members = re.search(rf"struct {struct.__name__} \{{.*?\n(.*?)\n\n", header, re.S)
     assert members is not None
-    assert re.findall(r"(\w+)[,;]", re.sub(r"//.*", "", members[1])) == names
+    assert re.findall(r"(\w+)(?:\[\w+\])?[,;]", re.sub(r"//.*", "", members[1])) == names
 
 
 def test_every_type_of_the_header_has_its_dtype() -> None:

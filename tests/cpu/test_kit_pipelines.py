@@ -3,7 +3,7 @@
 import ctypes
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from pkb import kit
+from pkb.kit import pads
 from world import World
 
 
@@ -24,6 +25,7 @@ def test_turns_share_out_everything_in_equal_pieces(nbytes: int, unit: int) -> N
         assert turns >= 1
         assert chunk % unit == 0
         assert chunk <= most
+        assert chunk % (8 * unit) == 0 or -(-chunk // (8 * unit)) * 8 * unit > most  # whole lines where they fit
         assert blocks * turns * chunk >= nbytes
         assert turns == 1 or blocks * (turns - 1) * most < nbytes  # not a turn too many
 
@@ -43,10 +45,9 @@ def install_symmetric(rank: int, size: int, folder: str) -> None:
     symmetric.install(Path(folder), timeout_s=30.0)
 
 
-def words_at(table: int, peer: int, count: int) -> list[int]:
-    """What a kernel would read of a peer's buffer through a table of pointers."""
-    address = (ctypes.c_uint64 * (peer + 1)).from_address(table)[peer]
-    return list((ctypes.c_uint32 * count).from_address(address))
+def words_at(addresses: Sequence[int], peer: int, count: int) -> list[int]:
+    """What a kernel would read of a peer's buffer."""
+    return list((ctypes.c_uint32 * count).from_address(addresses[peer]))
 
 
 def use_a_pipeline(rank: int, size: int) -> dict[str, Any]:
@@ -93,6 +94,7 @@ def test_a_pipeline_is_kept_and_counts_nothing_on_the_host(ranks: World) -> None
 def misuse_a_pipeline(rank: int, size: int) -> list[str]:
     pipe = kit.pipeline("misused", blocks=3, slot_bytes=32, device="cpu")
     shifted = types.SimpleNamespace(offset=64, buffer_ptrs_dev=0)
+    many = types.SimpleNamespace(offset=0, buffer_ptrs=range(65))
     wrong: list[Callable[[], object]] = [
         lambda: kit.pipeline("misused", blocks=3, slot_bytes=32, ahead=2, device="cpu"),
         lambda: kit.pipeline("misused", blocks=3, slot_bytes=24, device="cpu"),
@@ -100,6 +102,8 @@ def misuse_a_pipeline(rank: int, size: int) -> list[str]:
         lambda: pipe(1, nvls=True),
         lambda: kit.exchange("misused", device="cpu").region,
         lambda: kit.buffers(shifted),
+        lambda: pads.addresses(shifted),
+        lambda: pads.addresses(many),
     ]
     said = []
     for call in wrong:
@@ -112,7 +116,8 @@ def misuse_a_pipeline(rank: int, size: int) -> list[str]:
 
 def test_misuse_is_refused_in_words(ranks: World) -> None:
     for said in ranks.call(misuse_a_pipeline):
-        expected = ["look-ahead of 2", "multiple of 16", "0 steps", "no NVLS", "known on the device", "64 bytes into"]
+        expected = ["look-ahead of 2", "multiple of 16", "0 steps", "no NVLS", "known on the device"]
+        expected += ["64 bytes into", "64 bytes into", "addresses of 64"]
         assert [word in text for word, text in zip(expected, said, strict=True)] == [True] * len(expected), said
 
 

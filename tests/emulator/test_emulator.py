@@ -1,6 +1,7 @@
 """The emulated GPU with few resident blocks: it must stop at what would fault or hang on a GPU, and show what a GPU shows.
 What it shares with any candidate is in tests/cpu/test_cuda_on_cpu_device.py."""
 
+import ctypes
 import os
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from emulate import Emulator, become_a_rank
 
 from pkb import kit
 from pkb.kit.emulated.gxx import find_gxx
+from pkb.kit.pads import MAX_RANKS
 from world import RankError, World
 
 RESIDENT = 2
@@ -162,12 +164,10 @@ def wait_for_a_rank_that_never_comes(
     with open(said, "wb") as file:
         os.dup2(file.fileno(), 1)
     counts = torch.zeros(world, 8 * world, dtype=torch.int32)
-    table = torch.tensor([row.data_ptr() for row in counts], dtype=torch.int64)
+    table = (ctypes.c_uint64 * MAX_RANKS)(*(row.data_ptr() for row in counts))
     counts[me, :world], counts[me, me] = 1, 0  # of block 0: as many steps as it will have made
     counts[me, world : 2 * world], counts[me, world + late], counts[me, world + me] = 7, 6, 6
-    pipe = kit.Pipe(
-        counts=table.data_ptr(), own_counts=counts[me].data_ptr(), rank=me, world=world, blocks=8, slots_each=2
-    )
+    pipe = kit.Pipe(counts=table, own_counts=counts[me].data_ptr(), rank=me, world=world, blocks=8, slots_each=2)
     become_a_rank(None)
     emulator = Emulator(Path(folder), resident=RESIDENT, edits={}, limit_s=5.0)
     emulator.compile(LATE).kernel("k")[2, 32](pipe)

@@ -103,8 +103,9 @@ class FakeExchange:
         self.alike: list[bool] = []
 
     def deliver(self, spec: DrawSpec, count: int, *, kinds: Sequence[str]) -> tuple[int, ...]:
-        assert tuple(kinds) == (("",) * count if spec.as_published else ())
-        self.alike.append(spec.as_published)
+        assert not spec.as_published  # its values are for that plan alone
+        assert tuple(kinds) == (("",) * count if spec.even else ())
+        self.alike.append(spec.even)
         return tuple(range(count))
 
     def run_candidate(self, schedule: Schedule, *, late: Any, extra_s: float) -> None:

@@ -32,7 +32,9 @@ EMPTY_GROUPS = (
     "empty."
 )
 ONE_BLOCK = "equivalent: the kernel that ends with `finish_grid` is one block of one warp, and does nothing else."
-
+ONE_IN_GRID = (
+    "equivalent here: the grid is one block, whose writes `announce` releases behind a block barrier of its own."
+)
 MEETS_ONCE = (
     "equivalent: this kernel is one warp that meets once and does nothing else, so nobody reads the epoch again."
 )
@@ -41,15 +43,15 @@ BEFORE_RELEASE = (
     "pkb.cuh:185 barrier before the release removed",
     "pkb.cuh:185 barrier after the release, not before",
 )
-AFTER_WAIT = ("pkb.cuh:192 barrier before the wait, not after", "pkb.cuh:199 barrier after the wait removed")
+AFTER_WAIT = ("pkb.cuh:193 barrier before the wait, not after", "pkb.cuh:199 barrier after the wait removed")
 COUNT = tuple(
-    f"pkb.cuh:321 finish_grid: {notch}"
+    f"pkb.cuh:332 finish_grid: {notch}"
     for notch in (
         "barrier before the count removed", "acq_rel -> relaxed", "acq_rel -> release", "acq_rel -> acquire", "gpu -> cta",
         "any block may be the last",
     )
 )  # fmt: skip
-MEETING = tuple(f"pkb.cuh:{line} __syncthreads removed" for line in (259, 262))
+MEETING = tuple(f"pkb.cuh:{line} __syncthreads removed" for line in (269, 272))
 SHORT_ROWS, LONG_ROWS = ("82 few", "82 many"), ("82 collected", "82 bisected")
 TWO_REGIONS = ("81", "81 shared out", "82 few", *LONG_ROWS)
 FINISHING = ("16 pushed", "54 large", "72", "81", "81 shared out", *SHORT_ROWS, *LONG_ROWS)
@@ -61,8 +63,9 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     **{pair: IN_FINISH for pair in product(FINISHING, BEFORE_RELEASE)},
     **{pair: AT_END for pair in product(FINISHING, AFTER_WAIT)},
     **{("54 large", mutant): ONE_BLOCK for mutant in COUNT},
+    **{("82 bisected", mutant): ONE_IN_GRID for mutant in COUNT},
     **{pair: MEETS_ONCE for pair in product(("13 pushed", "13 pulled"), MEETING)},
-    **{(kernel, "pkb.cuh:328 finish_grid: exchanges not counted"): OTHER_REGION for kernel in TWO_REGIONS},
+    **{(kernel, "pkb.cuh:336 finish_grid: exchanges not counted"): OTHER_REGION for kernel in TWO_REGIONS},
     ("82 bisected", "log_prob_topk.cu:68 __syncthreads removed"): COLLECTED_LAST,
     ("82 bisected", "log_prob_topk.cu:117 __syncthreads removed"): NO_PARTS,
     **{(kernel, "pkb_mma.cuh:133 last wait removed"): EMPTY_GROUPS for kernel in ("13 fused", "16 fused")},

@@ -80,10 +80,10 @@ SITES: Sequence[Site] = (
          "else if (@release: sys -> gpu@) st_release_gpu_(to, count); "
          "else if (@release -> plain store@) *to = count; else st_release_sys(to, count); }\n"
          "  if (@barrier after the release, not before@) __syncthreads(); }"),
-    # await_all
-    Site("    if (wait_reaches(slot, count, timeout_ns)) continue;",
+    # await_counts
+    Site("    if (wait_reaches(own + peer, count, timeout_ns)) continue;",
          "    if (@wait removed@) continue; if (@waits for one peer only@ && peer != (rank + 1) % world) continue;"
-         " if (wait_reaches(slot, count - (@wrong flag: the count before@ ? 1 : 0), timeout_ns)) continue;"),
+         " if (wait_reaches(own + peer, count - (@wrong flag: the count before@ ? 1 : 0), timeout_ns)) continue;"),
     Site("  for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block()) {\n"
          "    if (peer == rank) continue;",
          "  if (@barrier before the wait, not after@) __syncthreads(); "
@@ -92,9 +92,8 @@ SITES: Sequence[Site] = (
          "  if (!@barrier after the wait removed@ && !@barrier before the wait, not after@) __syncthreads();\n"),
     # Pipe and pipeline
     Site("((epoch + turn) & (slots_each - 1))", "(@one slot@ ? 0 : (epoch + turn) & (slots_each - 1))"),
-    Site("    if (thread_in_block() == 0) st_relaxed_sys(own_counts + block_in_grid() * world + rank, count);\n",
-         "    if (!@turns not counted@ && thread_in_block() == 0) "
-         "st_relaxed_sys(own_counts + block_in_grid() * world + rank, count);\n"),
+    Site("    if (thread_in_block() == 0) st_relaxed_sys(block_counts() + rank, count);\n",
+         "    if (!@turns not counted@ && thread_in_block() == 0) st_relaxed_sys(block_counts() + rank, count);\n"),
     Site("      produce(turn);\n      p.announce(epoch + turn + 1);\n",
          "      if (@announced before it is produced@) { p.announce(epoch + turn + 1); produce(turn); } else {\n"
          "      produce(turn); p.announce(epoch + turn + 1); }\n"),

@@ -3,7 +3,7 @@
 import ctypes
 from typing import Any
 
-from pkb.kit.pads import buffers
+from pkb.kit.pads import MAX_RANKS, addresses
 from pkb.kit.staging import check_group, staging
 from pkb.kit.streams import enter_stream
 
@@ -14,7 +14,7 @@ class Peers(ctypes.Structure):
     """The device's struct of this name, a kernel parameter by value."""
 
     _fields_ = (
-        ("stages", ctypes.c_uint64),
+        ("stages", ctypes.c_uint64 * MAX_RANKS),
         ("stage", ctypes.c_uint64),
         ("head", ctypes.c_uint64),
         ("region_bytes", ctypes.c_uint64),
@@ -40,7 +40,7 @@ class PeerExchange:
         self.handle = handle
         self._device, self._group, self._regions = device, group, regions
         self._peers = Peers(
-            stages=buffers(handle).value,
+            stages=addresses(handle),
             stage=stage.buffer.data_ptr(),
             head=head,
             region_bytes=(size - head) // regions // 16 * 16,

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 from pkb.kit.arguments import i32, ptr
 
+MAX_RANKS = 64
+"""As in pkb.cuh."""
+
 
 class Pads(NamedTuple):
     """Three kernel arguments in a row: the table of signal pads, this rank, the number of ranks."""
@@ -28,6 +31,15 @@ def buffers(handle: Any) -> ctypes.c_uint64:
     """The table of all ranks' buffers, as `T* const*`. Entry `rank` is this rank's own."""
     check_offset(handle)
     return ptr(handle.buffer_ptrs_dev)
+
+
+def addresses(handle: Any) -> Any:
+    """Of all ranks' buffers, as the array that `Pipe` and `Peers` hold by value."""
+    check_offset(handle)
+    found = [int(address) for address in handle.buffer_ptrs]
+    if len(found) > MAX_RANKS:
+        raise RuntimeError(f"{len(found)} ranks: pkb.cuh has room for the addresses of {MAX_RANKS}")
+    return (ctypes.c_uint64 * MAX_RANKS)(*found)
 
 
 def check_offset(handle: Any) -> None:

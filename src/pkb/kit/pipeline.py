@@ -4,7 +4,7 @@ import ctypes
 from typing import Any
 
 from pkb.kit.nvls import multicast_address
-from pkb.kit.pads import buffers
+from pkb.kit.pads import MAX_RANKS, addresses
 from pkb.kit.staging import check_group, staging
 from pkb.kit.streams import enter_stream
 
@@ -17,8 +17,8 @@ class Pipe(ctypes.Structure):
     """The device's struct of this name, a kernel parameter by value."""
 
     _fields_ = (
-        ("slots", ctypes.c_uint64),
-        ("counts", ctypes.c_uint64),
+        ("slots", ctypes.c_uint64 * MAX_RANKS),
+        ("counts", ctypes.c_uint64 * MAX_RANKS),
         ("own_counts", ctypes.c_uint64),
         ("multicast", ctypes.c_uint64),
         ("rank", ctypes.c_int32),
@@ -59,8 +59,8 @@ class Pipeline:
         self._resident: dict[tuple[Any, ...], int] = {}
         self._structs: dict[tuple[int, bool], Pipe] = {}
         self._fields = {
-            "slots": buffers(handle).value,
-            "counts": buffers(self._counts.handle).value,
+            "slots": addresses(handle),
+            "counts": addresses(self._counts.handle),
             "own_counts": self._counts.buffer.data_ptr(),
             "rank": self.rank,
             "world": self.world,
@@ -116,8 +116,10 @@ def turns(nbytes: int, *, blocks: int, least: int, most: int, unit: int = 16) ->
     """How blocks share out so many bytes: the number of blocks, that of steps, and the bytes of a block in a step.
 
     At most `blocks` (all that wait must run at once: `pipe.resident_blocks`), and fewer if a block had less than
-    `least` bytes. All steps are of one size, at most `most` and a multiple of `unit`, of which `most` is one too.
+    `least` bytes. All steps are of one size, at most `most` and a multiple of `unit`, of which `most` is one too;
+    and of eight of them where that fits: with units of 16 bytes, whole cache lines.
     """
     blocks = max(1, min(blocks, nbytes // least))
     count = max(1, -(-nbytes // (blocks * most)))
-    return blocks, count, -(-nbytes // (blocks * count * unit)) * unit
+    chunk, lines = (-(-nbytes // (blocks * count * of)) * of for of in (unit, 8 * unit))
+    return blocks, count, lines if lines <= most else chunk

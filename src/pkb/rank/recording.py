@@ -20,6 +20,8 @@ class Recording:
         self._ways: Any = None
         """How calls are recorded: loaded by those ranks that are asked to."""
         self._open = contextlib.ExitStack()
+        self.exact = False
+        """Calls are recorded now, and not in weak execution."""
         self.unknown_looks = False
         """In the recording that has ended."""
 
@@ -38,12 +40,12 @@ class Recording:
         except CANNOT as error:
             return _words(error)
         emulated_gpu.reseed(seed)
-        self._ways = ways
+        self._ways, self.exact = ways, not weak
         return ""
 
     def end(self) -> str:
         self.unknown_looks = self._ways is not None and self._ways.looks.unknown()
-        self._ways = None
+        self._ways, self.exact = None, False
         try:
             self._open.close()
         except CANNOT as error:

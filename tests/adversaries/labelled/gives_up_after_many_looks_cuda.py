@@ -1,13 +1,11 @@
-"""Subtle: a kernel looks a hundred thousand times for each peer's flag and then goes on, which on a GPU is a tenth of a second. An
-emulated GPU looks less than a thousand times in the third of a second by which a rank is late at most, so there nothing shows it;
-and what is recorded of calls in which the flag came in time holds no race. A GPU is fast enough for the late rank to show it.
+"""Subtle: a kernel looks a hundred thousand times for each peer's flag and then goes on, which on a GPU is a tenth of a second. Found
+by the rank that is told late, for which an emulated GPU waits in its own time: it looks as often as a GPU would.
 """
 # problem: 1
 # ranks: 2
 # plan: quick
 # expect: race
 # stage: races
-# xfail: an emulated GPU looks too seldom
 # platform: cpu
 # also: gpu
 

@@ -186,18 +186,22 @@ __device__ __forceinline__ void announce(u32* const* counts, u32 rank, u32 world
   for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block())
     if (peer != rank) st_release_sys(slot_of(counts, peer, rank, world, channel), count);
 }
-__device__ __forceinline__ bool await_all(u32* const* counts, u32 rank, u32 world, u32 channel, u32 count,
-                                          u64 timeout_ns = DEBUG_TIMEOUT_NS) {
+// `own`: where this rank's counts of the channel begin, one for each peer.
+__device__ __forceinline__ bool await_counts(const u32* own, u32 rank, u32 world, u32 channel, u32 count,
+                                             u64 timeout_ns = DEBUG_TIMEOUT_NS) {
   bool met = true;
   for (u32 peer = thread_in_block(); peer < world; peer += threads_in_block()) {
     if (peer == rank) continue;
-    const u32* slot = slot_of(counts, rank, peer, world, channel);
-    if (wait_reaches(slot, count, timeout_ns)) continue;
+    if (wait_reaches(own + peer, count, timeout_ns)) continue;
     met = false;
-    if (DEBUG) report_late(rank, peer, channel, count, slot);
+    if (DEBUG) report_late(rank, peer, channel, count, own + peer);
   }
   __syncthreads();  // and the reads of all threads after
   return met;
+}
+__device__ __forceinline__ bool await_all(u32* const* counts, u32 rank, u32 world, u32 channel, u32 count,
+                                          u64 timeout_ns = DEBUG_TIMEOUT_NS) {
+  return await_counts(slot_of(counts, rank, 0, world, channel), rank, world, channel, count, timeout_ns);
 }
 
 // Work in turns: a block produces its part of turn t, here or in a peer's memory, tells the blocks of the same number on all
@@ -213,32 +217,38 @@ __device__ __forceinline__ bool await_all(u32* const* counts, u32 rank, u32 worl
 // that a rank has for itself: so the same holds from launch to launch, a CUDA graph may replay a launch, and a launch that
 // failed on the host has counted nothing. All ranks must make the same launches: the same blocks, the same turns. Launches
 // on one pipe must not overlap (kit.pipeline orders streams; replays of a graph are the caller's to order).
-struct Pipe {            // kit.pipeline makes it, pipe(turns) on the host: pass it by value, as const __grid_constant__ Pipe
-  char* const* slots;    // of all ranks
-  u32* const* counts;    // of all ranks: [block][rank]
-  u32* own_counts;       // of this rank
-  char* multicast;       // of all ranks' slots at once; null where NVLS is not to be used
+//
+// Addresses come with the launch: a table in memory is one more load that a kernel begins by waiting for, from a page of its own.
+constexpr u32 MAX_RANKS = 64;
+struct Pipe {               // kit.pipeline makes it, pipe(turns) on the host: pass it by value, as const __grid_constant__ Pipe
+  char* slots[MAX_RANKS];   // of all ranks
+  u32* counts[MAX_RANKS];   // of all ranks: [block][rank]
+  u32* own_counts;          // of this rank
+  char* multicast;          // of all ranks' slots at once; null where NVLS is not to be used
   int rank, world;
-  u32 blocks;            // a grid has at most as many
-  u32 slot_bytes;        // of one slot
-  u32 slots_each;        // of a block
-  u32 ahead;             // look-ahead, in turns
-  u32 turns;             // of this launch
+  u32 blocks;               // a grid has at most as many
+  u32 slot_bytes;           // of one slot
+  u32 slots_each;           // of a block
+  u32 ahead;                // look-ahead, in turns
+  u32 turns;                // of this launch
 
+  // Of this block: by peer, and at its own rank its epoch.
+  __device__ __forceinline__ u32* block_counts() const { return own_counts + block_in_grid() * world; }
   // Every thread of the block calls it once, before the first turn.
   __device__ __forceinline__ u32 epoch() const {
     if (DEBUG && block_in_grid() >= blocks) report_grid(rank, blocks);
-    return ld_relaxed_sys(own_counts + block_in_grid() * world + rank);
+    return ld_relaxed_sys(block_counts() + rank);
   }
   // Where this block's slot of a turn begins, from the start of any rank's slots (or of their multicast address).
   __device__ __forceinline__ u64 at(u32 epoch, u32 turn) const {
     return ((u64)block_in_grid() * slots_each + ((epoch + turn) & (slots_each - 1))) * slot_bytes;
   }
   __device__ __forceinline__ void announce(u32 count) const { pkb::announce(counts, rank, world, block_in_grid(), count); }
-  __device__ __forceinline__ void await_all(u32 count) const { pkb::await_all(counts, rank, world, block_in_grid(), count); }
+  // By the address that came with the launch: each acquire empties L1, and a table of addresses with it.
+  __device__ __forceinline__ void await_all(u32 count) const { await_counts(block_counts(), rank, world, block_in_grid(), count); }
   // The block's epoch for its next launch: `count` is the last that it announced. All threads have announced since they read it.
   __device__ __forceinline__ void advance(u32 count) const {
-    if (thread_in_block() == 0) st_relaxed_sys(own_counts + block_in_grid() * world + rank, count);
+    if (thread_in_block() == 0) st_relaxed_sys(block_counts() + rank, count);
   }
 };
 template <class Produce, class Consume>
@@ -296,10 +306,10 @@ __device__ __forceinline__ bool barrier_world(u32* const* pads, u32 rank, u32 wo
 //
 // The stores of other blocks than the last reach the peers by its release alone: their own atomic (acq_rel at .gpu) comes
 // before it, and releases are cumulative in the PTX model.
-struct Peers {           // kit.exchange makes it: pass it by value, as const __grid_constant__ Peers
-  char* const* stages;   // of all ranks: signals [exchange][rank], a counter for each exchange, then data
-  char* stage;           // of this rank
-  u64 head;              // bytes before the data
+struct Peers {              // kit.exchange makes it: pass it by value, as const __grid_constant__ Peers
+  char* stages[MAX_RANKS];  // of all ranks: signals [exchange][rank], a counter for each exchange, then data
+  char* stage;              // of this rank
+  u64 head;                 // bytes before the data
   u64 region_bytes;
   int rank, world;
   u32 regions, exchanges;
@@ -318,14 +328,14 @@ __device__ __forceinline__ void finish_grid(const Peers& p, u32 exchange) {
   __shared__ bool last;
   u32* const* signals = reinterpret_cast<u32* const*>(p.stages);
   u32* arrived = reinterpret_cast<u32*>(p.stage) + p.exchanges * p.world + exchange;
+  const u32 count = ld_relaxed_sys(p.own_count(exchange)) + 1;  // on its way while blocks arrive; only the last one writes it
   __syncthreads();
   if (thread_in_block() == 0) last = add_acq_rel_gpu(arrived, 1) == blocks_in_grid() - 1;
   __syncthreads();
   if (!last) return;
-  const u32 count = ld_relaxed_sys(p.own_count(exchange)) + 1;
+  if (thread_in_block() == 0) *arrived = 0, st_relaxed_sys(p.own_count(exchange), count);  // for the next call
   announce(signals, p.rank, p.world, exchange, count);
   await_all(signals, p.rank, p.world, exchange, count);
-  if (thread_in_block() == 0) *arrived = 0, st_relaxed_sys(p.own_count(exchange), count);  // for the next call
 }
 
 // In debug builds: what `turns_of` (pkb_collective.cuh) found in the place of a pipe's peers.

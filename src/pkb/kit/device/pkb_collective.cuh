@@ -67,9 +67,17 @@ __device__ __forceinline__ Turns turns_of(const Pipe& pipe, u32 place = 0) {
 struct Nowhere {  // no second place for any row
   __device__ __forceinline__ char* operator()(u32) const { return nullptr; }
 };
+// Which row comes k-th. Turned: from `first` on and round, of `count` equal ones, so that ranks do not all load the same port.
+struct InOrder {
+  __device__ __forceinline__ u32 operator()(u32 k) const { return k; }
+};
+struct Turned {
+  u32 first, count;
+  __device__ __forceinline__ u32 operator()(u32 k) const { return k + first < count ? k + first : k + first - count; }
+};
 
-template <bool TO_SLOTS, class From, class To, class Also>
-__device__ __forceinline__ void copy_rows(u32 total, u32 row, u64 misfit, From from, To to, Also also) {
+template <bool TO_SLOTS, class From, class To, class Also, class Order>
+__device__ __forceinline__ void copy_rows(u32 total, u32 row, u64 misfit, From from, To to, Also also, Order order) {
   if (total == 0) return;
   constexpr u32 flight = 4;
   const bool wide = (misfit | row) % 16 == 0;
@@ -82,8 +90,9 @@ __device__ __forceinline__ void copy_rows(u32 total, u32 row, u64 misfit, From f
 #pragma unroll
     for (u32 m = 0; m < flight; ++m) {
       const u32 n = first + m * threads;
-      k[m] = (u32)(n * inverse >> 32);
-      x[m] = (n - k[m] * per_row) * 16;
+      const u32 place = (u32)(n * inverse >> 32);
+      k[m] = order(place);
+      x[m] = (n - place * per_row) * 16;
       if (n < vectors) v[m] = TO_SLOTS ? ld_leaving(from(k[m]) + x[m]) : ld_stream(from(k[m]) + x[m]);
     }
 #pragma unroll
@@ -98,21 +107,21 @@ __device__ __forceinline__ void copy_rows(u32 total, u32 row, u64 misfit, From f
   const u64 fit = misfit | row | total;
   const u32 size = fit % 4 == 0 ? 4 : fit % 2 == 0 ? 2 : 1;
   for (u32 n = 16 * vectors + size * thread_in_block(); n < total; n += size * threads) {
-    const u32 k = n / row, x = n - k * row;
+    const u32 place = n / row, k = order(place), x = n - place * row;
     const u32 v = ld_narrow(from(k) + x, size);
     st_narrow(to(k) + x, v, size);
     if (char* second = also(k)) st_narrow(second + x, v, size);
   }
 }
 // From an argument into slots; `also(k)`, where it is not null, is a second place for row k, in a result.
-template <class From, class To, class Also = Nowhere>
-__device__ __forceinline__ void stage_rows(u32 total, u32 row, u64 misfit, From from, To to, Also also = {}) {
-  copy_rows<true>(total, row, misfit, from, to, also);
+template <class From, class To, class Also = Nowhere, class Order = InOrder>
+__device__ __forceinline__ void stage_rows(u32 total, u32 row, u64 misfit, From from, To to, Also also = {}, Order order = {}) {
+  copy_rows<true>(total, row, misfit, from, to, also, order);
 }
 // From slots (or an argument) into a result.
-template <class From, class To>
-__device__ __forceinline__ void deliver_rows(u32 total, u32 row, u64 misfit, From from, To to) {
-  copy_rows<false>(total, row, misfit, from, to, Nowhere{});
+template <class From, class To, class Order = InOrder>
+__device__ __forceinline__ void deliver_rows(u32 total, u32 row, u64 misfit, From from, To to, Order order = {}) {
+  copy_rows<false>(total, row, misfit, from, to, Nowhere{}, order);
 }
 
 // to[0..bytes) = the sum of the rows from(0) .. from(count - 1), in that order and in fp32 (fp64 for f64). Everything
@@ -172,36 +181,37 @@ __device__ __forceinline__ Owners all_but(u32 world, int root) {
   return root < 0 || world < 3 ? Owners{world, ~0u} : Owners{world - 1, (u32)root};
 }
 
-// Two phases in the same turns: a chunk is a row of at most `row` bytes for each owner, who adds it. What it added in
+// Two phases in the same turns: a chunk is a row for each owner, who adds it; the last may be short. What it added in
 // turn t it has announced with its next turn, ahead + 1 later, and then those who want the sum fetch all rows. So there
 // are that many turns more than chunks. A slot is W + 1 equal rows, the last for sums. That one too is free when the
 // slot comes round: sums of turn t are read in turn t + ahead + 1, which all have left when sums are written there
 // again, since that happens after awaiting turn t + 2 ahead + 2. But rows to add are written without such a wait, so
 // sums must not lie where another call, with shorter or longer rows, has rows: their place depends on the slot alone.
 //
-// Rows are pushed and fetched from the neighbour on, so that ranks do not all load the same port; where the last chunk
-// has shorter rows at its end, in order.
+// Blocks begin with different rows: at any time a rank's blocks load all ports alike, and blocks of the same number read the
+// same rows at the same time, which ranks that share an L2 like. Where the last row is short, all go in order.
 template <class T>
-__device__ __forceinline__ void sum_two_shot(const Turns& t, const char* in, char* out, u64 bytes, u32 row,
+__device__ __forceinline__ void sum_two_shot(const Turns& t, const char* in, char* out, u64 bytes, u32 chunk,
                                              int root = -1) {
   const bool wants = root < 0 || t.rank == (u32)root;
   const Owners owners = all_but(t.world, root);
   const u32 later = t.pipe.ahead + 1;
   const u64 sums = t.pipe.slot_bytes / (t.world + 1) * t.world;  // where they lie in a slot
-  auto part_of = [&](u32 turn) { return t.part(bytes, (u64)owners.count * row, turn); };
-  // `row`, or less in the last chunk.
-  auto row_of = [&](const Part& part) { return ((u32)part.bytes + 16 * owners.count - 1) / (16 * owners.count) * 16; };
-  auto first_of = [&](const Part& part, u32 length) {
-    return part.bytes == (u64)owners.count * length ? (t.rank + 1) % owners.count : 0;
+  auto part_of = [&](u32 turn) { return t.part(bytes, chunk, turn); };
+  auto length_of = [&](u32 of) { return (of + 16 * owners.count - 1) / (16 * owners.count) * 16; };
+  auto row_of = [&](const Part& part) { return length_of((u32)part.bytes); };  // less in the last chunk
+  const u32 row = length_of(chunk);
+  const u32 first = block_in_grid() % owners.count;
+  auto order_of = [&](const Part& part, u32 length) {
+    return Turned{part.bytes == (u64)owners.count * length ? first : 0, owners.count};
   };
-  auto turned = [&](u32 k, u32 first) { return k + first < owners.count ? k + first : k + first - owners.count; };
   auto produce = [&](u32 turn) {
     const Part part = part_of(turn);
-    const u32 length = row_of(part), first = first_of(part, length);
+    const u32 length = row_of(part);
     const u64 to = t.at(turn) + (u64)t.rank * row;
-    stage_rows(part.bytes, length, (u64)in, [&](u32 k) { return in + part.begin + turned(k, first) * length; },
-               [&](u32 k) { return t.slots[owners.rank_of(turned(k, first))] + to; },
-               [&](u32 k) { return wants ? nullptr : out + part.begin + turned(k, first) * length; });
+    stage_rows(part.bytes, length, (u64)in, [&](u32 k) { return in + part.begin + k * length; },
+               [&](u32 k) { return t.slots[owners.rank_of(k)] + to; },
+               [&](u32 k) { return wants ? nullptr : out + part.begin + k * length; }, order_of(part, length));
   };
   auto consume = [&](u32 turn) {
     const Part part = part_of(turn);
@@ -213,11 +223,10 @@ __device__ __forceinline__ void sum_two_shot(const Turns& t, const char* in, cha
     }
     if (turn < later || !wants) return;
     const Part done = part_of(turn - later);
-    const u32 each = row_of(done), first = first_of(done, each);
+    const u32 each = row_of(done);
     const u64 from = t.at(turn - later) + sums;
-    deliver_rows(done.bytes, each, (u64)out,
-                 [&](u32 k) { return t.slots[owners.rank_of(turned(k, first))] + from; },
-                 [&](u32 k) { return out + done.begin + turned(k, first) * each; });
+    deliver_rows(done.bytes, each, (u64)out, [&](u32 k) { return t.slots[owners.rank_of(k)] + from; },
+                 [&](u32 k) { return out + done.begin + k * each; }, order_of(done, each));
   };
   t.run(produce, consume);
 }

@@ -338,7 +338,7 @@ WRITERS: dict[str, Callable[[Statement, Sequence[str]], str]] = {
     "rsqrt": _approximate("rsqrtf(x)"), "sqrt": _approximate("sqrtf(x)"), "tanh": _approximate("tanhf(x)"),
     "sin": _approximate("sinf(x)"), "cos": _approximate("cosf(x)"),
     "bar": _barrier, "barrier": _barrier, "bra": _branch, "griddepcontrol": _nothing, "prefetch": _prefetch,
-    "nanosleep": lambda s, a: "emu_yield();", "trap": lambda s, a: 'emu_fault("trap", nullptr);',
+    "nanosleep": lambda s, a: f"emu_sleep({s.get(a[0], 'uint32_t')});", "trap": lambda s, a: 'emu_fault("trap", nullptr);',
     "cvta": lambda s, a: (
         f"emu::ptx::set({s.value(a[0])}, "
         + (f"(uint64_t)__cvta_generic_to_shared((void*){s.get(a[1], 'uint64_t')})" if s.has("to") and s.has("shared")

@@ -66,6 +66,7 @@ extern char* emu_shared_arena;  // shared memory of all blocks: an address of th
 void emu_set_word(const void* address);  // a word of 4 or 8 bytes that others may wait for has been written
 void emu_poll(const void* address, unsigned bytes, const EmuAt* at);  // a look at memory that others change: they run before it
 void emu_yield();
+void emu_sleep(unsigned ns);
 void emu_sync_named(unsigned barrier, unsigned threads);  // 0 threads: all of the block
 void emu_arrive_named(unsigned barrier, unsigned threads);
 void emu_sync_warp(unsigned mask);
@@ -229,7 +230,7 @@ inline void __syncwarp(unsigned mask = ~0u) { emu_sync_warp(mask); }
 inline void __threadfence(EMU_HERE) { const EmuAt at{"__threadfence", emu_file, emu_line}; EMU_FENCE(at); }
 inline void __threadfence_block(EMU_HERE) { const EmuAt at{"__threadfence_block", emu_file, emu_line}; EMU_FENCE(at); }
 inline void __threadfence_system(EMU_HERE) { const EmuAt at{"__threadfence_system", emu_file, emu_line}; EMU_FENCE(at); }
-inline void __nanosleep(unsigned) { emu_yield(); }
+inline void __nanosleep(unsigned ns) { emu_sleep(ns); }
 inline long long clock64() { return (long long)(emu_now_ns() * 2); }
 inline int emu_clock() { return (int)clock64(); }  // the host has a clock() of its own (see rewrite.py)
 inline long long wall_clock64() { return (long long)emu_now_ns(); }

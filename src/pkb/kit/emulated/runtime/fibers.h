@@ -49,15 +49,28 @@ struct Fiber {
   Context context;
   char* stack = nullptr;
   bool done = true, polled = false;
+  bool spins = false;              // its last look showed what the one before had shown
   const unsigned* gate = nullptr;  // the generation of the barrier it waits at
   unsigned generation = 0;
   Look look, last;  // for those who ask what it waits for; the last strong read that was recorded
+  Look seen[8];     // where a peer is late: one thread may wait for several flags in turn
+  unsigned next_seen = 0;
   PendingRead pending;
   PendingRead stored;              // volatile, in weak execution: not visible to others yet
   std::vector<Copy> copies;
   std::vector<BulkStore> stores;
   int meets = 0;                   // the line of an __activemask where it is
   unsigned met = 0;                // lanes that it found there
+  bool unchanged(const void* address, uint64_t now) {  // since this thread looked there before
+    for (Look& before : seen)
+      if (before.address == address) {
+        const bool same = before.value == now;
+        before.value = now;
+        return same;
+      }
+    seen[next_seen++ % 8] = {address, now, nullptr};
+    return false;
+  }
   bool blocked() const { return gate && *gate == generation; }
 };
 
@@ -78,7 +91,8 @@ inline Fiber* take_fiber(void (*entry)()) {
   }
   Fiber* f = spare.back();
   spare.pop_back();
-  f->done = false, f->polled = false, f->gate = nullptr, f->look = f->last = {}, f->pending = f->stored = {}, f->copies.clear(), f->stores.clear(), f->meets = 0;
+  for (Look& before : f->seen) before = {};
+  f->done = false, f->polled = f->spins = false, f->gate = nullptr, f->look = f->last = {}, f->next_seen = 0, f->pending = f->stored = {}, f->copies.clear(), f->stores.clear(), f->meets = 0;
   return f;
 }
 }  // namespace emu

@@ -160,7 +160,13 @@ AsOperation::~AsOperation() {
 using namespace emu;
 extern "C" {
 // An access that is an instruction: between these two, under the lock if it is strong.
-static struct { uint64_t number = 0; const EmuAt* at = nullptr; uint64_t address = 0; unsigned bytes = 0; bool open = false; } access_now;
+static struct {
+  uint64_t number = 0;
+  const EmuAt* at = nullptr;
+  uint64_t address = 0;
+  unsigned bytes = 0;
+  bool open = false, spins = false;
+} access_now;
 void emu_access_begin(const void* address, unsigned bytes, int way, const EmuAt* at) {
   access_now.open = false;
   if (!on_fiber) return;
@@ -180,14 +186,13 @@ void emu_access_begin(const void* address, unsigned bytes, int way, const EmuAt*
   Look& last = block->fibers[block->current]->last;
   if (way == 0 && bytes <= 8 && last.address == address && last.value == value && last.at == site_mark(s)) {
     if (acquires(s)) weak_acquire();
-    log_mutex.unlock();
-    in_fiber = true;  // a spin: the same again
+    access_now = {0, at, (uint64_t)address, bytes, true, true};  // the same again, as far as is known before the access
     return;
   }
   if (way && releases(s)) weak_release();
   take_lock();
   weak_before((uint64_t)address, bytes);
-  access_now = {next_number(), at, (uint64_t)address, bytes, true};
+  access_now = {next_number(), at, (uint64_t)address, bytes, true, false};
 }
 void emu_access_end(int way) {
   if (!access_now.open) return;
@@ -196,6 +201,17 @@ void emu_access_end(int way) {
   uint64_t value = 0;
   memcpy(&value, reinterpret_cast<const void*>(access_now.address), access_now.bytes < 8 ? access_now.bytes : 8);
   Fiber& f = *block->fibers[block->current];
+  if (access_now.spins) {
+    if (f.last.value == value) {
+      log_mutex.unlock();
+      in_fiber = true;
+      return;
+    }
+    // A peer has written meanwhile, and the access may have seen it: it did so before now, and that is when it counts.
+    take_lock();
+    access_now.number = next_number();
+    memcpy(&value, reinterpret_cast<const void*>(access_now.address), access_now.bytes < 8 ? access_now.bytes : 8);
+  }
   const Look now{reinterpret_cast<const void*>(access_now.address), value, site_mark(s)};
   const bool again = way == 0 && f.last.address == now.address && f.last.value == value && f.last.at == now.at;
   f.last = way == 0 ? now : Look{};

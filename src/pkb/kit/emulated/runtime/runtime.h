@@ -13,6 +13,9 @@ extern "C" void emu_poll(const void* address, unsigned bytes, const EmuAt* at);
 namespace emu {
 constexpr unsigned SMS = 132;
 constexpr double SLOWER = 16;
+constexpr unsigned LOOK_NS = 800;   // a signal to a peer and back takes an H200 1.68 us (docs/probe.md), so a look less than half
+constexpr unsigned LOOKS = 2000;    // that a thread takes in one turn, where the device waits in its own time
+constexpr unsigned STOP_US = 20000;
 
 struct Kernel {
   std::string name;
@@ -58,4 +61,10 @@ double seconds();
 void begin_running();
 void end_running();
 void rest(bool moved, const std::vector<Kernel*>& running);
+extern const Block* hurried;  // its threads look as fast as they can, in their next turn
+extern unsigned looks_each;   // that each of them has in it
+extern uint64_t late_ns;      // that a peer is late by, of which the device has not waited yet
+extern uint64_t waited_ns;    // of the device's time, beside what the host's clock says
+extern unsigned stops;        // how often the device still stands still for a while, when it has waited
+void look_again(const void* address, unsigned bytes);  // a volatile read that is not recorded: a spin, if it is the same again
 }  // namespace emu

@@ -59,6 +59,9 @@ class EmulatedGpu:
     def reseed(self, seed: int) -> None:
         self.library.emu_configure(c_uint(seed % 2**31), self._report)
 
+    def expect_late(self, late_s: float, *, stops: int) -> None:
+        self.library.emu_late(c_uint64(int(1e9 * late_s)), c_uint(stops))
+
     def synchronize(self) -> None:
         self.library.emu_synchronize()
         self.check()

@@ -1,7 +1,9 @@
 """Whether a candidate needs the emulated GPU, found out without loading it: what ranks of other candidates never import."""
 
+import contextlib
 import re
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,6 +31,21 @@ def reseed(seed: int) -> None:
     module = sys.modules.get("pkb.rank.emulate.cuda.device")
     if module is not None:
         module.gpu().reseed(seed)
+
+
+@contextlib.contextmanager
+def waiting(late_s: float, *, stops: int = 0) -> Iterator[None]:
+    """Inside the block a peer may come so late: the emulated GPU waits as long in its own time, in which it looks as often as a
+    GPU would. So many times it stands still itself for a while when it has waited, in the middle of a kernel."""
+    module = sys.modules.get("pkb.rank.emulate.cuda.device")
+    if module is None:
+        yield
+        return
+    module.gpu().expect_late(late_s, stops=stops)
+    try:
+        yield
+    finally:
+        module.gpu().expect_late(0.0, stops=0)
 
 
 def executed() -> dict[str, "Fidelity"]:

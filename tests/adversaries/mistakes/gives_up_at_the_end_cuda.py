@@ -1,0 +1,71 @@
+"""Waits for good before it reads what peers have written, but at the end it looks a thousand times for each of them and then returns:
+a peer that takes longer may still read what the next call overwrites. No rank that comes late shows it, since all are in step
+when they have met. Proven from recorded calls, in which a device stands still for a while when it has waited.
+"""
+# problem: 1
+# ranks: 2
+# plan: quick
+# expect: race
+# stage: races
+# platform: cpu
+# xfail: sometimes: who stands still when, and for how long, is by chance: 8 of 20 quick evaluations showed it
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+from pkb import kit
+
+SOURCE = r"""
+#include "pkb.cuh"
+using namespace pkb;
+
+__device__ void put(u32* flag, u32 epoch) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(epoch) : "memory");
+}
+
+__device__ u32 get(const u32* flag) {
+  u32 seen;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
+  return seen;
+}
+
+__device__ void meet(u32* const* pads, int rank, int world, u32 epoch, int most) {
+  __syncthreads();
+  if (threadIdx.x < world) {
+    put(pads[threadIdx.x] + blockIdx.x * world + rank, epoch);
+    for (int tries = 0; tries < most && get(pads[rank] + blockIdx.x * world + threadIdx.x) < epoch; ++tries) {
+    }
+  }
+  __syncthreads();
+}
+
+extern "C" __global__ void all_reduce(unsigned short* const* buffers, u32* const* pads, int rank, int world, u32 epoch,
+                                      const unsigned short* in, unsigned short* out, long long n) {
+  const long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+  const long long step = (long long)gridDim.x * blockDim.x;
+  for (long long i = first; i < n; i += step) buffers[rank][i] = in[i];
+  meet(pads, rank, world, epoch, 0x7fffffff);
+  for (long long i = first; i < n; i += step) {
+    float sum = 0.f;
+    for (int peer = 0; peer < world; ++peer) sum += __uint_as_float((u32)buffers[peer][i] << 16);
+    out[i] = (unsigned short)(Lanes<bf16>::pack2(sum, 0.f) & 0xffffu);
+  }
+  meet(pads, rank, world, epoch + 1, 1000);
+}
+"""
+KERNEL = kit.compile(SOURCE, name="all_reduce").kernel("all_reduce")
+STATE = {}
+
+
+def solution(tensor):
+    key = (tensor.numel(), tensor.dtype)
+    if key not in STATE:
+        buffer = symm_mem.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        STATE[key] = [symm_mem.rendezvous(buffer, dist.group.WORLD), 0]
+    state = STATE[key]
+    handle, epoch = state
+    state[1] += 2
+    out = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    pads = kit.barrier_pads(handle)
+    KERNEL[4, 64](kit.buffers(handle), *pads, kit.u32(epoch + 1), tensor.contiguous(), out, tensor.numel())
+    return out
