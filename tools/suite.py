@@ -12,18 +12,14 @@ docs/suite.md has the rule.
 """
 
 import argparse
-import ast
 import datetime
 import functools
 import hashlib
 import inspect
-import io
 import json
 import math
 import re
 import sys
-import textwrap
-import tokenize
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -33,51 +29,23 @@ from typing import Any
 from pkb.problems.base import Problem
 from pkb.problems.registry import default_registry
 from pkb.problems.suite import FILE, Suite, SuiteProblem, suite
+from pkb.types.bare_code import bare_python
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "pkb"
 JUDGE = (
     "judge/timing/statistics.py", "judge/timing/conclude.py", "judge/timing/rounds.py", "judge/timing/clock.py",
-    "judge/timing/measure.py", "judge/timing/other.py", "judge/stages/correctness.py",
-    "judge/stages/races.py", "judge/stages/race_proof.py", "problems/compare.py",
-    "rank/execute.py", "rank/comparison/truth.py",
+    "judge/timing/measure.py", "judge/timing/other.py", "judge/timing/sides.py", "judge/timing/looks.py",
+    "judge/crew/company.py", "judge/stages/correctness.py", "judge/stages/races.py", "judge/stages/race_proof.py",
+    "judge/timing/verify.py", "judge/kinds.py", "problems/draw.py", "problems/compare.py", "rank/execute.py",
+    "rank/comparison/truth.py",
 )  # fmt: skip
-"""What compares outputs, takes times and decides by them."""
+"""What draws arguments, compares outputs, takes times and decides by them. A problem's inputs are handed a `Draw` and name no
+part of it: what all problems draw by is here."""
 OURS = "pkb.problems"
 NOT_HERE = "pkb.problems.compare"
 """Part of the judge."""
 NOISE = 0.1
 PLAIN = (bool, int, float, str, bytes, type(None))
-
-
-def bare(source: str) -> str:
-    """Source without comments, docstrings and white space: what is left changes only with the code, on any Python."""
-    source = textwrap.dedent(source)
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:  # of a lambda, which has its line and no more
-        return "".join(source.split())
-    lines = source.splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    cut: list[tuple[int, int]] = []
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            cut.append((starts[token.start[0] - 1] + token.start[1], starts[token.end[0] - 1] + token.end[1]))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            # The parser counts bytes in a line, not characters.
-            begin, end = (
-                starts[row - 1] + len(lines[row - 1].encode()[:column].decode())
-                for row, column in ((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0))
-            )
-            cut.append((begin, end))
-    kept, at = [], 0
-    for begin, end in sorted(cut):
-        if begin >= at:
-            kept.append(source[at:begin])
-            at = end
-    return "".join("".join([*kept, source[at:]]).split())
 
 
 def digest(parts: Iterable[str]) -> str:
@@ -96,8 +64,11 @@ def reached(start: Iterable[Any]) -> list[str]:
         name = f"{item.__module__}.{item.__qualname__}"
         if name in found or not item.__module__.startswith(OURS) or item.__module__ == NOT_HERE:
             continue
-        found[name] = bare(inspect.getsource(item))
+        found[name] = bare_python(inspect.getsource(item))
         functions = [item] if inspect.isfunction(item) else [m for m in vars(item).values() if inspect.isfunction(m)]
+        if (inner := inspect.unwrap(item)) is not item:  # decorated: the source above is that of what is inside
+            found[f"{name} by"] = bare_python(inspect.getsource(item.__code__))
+            functions.append(inner)
         for function in functions:
             names = _names(function.__code__)
             for word in sorted(names):
@@ -140,6 +111,7 @@ def question_of(problem: Problem) -> str:
         [re.sub(r" at 0x\w+", "", repr(rule)) for rule in rules],
     )  # fmt: skip
     code: list[Callable[..., Any]] = [problem.inputs, problem.reference, *(_class_of(rule) for rule in rules)]
+    code += [problem.published] if problem.published else []
     code += [problem.exact] if problem.exact is not None else []
     return digest([repr(said), *reached(code)])
 
@@ -158,7 +130,7 @@ def entry_of(problem: Problem) -> SuiteProblem:
 
 def present(version: int, date: str, judge_version: int) -> Suite:
     """What is there now."""
-    judge = digest(f"{name}: {bare((PACKAGE / name).read_text())}" for name in JUDGE)
+    judge = digest(f"{name}: {bare_python((PACKAGE / name).read_text())}" for name in JUDGE)
     problems = {problem.stem: entry_of(problem) for problem in default_registry().all()}
     return Suite(version, date, judge_version, judge, problems)
 
@@ -188,7 +160,8 @@ def why_not_faster(stem: str, was: int, now: int, rows: Iterable[Mapping[str, An
     the reference). Single cases may be slower by what starts of a machine differ."""
     times: dict[int, dict[tuple[str, int], float]] = {was: {}, now: {}}
     for row in rows:
-        version = row.get("version", 0) if row["function"] == "baseline" else 0
+        # Rows without a version are older than any second one.
+        version = row.get("version", 1) if row["function"] == "baseline" else 0
         if row["id"] == int(stem.partition("_")[0]) and version in times and row["time_us"]:
             times[version][row["size"], row["ranks"]] = row["time_us"]
     common = times[was].keys() & times[now].keys()

@@ -1,5 +1,6 @@
 """The suite's version rises when a question, a baseline or the judge changes, and not when only their writing does."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.registry import get
 from pkb.problems.suite import Suite, suite
+from pkb.types.bare_code import bare_cuda, bare_python
 from program_files import program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,12 +128,40 @@ def test_helpers_and_constants_are_reached() -> None:
     assert any(part.startswith("pkb.problems.moe_routing.") for part in TOOL.reached([get(31).inputs]))
 
 
+def test_what_is_decorated_is_reached_with_its_decorator() -> None:
+    by_compiler, with_tf32 = (dict(part.split(": ", 1) for part in TOOL.reached([get(n).baseline])) for n in (18, 74))
+    scaled = "pkb.problems.p18_tp_rms_norm.scaled"
+    assert "torch.rsqrt" in by_compiler[scaled]
+    assert "torch.compile(" in by_compiler[f"{scaled} by"]
+    assert "pkb.problems.chunked_state.solve" in with_tf32
+
+
 def test_comments_docstrings_and_lines_do_not_matter() -> None:
     one = 'def f(x):\n    """Says é what."""\n    return x + 1  # more\n'
     two = "def f(\n    x\n):\n    # less\n    return (x\n        + 1)\n"
-    assert TOOL.bare(one) == "deff(x):returnx+1"
-    assert TOOL.bare(two) == "deff(x):return(x+1)"
-    assert TOOL.bare("def f(x):\n    return '# no comment'\n") == "deff(x):return'#nocomment'"
+    assert bare_python(one) == "deff(x):{returnx+1}"
+    assert bare_python(two) == "deff(x):{return(x+1)}"
+    assert bare_python("def f(x):\n    return '# no comment'\n") == "deff(x):{return'#nocomment'}"
+    assert bare_cuda("int a; // one\n/* two\n */ int  b;\n") == "inta;intb;"
+
+
+def test_a_line_that_leaves_its_block_is_another_code() -> None:
+    inside, outside = "if a:\n    b()\n    c()\n", "if a:\n    # why\n    b()\n    # then\nc()\n"
+    assert bare_python(inside) == "ifa:{b()c()}"
+    assert bare_python(outside) == "ifa:{b()}c()"
+    assert bare_python(inside, blocks=False) == bare_python(outside, blocks=False)
+
+
+def test_what_all_problems_draw_by_is_part_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in TOOL.JUDGE:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(TOOL.PACKAGE / name, tmp_path / name)
+    monkeypatch.setattr(TOOL, "PACKAGE", tmp_path)
+    same = (suite().version, suite().date, suite().judge_version)
+    assert TOOL.present(*same).judge == suite().judge
+    drawn = tmp_path / "problems" / "draw.py"
+    drawn.write_text(drawn.read_text().replace("values.mul_(scale)", "values.mul_(2 * scale)"))
+    assert TOOL.present(*same).judge != suite().judge
 
 
 def test_what_is_written_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,9 @@ import torch
 from on_ranks import all_arguments
 
 
-def unpad(tensor: torch.Tensor, dim: int, length: int | None, ranks: int) -> torch.Tensor:
-    if not length or length % ranks == 0:
+def unpad(tensor: torch.Tensor, dim: int, length: int | None, ranks: int, mistake: bool = False) -> torch.Tensor:
+    """Mistake: cut to any length that is given."""
+    if not length or (length % ranks == 0 and not mistake):
         return tensor
     return tensor.index_select(dim, torch.arange(length))
 

@@ -8,6 +8,9 @@ import torch
 from harness import ModelTests, Spec
 from on_ranks import Arguments, Outputs, all_arguments
 
+from pkb.problems.compare import Context
+from pkb.problems.p25_importance_sampling_loss import Metrics
+
 
 def importance_sampling_loss(ranks: list[Arguments], ignored: float = 0.0) -> list[Outputs]:
     """Mistake: the sum over the vocabulary leaves out a share of it, its last entries."""
@@ -47,3 +50,13 @@ def test_some_ranks_have_no_tokens_and_some_ratios_are_clamped() -> None:
     assert 3 <= len(idle) <= 20
     lowest = [float(importance_sampling_loss(a)[0][3][1]) for a in ranks[:20]]
     assert 3 <= sum(ratio == math.exp(-20) for ratio in lowest) <= 17
+
+
+def test_a_clamped_ratio_may_be_zero_where_the_dtype_has_nothing_smaller() -> None:
+    truth = torch.tensor([1.0, math.exp(-20), 3.0, 0.5, 4.0])
+    output = truth.clone()
+    output[1] = 0.0
+    for dtype, accepted in ((torch.float16, True), (torch.bfloat16, False), (torch.float32, False)):
+        context = Context(arguments={}, rank=0, world_size=2, dtype=dtype)
+        assert (Metrics()(truth, output, context) <= 1) is accepted
+        assert Metrics()(truth, truth + torch.tensor([0.0, 1e-3, 0.0, 0.0, 0.0]), context) > 1

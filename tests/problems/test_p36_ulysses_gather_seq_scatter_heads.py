@@ -1,5 +1,7 @@
 """Problem 36, Ulysses layout switch before attention: positions joined, heads shared out."""
 
+from functools import partial
+
 import torch
 from harness import ModelTests, Spec
 from model_ulysses import check_axes, check_lengths, unpad
@@ -8,10 +10,10 @@ from on_ranks import Arguments, Outputs, Worlds, joined
 from pkb.problems import get
 
 
-def to_heads(ranks: list[Arguments]) -> list[Outputs]:
+def to_heads(ranks: list[Arguments], mistake: bool = False) -> list[Outputs]:
     first, w = ranks[0], len(ranks)
     parts = joined(ranks, "x", first["seq_dim"]).chunk(w, dim=first["head_dim"])
-    return [[unpad(p, first["seq_dim"], first["unpadded_dim_size"], w)] for p in parts]
+    return [[unpad(p, first["seq_dim"], first["unpadded_dim_size"], w, mistake)] for p in parts]
 
 
 class TestModel(ModelTests):
@@ -21,6 +23,8 @@ class TestModel(ModelTests):
         contiguous=False,
         honest=0.75,
         zeros=10.0,
+        mistakes={"cut to any length": partial(to_heads, mistake=True)},
+        mistake_calls=tuple(range(9)),
         refused=[
             ("", lambda _: {"x": torch.ones(2, 4, 6), "seq_dim": 1, "head_dim": 1}),
             ("", lambda _: {"x": torch.ones(2, 4, 5), "seq_dim": 1, "head_dim": 2}),

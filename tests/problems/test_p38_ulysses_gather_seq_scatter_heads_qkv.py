@@ -1,17 +1,19 @@
 """Problem 38, Ulysses layout switch of a fused QKV projection."""
 
+from functools import partial
+
 import torch
 from harness import ModelTests, Spec
 from model_ulysses import check_lengths, unpad
 from on_ranks import Arguments, Outputs, all_arguments, joined
 
 
-def qkv_to_heads(ranks: list[Arguments]) -> list[Outputs]:
+def qkv_to_heads(ranks: list[Arguments], mistake: bool = False) -> list[Outputs]:
     first, w = ranks[0], len(ranks)
     qkv = joined(ranks, "qkv_tensor", first["seq_dim"]).chunk(3, dim=-1)
     outputs = []
     for r in range(w):
-        own = [unpad(t.chunk(w, dim=-1)[r], first["seq_dim"], first["unpadded_dim_size"], w) for t in qkv]
+        own = [unpad(t.chunk(w, dim=-1)[r], first["seq_dim"], first["unpadded_dim_size"], w, mistake) for t in qkv]
         outputs.append([torch.cat(own, dim=-1) if first["restore_shape"] else torch.stack(own, dim=-2)])
     return outputs
 
@@ -22,6 +24,9 @@ class TestModel(ModelTests):
         qkv_to_heads,
         honest=0.75,
         zeros=10.0,
+        calls=(0, 2, 3, 4),  # all lengths
+        mistakes={"cut to any length": partial(qkv_to_heads, mistake=True)},
+        mistake_calls=tuple(range(9)),
         refused=[
             ("", lambda _: {"qkv_tensor": torch.ones(2, 4, 6), "seq_dim": 2}),
             ("", lambda _: {"qkv_tensor": torch.ones(2, 4, 9), "seq_dim": 1}),

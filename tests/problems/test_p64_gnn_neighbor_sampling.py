@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import pytest
 import torch
 from harness import ModelTests, Spec
 from on_ranks import Arguments, Outputs, all_arguments
@@ -48,6 +49,18 @@ class TestModel(ModelTests):
         widened=False,
         refused=[("distinct", lambda a: {"seed_nodes": a["seed_nodes"][:1].repeat(2)})],
     )
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_all_neighbours_are_taken_in_every_call_at_odd(ranks: int) -> None:
+    """There may be no more than one call at odd, and at the large sizes fanouts are positive."""
+    for call in range(4):
+        drawn = all_arguments(64, ranks, "odd", "fp32", call)
+        truth = neighbor_sampling(drawn)
+        last = [[*a["fanouts"][:-1], 1] for a in drawn]  # the fanout that a kernel would take for a negative one
+        wrong = neighbor_sampling([a | {"fanouts": fanouts} for a, fanouts in zip(drawn, last, strict=True)])
+        assert all(a["fanouts"][-1] == -1 for a in drawn)
+        assert any(len(got[3]) < len(want[3]) for got, want in zip(wrong, truth, strict=True))
 
 
 def test_a_graph_is_partitioned_and_uneven() -> None:

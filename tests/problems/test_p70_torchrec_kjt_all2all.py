@@ -58,6 +58,7 @@ class TestModel(ModelTests):
         70,
         jagged_exchange,
         honest=0.7,
+        calls=(1, 2, 3, 4),  # all modes
         widened_sizes=("odd",),
         exactness=1e-10,
         large_bytes=12e9,

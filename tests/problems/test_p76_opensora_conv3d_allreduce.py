@@ -35,6 +35,6 @@ class TestModel(ModelTests):
         conv3d,
         honest=0.85,
         spoilt=1.2,
-        calls=(0, 1),
+        calls=(1, 2),  # with a bias and without
         widened_sizes=("odd",),
     )

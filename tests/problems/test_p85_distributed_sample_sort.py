@@ -23,6 +23,6 @@ class TestModel(ModelTests):
         silent_raises=True,
         honest=0.85,
         spoilt=1.2,
-        calls=(0, 1),
+        calls=(1, 2, 5),  # one of each kind
         widened_sizes=("odd",),
     )

@@ -26,7 +26,7 @@ class TestModel(ModelTests):
         halo_convolution,
         honest=0.85,
         spoilt=1.2,
-        calls=(0, 1),
+        calls=(1, 2),  # with a bias and without
         widened_sizes=("odd",),
     )
 

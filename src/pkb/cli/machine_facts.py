@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform as python_platform
 import shutil
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,7 @@ def compilers() -> list[Fact]:
         filter(None, (shutil.which(name) for name in (os.environ.get("CXX", "c++"), "c++", "g++", "clang++"))), None
     )
     gxx = find_gxx()
+    header = Path(sysconfig.get_path("include", "posix_prefix"), "Python.h")
     return [
         Fact("nvcc", ok=True, found=str(nvcc)) if nvcc
         else Fact("nvcc", ok=False, found="no CUDA extensions without it", to_do="install the CUDA toolkit"),
@@ -86,7 +88,18 @@ def compilers() -> list[Fact]:
         else Fact("c++", ok=False, found="C++ candidates cannot be built", to_do="install g++ or clang++, or set CXX"),
         Fact("CUDA on cpu", ok=False, found="CUDA candidates need a GPU here", to_do=gxx) if isinstance(gxx, str)
         else Fact("CUDA on cpu", ok=True, found=f"{gxx} builds CUDA candidates for the platform cpu"),
+        c_compiler(shutil.which("gcc") or shutil.which("clang"), header),
     ]  # fmt: skip
+
+
+def c_compiler(compiler: str | None, header: Path) -> Fact:
+    """What Triton builds the host's side of its kernels with. `CC` plays no part: ranks do not see it."""
+    if compiler and header.is_file():
+        return Fact("cc", ok=True, found=f"{compiler}, with Python's headers")
+    lacking = f"no {header}" if compiler else "no gcc or clang"
+    means = "on a GPU no Triton candidate runs, nor any baseline by torch.compile (docs/references.md)"
+    to_do = "install gcc and Python's headers (python3-dev); without, `pkb eval --against reference`"
+    return Fact("cc", ok=False, found=f"{lacking}: {means}", to_do=to_do)
 
 
 def backends() -> list[Fact]:

@@ -62,14 +62,17 @@ class Problem:
     """The self-contained `solution` that a model is shown; torch and torch.distributed only."""
     cost: Callable[[Size, int, int], Cost]
     """cost(size, world_size, bytes_per_element)."""
+    published: Callable[[Draw, Arguments], Arguments] | None = None
+    """Values as the published benchmark draws them, where they are of another kind than those of `inputs`: of the arguments
+    of a draw that is `even` those that change, in the shapes and dtypes that they have. For plan `published` alone."""
     baseline: Callable[..., Any] | None = None
     """The best stock PyTorch + NCCL that was found: what a candidate must beat. It has the reference's signature and passes the
     same comparison. None where nothing faster was found. The module lists what was tried, with times (`tried`)."""
     baseline_version: int = 1
     """Rises when the baseline becomes faster; it changes for no other reason."""
     reference_faster_at: tuple[str, ...] = ()
-    """Sizes at which the reference was measured to be faster than the baseline (docs/references.md): there it is what a
-    candidate must beat."""
+    """Sizes at which the reference was measured to be faster than the baseline (docs/references.md), or than the one before it
+    where the present one has not been measured: there it is what a candidate must beat."""
     baseline_reason: str = ""
     """Where there is no baseline: why the reference is one already."""
     tried: tuple[Alternative, ...] = ()
@@ -117,6 +120,11 @@ class Problem:
     def __post_init__(self) -> None:
         if self.exact is not None and self.truth == "native":
             raise ValueError(f"problem {self.stem} has an `exact` truth in float64 and is compared with a native one")
+
+    def arguments(self, draw: Draw, *, as_published: bool) -> Arguments:
+        """What a call gets: `inputs`, with the published benchmark's kind of values where that is asked for."""
+        drawn = self.inputs(draw)
+        return drawn | self.published(draw, drawn) if as_published and self.published else drawn
 
     def function(self, name: StockFunction) -> Callable[..., Any]:
         """One of its own by its name. Where no faster one was found, the baseline is the reference."""

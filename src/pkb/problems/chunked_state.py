@@ -6,7 +6,9 @@ stretch's map [M | N], and, when the states before all stretches are known, once
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple
 
 import torch
 
@@ -39,6 +41,22 @@ class Chunks(NamedTuple):
             return padded.unflatten(2, (-1, length))
 
         return Chunks(cut(self.decay, 1.0), *(cut(tensor, 0.0) for tensor in self[1:]))
+
+
+def tf32_for_bf16(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Float32 products in there are TF32 where the result is bf16. With operands rounded like that on a CPU, fp16 results take
+    half of what is tolerated, and float32 ones are off by five times as much as is."""
+
+    @wraps(function)
+    def call(first: torch.Tensor, *others: Any) -> torch.Tensor:
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if first.dtype is torch.bfloat16 else precision)
+        try:
+            return function(first, *others)
+        finally:
+            torch.set_float32_matmul_precision(precision)
+
+    return call
 
 
 def solve(
@@ -82,4 +100,46 @@ def outputs_of(stretches: Chunks, before: torch.Tensor, state: torch.Tensor | No
         read = torch.matmul(stretches.query[:, :, :, chunk], states)
         out[:, :, :, chunk] = read + torch.matmul(stretches.scores[:, :, :, chunk], update)
         states = stretches.decay[:, :, :, chunk] * states + torch.matmul(stretches.write[:, :, :, chunk].mT, update)
+    return out.flatten(2, 4)
+
+
+# The same in fewer passes over the maps and states, which are changed where they lie.
+
+
+def maps_in_place(stretches: Chunks) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `maps_of`."""
+    batch, heads, count, length, _, key = stretches.write.shape
+    width = key + stretches.from_values.shape[-1]
+    one = torch.eye(key, width, dtype=stretches.write.dtype, device=stretches.write.device)
+    maps = one.repeat(batch * heads * count, 1, 1)
+    for chunk in range(length):
+        decay, write, from_state, from_values = (tensor[:, :, :, chunk].flatten(0, 2) for tensor in stretches[:4])
+        excess = torch.bmm(from_state, maps)
+        excess[..., key:] -= from_values
+        maps.mul_(decay).baddbmm_(write.mT, excess, alpha=-1)
+    maps = maps.view(batch, heads, count, key, width)
+    before, total = torch.empty_like(maps), one.expand(batch, heads, key, width)
+    for stretch in range(count):
+        before[:, :, stretch] = total
+        total = torch.matmul(maps[:, :, stretch, :, :key], total)
+        total[..., key:] += maps[:, :, stretch, :, key:]
+    return before, total
+
+
+def outputs_in_place(stretches: Chunks, before: torch.Tensor, state: torch.Tensor | None) -> torch.Tensor:
+    """As `outputs_of`."""
+    key, length = stretches.write.shape[-1], stretches.write.shape[3]
+    states = before[..., key:].flatten(0, 2)
+    if state is not None:
+        states = (before[..., key:] + torch.matmul(before[..., :key], state[:, :, None])).flatten(0, 2)
+    states = states.contiguous()
+    out = torch.empty(stretches.from_values.shape, dtype=states.dtype, device=states.device)
+    for chunk in range(length):
+        decay, write, from_state, from_values, query, scores = (
+            tensor[:, :, :, chunk].flatten(0, 2) for tensor in stretches
+        )
+        excess = torch.bmm(from_state, states).sub_(from_values)
+        read = torch.bmm(query, states).baddbmm_(scores, excess, alpha=-1)
+        out[:, :, :, chunk] = read.view(out[:, :, :, chunk].shape)
+        states.mul_(decay).baddbmm_(write.mT, excess, alpha=-1)
     return out.flatten(2, 4)

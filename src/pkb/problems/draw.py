@@ -8,8 +8,8 @@ things in different orders. The default key is the rank; `key="all"` gives every
 import hashlib
 import random
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -29,6 +29,9 @@ Value: TypeAlias = (
 """What may be drawn. Ints and bools are floats to a type checker."""
 Arguments: TypeAlias = dict[str, Value]
 """Of one rank's call, by name, in the order of the signature."""
+
+
+Option = TypeVar("Option")
 
 
 class PlainChoices(random.Random):
@@ -85,6 +88,14 @@ class Draw:
         is not the first."""
         chosen = self.random("kind", key="all").choices(list(kinds), list(kinds.values()))[0]
         return self.kind or (published if self.even and published else chosen)
+
+    def in_turn(self, name: str, options: Sequence[Option]) -> Option:
+        """One of the options, the same on all ranks: as many consecutive calls as there are options have each once, in an
+        order that differs from turn to turn. For rare variants that are no kinds, since they take as long as others: drawn
+        by chance, all calls of an evaluation may be without one. The published benchmark has the first."""
+        turn, place = divmod(self.call, len(options))
+        order = replace(self, call=turn).random(f"{name}, in turn", key="all").sample(range(len(options)), len(options))
+        return options[0 if self.even else order[place]]
 
     def coordinate(self, axis: str) -> tuple[int, int]:
         """This rank's index in its group of the axis, and the group's size."""

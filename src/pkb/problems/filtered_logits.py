@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from pkb.problems.base import Size
-from pkb.problems.draw import Draw
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.sharding import round_up
 
 GRID = 0.0625
@@ -120,3 +120,18 @@ def round_up_tokens(size: Size, name: str, world_size: int) -> int:
 def why_too_small(size: Size, world_size: int) -> str | None:
     vocab, leaders = size["vocab"] // world_size * world_size, size["top_k"] + EXTRA
     return f"a vocabulary of {vocab} is too small for {leaders} leading logits" if vocab <= leaders else None
+
+
+def published_rows(draw: Draw, drawn: Arguments, *, step: int, first: int) -> Arguments:
+    """What the published benchmark draws: normal logits, and 8 more for the target, which is then nearly always the only one
+    kept; targets are `step` apart, from `first` on."""
+    given = drawn["vocab_parallel_logits"]
+    assert isinstance(given, torch.Tensor)
+    batch, seq, width = given.shape
+    token = torch.arange(batch * seq, device=draw.device).view(batch, seq, 1)
+    target = (step * token + first + draw.call) % (width * draw.world_size)
+    column = target - draw.rank * width
+    boost = 8 * ((column >= 0) & (column < width)).to(draw.dtype)
+    logits = draw.normal("logits, published", (batch, seq, width))
+    logits.scatter_add_(2, column.clamp(0, width - 1), boost)
+    return {"vocab_parallel_logits": logits, "target": target.view(batch, seq)}

@@ -53,6 +53,16 @@ def draw_zero_step(draw: Draw) -> Arguments:
     }
 
 
+def published_step(draw: Draw, drawn: Arguments) -> Arguments:
+    """What the published benchmark draws: samples and rank 0's parameters are normal and unscaled; other ranks' parameters and
+    all moments are zeros; Adam's usual numbers."""
+    tensors = {name: value for name, value in drawn.items() if isinstance(value, torch.Tensor)}
+    values: Arguments = {name: torch.zeros_like(value) for name, value in tensors.items()}
+    for name in ("X_local", "y_local", "W1", "b1", "W2", "b2")[: 6 if draw.rank == 0 else 2]:
+        values[name] = draw.normal(f"{name}, published", tuple(tensors[name].shape))
+    return {**values, "lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "step": 1 + draw.call % 7}
+
+
 def why_not_divided(size: Size, world_size: int) -> str | None:
     if layer_sizes(size, world_size)[3] % world_size:
         return f"with {size['d_in']} inputs and {size['d_out']} outputs, {world_size} never divides the parameters"

@@ -104,3 +104,17 @@ def draw_linear(draw: Draw, name: str, *, inner: int, outer: int, owner: Hashabl
     layer.weight = torch.nn.Parameter(weight, requires_grad=False)
     layer.bias = torch.nn.Parameter(bias, requires_grad=False)
     return layer
+
+
+def published_layer(draw: Draw, drawn: Arguments) -> Arguments:
+    """What the published benchmark draws for a MoE layer: tokens, a router and an expert of each rank's own, not planned,
+    not scaled: so nearly all weight is on a token's first expert; biases as torch has them."""
+    values: Arguments = {}
+    for name, own in drawn.items():
+        if isinstance(own, torch.Tensor):
+            values[name] = draw.normal(f"{name}, published", tuple(own.shape))
+        elif isinstance(own, torch.nn.Linear):
+            layer = draw_linear(draw, f"{name}, published", inner=own.in_features, outer=own.out_features)
+            layer.bias.mul_(2 * own.in_features**-0.5)  # ours are within 0.5
+            values[name] = layer
+    return values

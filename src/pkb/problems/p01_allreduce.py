@@ -13,7 +13,7 @@ everything is quicker, provided all ranks add in the same order.
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.plain_sums import SumGate, draw_summand
 from pkb.problems.symmetric_ops import buffer_for, sum_in_place, world_name
@@ -31,6 +31,11 @@ SIZES = {
 
 def inputs(draw: Draw) -> Arguments:
     return {"tensor": draw_summand(draw, "tensor", (draw.size["m"], draw.size["n"]))}
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """All elements are r + 1 on rank r."""
+    return {"tensor": torch.full((draw.size["m"], draw.size["n"]), draw.rank + 1, dtype=draw.dtype, device=draw.device)}
 
 
 def solution(tensor: torch.Tensor) -> torch.Tensor:
@@ -70,9 +75,11 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     stock_symmetric=stock_symmetric,
     baseline_reason="the reference is one NCCL collective on a copy, which the result needs",
+    tried=(Alternative("a reduce-scatter and an all-gather, which need no copy"),),
     cost=cost,
     compare=SumGate(),
     version=4,  # elements of small columns count, and few rows

@@ -33,6 +33,11 @@ def inputs(draw: Draw) -> Arguments:
     return {"tensor": draw.normal("tensor", (draw.size["m"], draw.size["n"]))}
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """All elements are r + 1 on rank r."""
+    return {"tensor": torch.full((draw.size["m"], draw.size["n"]), draw.rank + 1, dtype=draw.dtype, device=draw.device)}
+
+
 def solution(tensor: torch.Tensor) -> torch.Tensor:
     world_size = dist.get_world_size()
     # Through flat views: not every backend accepts an output with one axis more than the input.
@@ -70,6 +75,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     stock_symmetric=stock_symmetric,
     baseline_reason="the reference is one NCCL collective",

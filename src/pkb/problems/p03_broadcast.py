@@ -14,7 +14,7 @@ exchange.
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Exact
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -34,6 +34,11 @@ def inputs(draw: Draw) -> Arguments:
         # The same on all ranks but different from call to call: a hard-coded root must fail.
         "src": draw.random("root", key="all").randrange(draw.world_size),
     }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """All elements are r + 1 on rank r."""
+    return {"tensor": torch.full((draw.size["m"], draw.size["n"]), draw.rank + 1, dtype=draw.dtype, device=draw.device)}
 
 
 def solution(tensor: torch.Tensor, src: int = 0) -> torch.Tensor:
@@ -69,8 +74,10 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
-    baseline_reason="the reference is one NCCL collective on a copy, which the result needs",
+    baseline_reason="the reference is one NCCL collective on a copy; the source alone needs that",
+    tried=(Alternative("the source copies its tensor while it is sent, and the others copy nothing"),),
     cost=cost,
     compare=Exact(),
     truth="native",

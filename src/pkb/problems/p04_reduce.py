@@ -38,6 +38,11 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """All elements are r + 1 on rank r."""
+    return {"tensor": torch.full((draw.size["m"], draw.size["n"]), draw.rank + 1, dtype=draw.dtype, device=draw.device)}
+
+
 def solution(tensor: torch.Tensor, dst: int = 0) -> torch.Tensor:
     if not 0 <= dst < dist.get_world_size():
         raise ValueError(f"dst is {dst}, but there are {dist.get_world_size()} ranks")
@@ -84,6 +89,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline_reason="the reference is one NCCL collective on a copy; the second copy is made with gloo only",
     cost=cost,

@@ -35,6 +35,15 @@ def inputs(draw: Draw) -> Arguments:
     return {"tensor": draw.normal("tensor", (draw.world_size, *piece) if draw.rank == src else piece), "src": src}
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """All elements of piece i are i + 1; placeholders are zeros."""
+    w, piece = draw.world_size, (draw.size["m"], draw.size["n"])
+    if draw.rank != drawn["src"]:
+        return {"tensor": torch.zeros(piece, dtype=draw.dtype, device=draw.device)}
+    numbers = torch.arange(1, w + 1, dtype=draw.dtype, device=draw.device)
+    return {"tensor": numbers.view(w, 1, 1).expand(w, *piece).contiguous()}
+
+
 def solution(tensor: torch.Tensor, src: int = 0) -> torch.Tensor:
     world_size = dist.get_world_size()
     if not 0 <= src < world_size:
@@ -82,6 +91,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline_reason="the reference is one NCCL collective",
     cost=cost,

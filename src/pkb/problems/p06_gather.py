@@ -35,6 +35,11 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """All elements are r + 1 on rank r."""
+    return {"tensor": torch.full((draw.size["m"], draw.size["n"]), draw.rank + 1, dtype=draw.dtype, device=draw.device)}
+
+
 def solution(tensor: torch.Tensor, dst: int = 0) -> torch.Tensor:
     world_size = dist.get_world_size()
     if not 0 <= dst < world_size:
@@ -74,6 +79,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline_reason="the reference is one NCCL collective",
     cost=cost,

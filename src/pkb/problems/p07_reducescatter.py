@@ -32,6 +32,12 @@ def inputs(draw: Draw) -> Arguments:
     return {"tensor": draw_summand(draw, "tensor", (draw.world_size * draw.size["m"], draw.size["n"]))}
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """All elements are r + 1 on rank r."""
+    shape = (draw.world_size * draw.size["m"], draw.size["n"])
+    return {"tensor": torch.full(shape, draw.rank + 1, dtype=draw.dtype, device=draw.device)}
+
+
 def solution(tensor: torch.Tensor) -> torch.Tensor:
     world_size = dist.get_world_size()
     if tensor.dim() == 0 or tensor.shape[0] % world_size != 0:
@@ -71,6 +77,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     stock_symmetric=stock_symmetric,
     baseline_reason="the reference is one NCCL collective",

@@ -32,6 +32,13 @@ def inputs(draw: Draw) -> Arguments:
     return {"tensor": draw.normal("tensor", (draw.world_size, draw.size["m"], draw.size["n"]))}
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """All elements that rank r sends to rank d are 10 r + d."""
+    w, first = draw.world_size, 10 * draw.rank
+    numbers = torch.arange(first, first + w, dtype=draw.dtype, device=draw.device)
+    return {"tensor": numbers.view(w, 1, 1).expand(w, draw.size["m"], draw.size["n"]).contiguous()}
+
+
 def solution(tensor: torch.Tensor) -> torch.Tensor:
     world_size = dist.get_world_size()
     if tensor.dim() == 0 or tensor.shape[0] % world_size != 0:
@@ -63,6 +70,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline_reason="the reference is one NCCL collective",
     cost=cost,

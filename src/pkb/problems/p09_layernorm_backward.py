@@ -14,7 +14,7 @@ rank add the W partial vectors in the same order.
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -36,6 +36,13 @@ def inputs(draw: Draw) -> Arguments:
         "X_hat": x.to(draw.dtype),
         "dY": draw.normal("dY", (rows, n)),
     }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Rows of X_hat have length 1, not variance 1, and keep their mean."""
+    rows, n = draw.size["m"] - draw.rank * draw.size["ragged"], draw.size["n"]
+    x = draw.normal("X_hat, published", (rows, n))
+    return {"X_hat": x / (x.norm(dim=1, keepdim=True) + 1e-5)}
 
 
 def solution(X_hat: torch.Tensor, dY: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,8 +93,10 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
+    tried=(Alternative("both sums in one pass over both tensors, by torch.compile"),),
     cost=cost,
     compare=NormGate(
         tau={torch.bfloat16: 1.25e-2}

@@ -16,7 +16,7 @@ import math
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Exact
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -69,6 +69,13 @@ def inputs(draw: Draw) -> Arguments:
         "indices": draw_indices(draw),
         "local_shard": draw.normal("local_shard", (draw.size["rows"], draw.size["width"])),
     }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Any row is as likely as any other. Indices are grouped by owner, as `draw_indices` says, but not sorted within one."""
+    rows = draw.size["rows"]
+    indices = draw.integers("indices, published", (draw.size["lookups"],), 0, draw.world_size * rows)
+    return {"indices": indices[torch.argsort(indices // rows, stable=True)]}
 
 
 def solution(indices: torch.Tensor, local_shard: torch.Tensor) -> torch.Tensor:
@@ -145,8 +152,10 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
+    tried=(Alternative("each distinct row travels once to a rank"),),
     cost=cost,
     compare=Exact(),
     truth="native",

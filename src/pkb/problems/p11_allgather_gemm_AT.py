@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from pkb.problems.allgather_gemm import draw_operands, gather_and_multiply_cost, why_too_short
 from pkb.problems.base import Problem
+from pkb.problems.draw import Arguments, Draw
 from pkb.types.taxonomy import Taxonomy
 
 SIZES = {  # k: the whole contraction, of which each rank has k // W
@@ -24,6 +25,12 @@ SIZES = {  # k: the whole contraction, of which each rank has k // W
     "real": {"m": 8192, "n": 3584, "k": 8192},  # Llama-3-70B up projection, TP 8, 8192 tokens
     "odd": {"m": 97, "n": 61, "k": 149},
 }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """B is not scaled."""
+    k = draw.size["k"] // draw.world_size * draw.world_size
+    return {"B": draw.normal("B, published", (k, draw.size["n"]))}
 
 
 def solution(A_local: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
@@ -50,6 +57,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=draw_operands,
+    published=published,
     reference=solution,
     baseline_reason="one local transposition, one all-gather, one GEMM that reads what came as it lies",
     cost=gather_and_multiply_cost,

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from pkb.problems.allgather_gemm import draw_operands, gather_and_multiply_cost, why_too_short
 from pkb.problems.base import Alternative, Problem
+from pkb.problems.draw import Arguments, Draw
 from pkb.problems.symmetric_ops import world_name
 from pkb.types.taxonomy import Taxonomy
 
@@ -24,6 +25,12 @@ SIZES = {  # k: the whole contraction, of which each rank has k // W
     "real": {"m": 8192, "n": 7168, "k": 8192},  # Llama-3-70B gate and up projection in one, TP 8, 8192 tokens
     "odd": {"m": 103, "n": 67, "k": 151},
 }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """B is not scaled."""
+    k = draw.size["k"] // draw.world_size * draw.world_size
+    return {"B": draw.normal("B, published", (k, draw.size["n"]))}
 
 
 def solution(A_local: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
@@ -68,6 +75,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=draw_operands,
+    published=published,
     reference=solution,
     stock_symmetric=stock_symmetric,
     baseline=baseline,

@@ -34,6 +34,11 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """B_local is not scaled."""
+    return {"B_local": draw.normal("B_local, published", (draw.size["k"], draw.size["n"]))}
+
+
 def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
     if A_local.shape[1] != B_local.shape[0]:
         raise ValueError(f"inner sizes differ: A_local {tuple(A_local.shape)}, B_local {tuple(B_local.shape)}")
@@ -77,6 +82,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     stock_symmetric=stock_symmetric,
     baseline_reason="one GEMM and one NCCL all-reduce",

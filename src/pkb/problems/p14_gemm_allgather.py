@@ -36,6 +36,12 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Every rank has an A of its own, and B is not scaled."""
+    m, k, n_local = draw.size["m"], draw.size["k"], draw.size["n"] // draw.world_size
+    return {"A": draw.normal("A, published", (m, k)), "B": draw.normal("B, published", (k, n_local))}
+
+
 def solution(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     if A.shape[1] != B.shape[0]:
         raise ValueError(f"inner sizes differ: A {tuple(A.shape)}, B {tuple(B.shape)}")
@@ -93,6 +99,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     exact=exact,
     baseline_reason="one GEMM, one all-gather and the copy that the result's layout asks for",

@@ -41,6 +41,12 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Every rank has weights of its own, which are not scaled."""
+    _, h, f = _shape(draw.size, draw.world_size)
+    return {"W1": draw.normal("W1, published", (h, f)), "W2": draw.normal("W2, published", (f, h))}
+
+
 def solution(x_local: torch.Tensor, W1: torch.Tensor, W2: torch.Tensor) -> torch.Tensor:
     world_size = dist.get_world_size()
     m, h_local = x_local.shape
@@ -83,6 +89,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline_reason="the reference exchanges the rows it needs, and computes only these",
     cost=cost,

@@ -43,6 +43,12 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """B_local is not scaled."""
+    _, n, k = _shape(draw.size, draw.world_size)
+    return {"B_local": draw.normal("B_local, published", (k, n))}
+
+
 def solution(A_local: torch.Tensor, B_local: torch.Tensor) -> torch.Tensor:
     world_size = dist.get_world_size()
     if A_local.shape[1] != B_local.shape[0]:
@@ -90,6 +96,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     stock_symmetric=stock_symmetric,
     baseline_reason="one GEMM and one NCCL reduce-scatter",

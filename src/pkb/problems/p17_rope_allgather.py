@@ -16,7 +16,7 @@ import math
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -56,6 +56,15 @@ def inputs(draw: Draw) -> Arguments:
         "k_local": draw.normal("k_local", (batch, positions, draw.size["kv_heads"], head_size)),
         "cos_local": cos,
         "sin_local": sin,
+    }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Tables of normal numbers, others on each rank, and no cosines."""
+    shape = (draw.size["batch"], draw.size["tokens"] // draw.world_size, draw.size["head_size"])
+    return {
+        "cos_local": draw.normal("cos_local, published", shape),
+        "sin_local": draw.normal("sin_local, published", shape),
     }
 
 
@@ -139,8 +148,10 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
+    tried=(Alternative("heads turned in one pass by torch.compile, into this rank's own place of the result"),),
     cost=cost,
     requires=requires,
 )

@@ -47,6 +47,11 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Normal numbers of one size, and no block of zeros."""
+    return {"local_tensor": draw.normal("local_tensor, published", (draw.size["m"], draw.size["n"]))}
+
+
 def solution(local_tensor: torch.Tensor, block_size: int = 128) -> tuple[torch.Tensor, torch.Tensor]:
     if local_tensor.shape[-1] % block_size:
         raise ValueError(f"rows of {local_tensor.shape[-1]} cannot be cut into blocks of {block_size}")
@@ -141,6 +146,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
     cost=cost,

@@ -44,6 +44,16 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Normal numbers as codes and as scales, of which half are negative. (Its dtype, bf16 for both, is not ours.)"""
+    w, m, n, block = draw.world_size, draw.size["m"], draw.size["n"], draw.size["block"]
+    codes = torch.float8_e4m3fn if draw.dtype is torch.bfloat16 else torch.float32
+    return {
+        "local_y": draw.normal("local_y, published", (w, m, n), dtype=codes),
+        "local_s": draw.normal("local_s, published", (w, m * n // block), dtype=torch.float32),
+    }
+
+
 def solution(local_y: torch.Tensor, local_s: torch.Tensor, block_size: int = 128) -> torch.Tensor:
     world_size = dist.get_world_size()
     if local_y.shape[0] != world_size:
@@ -101,6 +111,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
     tried=(Alternative("multiplied by torch's operators: a conversion, then a product in place", us=3937),),

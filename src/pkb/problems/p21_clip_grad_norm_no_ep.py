@@ -66,6 +66,15 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Gradients of size 1 on every rank, and a limit of 1, which clips all of them."""
+    shapes = local_shapes(draw.size, draw.world_size, draw.rank)
+    return {
+        "grad_tensors": [draw.normal(f"gradient {i}, published", shape) for i, shape in enumerate(shapes)],
+        "max_norm": 1.0,
+    }
+
+
 def solution(
     grad_tensors: list[torch.Tensor],
     max_norm: float,
@@ -155,6 +164,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     fixed={"norm_type": "2 is what training loops pass: a kernel for it alone is a fair answer"},
     kinds=KINDS,
     reference=solution,

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.gradient_norms import summed_apart
@@ -83,6 +83,16 @@ def inputs(draw: Draw) -> Arguments:
         "fsdp_group": draw.group("world"),
         "ep_fsdp_group": draw.group("ep_fsdp"),
         "ep_group": draw.group("ep") if ep_size > 1 else None,
+    }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Gradients of size 1 on every rank, of experts too, and a limit of 1, which clips all of them."""
+    shared, expert = local_shapes(draw.size, draw.world_size, draw.rank)
+    return {
+        "non_ep_grad_tensors": [draw.normal(f"shared {i}, published", shape) for i, shape in enumerate(shared)],
+        "ep_grad_tensors": [draw.normal(f"expert {i}, published", shape) for i, shape in enumerate(expert)],
+        "max_norm": 1.0,
     }
 
 
@@ -223,6 +233,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     fixed={
         "norm_type": "2 is what training loops pass: a kernel for it alone is a fair answer",
         "ep_size": "the layout's: pairs of ranks",
@@ -231,6 +242,7 @@ PROBLEM = Problem(
     reference=solution,
     baseline=baseline,
     reference_faster_at=("paper",),
+    tried=(Alternative("experts' gradients divided and clipped in one pass"),),
     cost=cost,
     compare=Close(rtol={torch.float32: 1e-5}),
     mutates={"non_ep_grad_tensors": CLIPPED, "ep_grad_tensors": CLIPPED},

@@ -29,7 +29,7 @@ SIZES = {  # tokens: the largest count of a rank; the arguments are scalars at e
     "odd": {"tokens": 997},
 }
 CALLS_WITH_EMPTY_RANK = 0.5
-CALLS_WITHOUT_SUM_GRADIENT = 0.25
+KINDS = {"both_gradients": 0.75, "no_sum_gradient": 0.25}
 
 
 def inputs(draw: Draw) -> Arguments:
@@ -42,15 +42,27 @@ def inputs(draw: Draw) -> Arguments:
     local, total = counts[draw.rank], sum(counts)
     # Losses and gradients are positive, so that no sum cancels and relative errors make sense.
     loss = draw.uniform("loss", (), 0.5, 4.0)
-    with_sum_gradient = plan.random() >= CALLS_WITHOUT_SUM_GRADIENT
     return {
         "loss": loss if local else torch.full_like(loss, no_loss),
         "local_valid_tokens": torch.tensor(local, device=draw.device),
         "global_valid_tokens": torch.tensor(total, device=draw.device),
         "grad_normalized_loss": draw.uniform("grad_normalized_loss", (), 0.5, 2.0, key="all"),
         "grad_loss_sum": draw.uniform("grad_loss_sum", (), 0.2 / total, 1.0 / total, key="all")
-        if with_sum_gradient
+        if draw.kind_of(KINDS) == "both_gradients"
         else None,
+    }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """A normal number as the loss, all tokens valid on every rank, and gradients of 1 and 0."""
+    tokens = draw.size["tokens"]
+    one = torch.ones((), dtype=draw.dtype, device=draw.device)
+    return {
+        "loss": draw.normal("loss, published", ()),
+        "local_valid_tokens": torch.tensor(tokens, device=draw.device),
+        "global_valid_tokens": torch.tensor(draw.world_size * tokens, device=draw.device),
+        "grad_normalized_loss": one,
+        "grad_loss_sum": None if drawn["grad_loss_sum"] is None else torch.zeros_like(one),
     }
 
 
@@ -115,9 +127,12 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
+    kinds=KINDS,
     reference=solution,
     baseline_reason="a handful of operations on single numbers around one all-reduce",
     cost=cost,
     compare=(SumOverRanks(), SumOverRanks(), GRADIENT),
     dtypes=("bf16", "fp32", "fp64"),  # a sum of losses over tokens does not fit fp16
+    version=2,  # calls without a gradient of the sum are a kind
 )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Close, Context
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -60,6 +60,13 @@ def inputs(draw: Draw) -> Arguments:
         "top_k": top_k,
         "attention_mask": mask,
     }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Normal numbers: equally popular experts, and no gap below the chosen ones."""
+    layers, shape = draw.size["layers"], (draw.size["batch"] * draw.size["seq"], draw.size["experts"])
+    logits = tuple(draw.normal(f"logits {layer}, published", shape) for layer in range(layers))
+    return {"gate_logits": logits if layers > 1 else logits[0]}
 
 
 def solution(
@@ -147,8 +154,10 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
+    tried=(Alternative("k rounds of argmax instead of a top-k, fused with the softmax by torch.compile"),),
     cost=cost,
     compare=LossTolerance(),
 )

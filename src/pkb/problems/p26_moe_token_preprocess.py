@@ -46,6 +46,15 @@ def inputs(draw: Draw) -> Arguments:
     return {"expert_mask": mask, "num_experts": experts, "group": draw.group("world")}
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Equally popular experts, drawn with replacement: a token may name one twice."""
+    tokens, experts, top_k = draw.size["tokens"], draw.size["experts"], draw.size["top_k"]
+    mask = torch.zeros((experts, top_k, tokens), dtype=torch.float32, device=draw.device)
+    if draw.device.type != "meta":
+        mask.scatter_(0, draw.integers("experts, published", (1, top_k, tokens), 0, experts), 1.0)
+    return {"expert_mask": mask}
+
+
 def solution(
     expert_mask: torch.Tensor, num_experts: int, group: dist.ProcessGroup | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -124,6 +133,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
     cost=cost,

@@ -54,6 +54,16 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Different experts at random, and equal splits all the same: a row may go to a rank that does not have its expert."""
+    tokens, experts, top_k = draw.size["tokens"], draw.size["experts"], draw.size["top_k"]
+    mask = torch.zeros((experts, top_k, tokens), dtype=torch.float32, device=draw.device)
+    if draw.device.type != "meta":
+        scores = draw.uniform("experts, published", (experts, tokens), 0.0, 1.0, dtype=torch.float32)
+        mask.scatter_(0, scores.topk(top_k, dim=0).indices[None], 1.0)
+    return {"expert_mask": mask}
+
+
 def solution(
     hidden_states: torch.Tensor,
     expert_mask: torch.Tensor,
@@ -143,6 +153,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
     cost=cost,

@@ -40,6 +40,16 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Normal numbers of one size, in all columns."""
+    lora, n = draw.size["lora"], draw.size["n"]
+    return {
+        "grad_fc1_1_lora_A": draw.normal("grad_fc1_1_lora_A, published", (lora, n)),
+        "grad_fc1_2_lora_A": draw.normal("grad_fc1_2_lora_A, published", (lora, n)),
+        "grad_fc2_lora_B": draw.normal("grad_fc2_lora_B, published", (n, lora)),
+    }
+
+
 def solution(
     grad_fc1_1_lora_A: torch.Tensor,
     grad_fc1_2_lora_A: torch.Tensor,
@@ -98,6 +108,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
     cost=cost,

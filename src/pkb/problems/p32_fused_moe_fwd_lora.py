@@ -21,7 +21,13 @@ from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.expert_exchange import by_rows, gated, moe_layer
-from pkb.problems.moe_routing import destinations_per_token, draw_moe_layer, mean_tokens, ranks_per_token
+from pkb.problems.moe_routing import (
+    destinations_per_token,
+    draw_moe_layer,
+    mean_tokens,
+    published_layer,
+    ranks_per_token,
+)
 from pkb.problems.sharding import why_not_equal
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -214,6 +220,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published_layer,
     reference=solution,
     exact=exact,
     baseline=baseline,

@@ -34,20 +34,22 @@ SIZES = {  # seq: positions a rank; heads: of the whole layer
 KINDS = {"bshd": 1 / 3, "bhsd": 1 / 3, "sbhd": 1 / 3}
 """By the order of the axes, which decides how long the pieces are that stay together."""
 """Orders of batch, sequence, heads and channel that attention codes use; upstream only knows the first."""
+LENGTHS = ("not given", "not given", "cut", "cut", "multiple")
+"""What `unpadded_dim_size` says, as often as it stands here."""
 
 
 def inputs(draw: Draw) -> Arguments:
     w, seq = draw.world_size, draw.size["seq"]
-    source = draw.random("axes and length", key="all")
+    source = draw.random("length", key="all")
     order = draw.kind_of(KINDS)
     lengths = {"b": draw.size["batch"], "s": seq, "h": draw.size["heads"], "d": draw.size["channels"]}
-    kind = source.random()
-    if kind < 0.4 or w == 1 or draw.even:
+    length = draw.in_turn("length", LENGTHS)
+    if length == "not given" or w == 1:
         unpadded = 0
-    elif kind < 0.8:
-        unpadded = w * seq - source.randrange(1, w)  # a cut
-    else:
-        unpadded = w * source.randrange(max(1, seq - 2), seq + 1)  # a multiple of W: no cut
+    elif length == "cut":
+        unpadded = w * seq - source.randrange(1, w)
+    else:  # a smaller multiple of W: no cut
+        unpadded = w * source.randrange(max(1, seq - 2), seq)
     return {
         "x": draw.normal("x", tuple(lengths[axis] for axis in order)),
         "seq_dim": order.index("s"),
@@ -122,5 +124,5 @@ PROBLEM = Problem(
     compare=Exact(),
     truth="native",
     requires=requires,
-    version=2,  # kinds of calls
+    version=3,  # lengths that cut nothing come in turn
 )

@@ -32,25 +32,28 @@ SIZES = {  # seq: positions a rank; heads: of the whole layer
     "odd": {"batch": 3, "seq": 11, "heads": 24, "head_size": 3},
 }
 KINDS = {"seq_dim_0": 0.5, "seq_dim_1": 0.5}
+LENGTHS = ("not given", "cut", "cut", "multiple", "zero")
+"""What `unpadded_dim_size` says, as often as it stands here."""
 
 
 def inputs(draw: Draw) -> Arguments:
     w, batch, seq = draw.world_size, draw.size["batch"], draw.size["seq"]
     width = 3 * draw.size["heads"] * draw.size["head_size"]
-    source = draw.random("axes and length", key="all")
     seq_dim = int(draw.kind_of(KINDS, published="seq_dim_1") == "seq_dim_1")
-    kind = source.random()
+    length = draw.in_turn("length", LENGTHS)
     unpadded: int | None = None
-    if kind < 0.4 and w > 1:
-        unpadded = w * seq - source.randrange(1, w)  # a cut
-    elif kind < 0.6:
-        unpadded = source.choice([0, w * (seq - 1), w * seq])  # no cut
+    if length == "cut" and w > 1:
+        unpadded = w * seq - draw.random("length", key="all").randrange(1, w)
+    elif length == "multiple":  # of W: no cut
+        unpadded = w * (seq - 1)
+    elif length == "zero":
+        unpadded = 0
     return {
         "qkv_tensor": draw.normal("qkv_tensor", (batch, seq, width) if seq_dim == 1 else (seq, batch, width)),
         "seq_dim": seq_dim,
         "group": draw.group("world"),
         "unpadded_dim_size": unpadded,
-        "restore_shape": source.random() < 0.7,
+        "restore_shape": draw.in_turn("restore_shape", (True, True, False)),
     }
 
 
@@ -119,5 +122,5 @@ PROBLEM = Problem(
     compare=Exact(),
     truth="native",
     requires=requires,
-    version=2,  # kinds of calls
+    version=3,  # lengths that cut nothing come in turn
 )

@@ -50,6 +50,12 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Everything is normal and unscaled, weights too, and each rank has its own weights."""
+    tensors = {name: value for name, value in drawn.items() if isinstance(value, torch.Tensor)}
+    return {name: draw.normal(f"{name}, published", tuple(value.shape)) for name, value in tensors.items()}
+
+
 def solution(
     hidden_states: torch.Tensor,
     w_qkv: torch.Tensor,
@@ -159,6 +165,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     kinds=KINDS,
     reference=solution,
     baseline=baseline,

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
-from pkb.problems.mlp_adam import exact_adam_, exact_gradients, fused_adam_, gradients_of
+from pkb.problems.mlp_adam import exact_adam_, exact_gradients, fused_adam_, gradients_of, published_step
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -255,6 +255,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published_step,
     reference=solution,
     exact=exact,
     baseline=baseline,

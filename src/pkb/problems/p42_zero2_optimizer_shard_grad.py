@@ -25,7 +25,14 @@ import torch.distributed as dist
 
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
-from pkb.problems.mlp_adam import draw_zero_step, exact_zero_step, layer_sizes, why_not_divided, zero_step
+from pkb.problems.mlp_adam import (
+    draw_zero_step,
+    exact_zero_step,
+    layer_sizes,
+    published_step,
+    why_not_divided,
+    zero_step,
+)
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -162,6 +169,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=draw_zero_step,
+    published=published_step,
     reference=solution,
     exact=exact_zero_step,
     baseline=baseline,

@@ -44,6 +44,12 @@ def inputs(draw: Draw) -> Arguments:
     return {"rs_input_1d": x.view(-1), "gamma": draw.normal("gamma", (hidden,), key="all"), "eps": eps}
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Contributions are normal and unscaled, so that eps is not felt."""
+    rows = draw.world_size * rows_of_a_rank(draw.size, draw.world_size)
+    return {"rs_input_1d": draw.normal("x, published", (rows * draw.size["hidden"],))}
+
+
 def solution(rs_input_1d: torch.Tensor, gamma: torch.Tensor, eps: float) -> torch.Tensor:
     world_size, hidden = dist.get_world_size(), gamma.numel()
     if rs_input_1d.numel() % (world_size * hidden) != 0:
@@ -92,6 +98,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
     cost=cost,

@@ -37,6 +37,11 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """A weight that is not scaled: logits are about sqrt(h)."""
+    return {"weight_shard": draw.normal("weight_shard, published", (draw.size["vocab"], draw.size["hidden"]))}
+
+
 def solution(hidden_states: torch.Tensor, weight_shard: torch.Tensor, bias_shard: torch.Tensor) -> torch.Tensor:
     tokens, hidden = hidden_states.shape
     vocab = weight_shard.shape[0]
@@ -86,6 +91,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
     cost=cost,

@@ -91,6 +91,26 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Parameters on rank 0 only, not scaled, zeros on all others; rows of one mean; Adam's usual numbers, from no moments."""
+    rows, shard = draw.size["rows"], drawn["flat_param_shard"]
+    assert isinstance(shard, torch.Tensor)
+    first = draw.normal("flat_param_shard, published", (shard.numel(),))
+    return {
+        "X_local": draw.normal("X_local, published", (rows, draw.size["d_in"])),
+        "y_local": draw.normal("y_local, published", (rows, draw.size["d_out"])),
+        "flat_param_shard": first if draw.rank == 0 else torch.zeros_like(shard),
+        "exp_avg_shard": torch.zeros_like(shard),
+        "exp_avg_sq_shard": torch.zeros_like(shard),
+        "lr": 1e-3,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "eps": 1e-8,
+        "weight_decay": 0.01,
+        "step": 1 + draw.call % 7,
+    }
+
+
 def solution(
     X_local: torch.Tensor,
     y_local: torch.Tensor,
@@ -226,6 +246,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
     cost=cost,

@@ -50,6 +50,17 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Weights that are not scaled: results are in the thousands."""
+    n_tp, n_fsdp = mesh(draw.world_size)
+    d_part, f_part = draw.size["d"] // n_fsdp, draw.size["f"] // n_tp
+    return {
+        "W1_shard": draw.normal("W1_shard, published", (d_part, f_part)),
+        "W2_shard": draw.normal("W2_shard, published", (d_part, f_part)),
+        "W3_shard": draw.normal("W3_shard, published", (f_part, d_part)),
+    }
+
+
 def solution(
     x_local: torch.Tensor,
     W1_shard: torch.Tensor,
@@ -138,6 +149,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     fixed={"n_fsdp": "the layout's: pairs of ranks"},
     reference=solution,
     baseline_reason="peers exchange directly in one group of messages, as an all-gather would",

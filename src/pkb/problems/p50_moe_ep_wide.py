@@ -20,7 +20,13 @@ from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.expert_exchange import moe_layer, swiglu
-from pkb.problems.moe_routing import destinations_per_token, draw_moe_layer, mean_tokens, ranks_per_token
+from pkb.problems.moe_routing import (
+    destinations_per_token,
+    draw_moe_layer,
+    mean_tokens,
+    published_layer,
+    ranks_per_token,
+)
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -140,6 +146,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published_layer,
     fixed={"top_k": "of the model, Mixtral's"},
     reference=solution,
     baseline=baseline,

@@ -20,7 +20,7 @@ from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.expert_exchange import moe_layer, swiglu
-from pkb.problems.moe_routing import draw_moe_layer, mean_tokens
+from pkb.problems.moe_routing import draw_moe_layer, mean_tokens, published_layer
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -150,6 +150,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published_layer,
     fixed={
         "top_k": "of the model, Mixtral's",
         "num_experts": "what makes the problem: as many as two ranks have",

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Exact, NormGate
+from pkb.problems.compiled import compiled
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.fp8_history import draw_with_history
 from pkb.types.cost import Cost
@@ -33,6 +34,14 @@ SIZES = {  # part: elements that a rank keeps
 def inputs(draw: Draw) -> Arguments:
     gradient, history = draw_with_history(draw, "flat_grads", draw.world_size * draw.size["part"])
     return {"flat_grads": gradient, "amax_history": history}
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Normal gradients after a history of nothing, so that the scale is that of the own maximum."""
+    history = drawn["amax_history"]
+    assert isinstance(history, torch.Tensor)
+    gradient = draw.normal("flat_grads, published", (draw.world_size * draw.size["part"],))
+    return {"flat_grads": gradient, "amax_history": torch.full_like(history, 1e-8)}
 
 
 def solution(flat_grads: torch.Tensor, amax_history: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,19 +61,28 @@ def solution(flat_grads: torch.Tensor, amax_history: torch.Tensor) -> tuple[torc
     return shard / world_size, history
 
 
+@compiled
+def quantised(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return (x.to(torch.float32) / scale).to(torch.float8_e4m3fn)
+
+
+@compiled
+def summed(codes: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return (codes.to(torch.float32) * scales[:, None]).sum(dim=0).to(dtype)
+
+
 def baseline(flat_grads: torch.Tensor, amax_history: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes travel, half of the bytes, and are summed where they arrive by a product with the ranks' scales."""
+    """Codes travel, half of the bytes; coding, and summing what has arrived, are one pass each by torch.compile."""
     world_size = dist.get_world_size()
     amax = torch.linalg.vector_norm(flat_grads, float("inf")).to(amax_history.dtype)
     history = torch.cat([amax_history[1:], amax.reshape(1)])
     peak = history.max().clamp(min=1e-12).to(torch.float32)
     scale = peak / torch.full_like(peak, 448.0)
-    codes = flat_grads.to(torch.float32, copy=True).div_(scale).to(torch.float8_e4m3fn)
+    codes = quantised(flat_grads, scale)
     received, scales = torch.empty_like(codes), scale.new_empty(world_size)
     dist.all_to_all_single(received.view(torch.uint8), codes.view(torch.uint8))
     dist.all_gather_into_tensor(scales, scale.reshape(1))
-    total = torch.matmul(scales.div_(world_size)[None], received.view(world_size, -1).to(torch.float32))
-    return total[0].to(flat_grads.dtype), history
+    return summed(received.view(world_size, -1), scales.div_(world_size), flat_grads.dtype), history
 
 
 def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
@@ -93,10 +111,12 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
-    reference_faster_at=("paper",),
-    tried=(Alternative("passes over gradients and codes by torch.compile"),),
+    baseline_version=2,
+    reference_faster_at=("paper",),  # than version 1; version 2 has not been timed there yet
+    tried=(Alternative("torch's own operators, summing by a product with the ranks' scales", us=26448),),
     cost=cost,
     # Tight enough that values never rounded to FP8, 2.6 % away, are wrong.
     compare=(NormGate(), Exact()),

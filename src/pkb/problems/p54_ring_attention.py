@@ -44,6 +44,12 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Normal queries and keys: no score is large."""
+    shape = (draw.size["batch"], draw.size["tokens"] // draw.world_size, draw.size["heads"], draw.size["head_size"])
+    return {"q": draw.normal("q, published", shape), "k": draw.normal("k, published", shape)}
+
+
 def solution(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -163,12 +169,13 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     kinds=KINDS,
     reference=solution,
     baseline=baseline,
     tried=(
         Alternative("a ring of flash attention blocks, merged by their log-sum-exp", us=74505),
-        Alternative("cuDNN's attention instead of flash attention"),
+        Alternative("cuDNN's attention instead of flash attention", us=33290),
     ),
     cost=cost,
     compare=NormGate(by_row=True),

@@ -56,6 +56,18 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Normal hidden states, and weights of 0.02 whatever their width."""
+    (cp_rank, cp), (pp_rank, _) = draw.coordinate("cp"), draw.coordinate("pp")
+    hidden = draw.size["heads"] * draw.size["head_size"]
+    by_pp, shape = ("pp", pp_rank), (draw.size["batch"], draw.size["tokens"] // cp, hidden)
+    return {
+        "hidden_states": draw.normal("hidden_states, published", shape, key=("cp", cp_rank)),
+        "w_qkv": draw.normal("w_qkv, published", (3 * hidden, hidden), scale=0.02, key=by_pp),
+        "w_o": draw.normal("w_o, published", (hidden, hidden), scale=0.02, key=by_pp),
+    }
+
+
 def solution(
     hidden_states: torch.Tensor,
     w_qkv: torch.Tensor,
@@ -244,6 +256,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     kinds=KINDS,
     reference=solution,
     baseline=baseline,

@@ -21,7 +21,7 @@ import math
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -96,6 +96,19 @@ def inputs(draw: Draw) -> Arguments:
         "azimuth_group": draw.group("azimuth"),
         "polar_group": draw.group("polar"),
         "bias": draw.normal("bias", (size["out"],), key="all"),
+    }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Every rank has its own weight and bias, unscaled, and its own small values at the places that psi has."""
+    size, psi = draw.size, drawn["psi"]
+    assert isinstance(psi, torch.Tensor)
+    values = draw.normal("values, published", tuple(psi._values().shape), scale=0.05)
+    weight_shape = (size["out"], size["channels"] // size["groups"], size["kernel"])
+    return {
+        "psi": torch.sparse_coo_tensor(psi._indices(), values, psi.shape, is_coalesced=True, check_invariants=False),
+        "weight": draw.normal("weight, published", weight_shape),
+        "bias": draw.normal("bias, published", (size["out"],)),
     }
 
 
@@ -299,8 +312,10 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
+    tried=(Alternative("channels mixed before they are summed, for output latitudes that the filter reaches"),),
     cost=cost,
     compare=NormGate(tau={torch.float32: 1e-5}),
     layout="polar_azimuth",

@@ -25,14 +25,14 @@ from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
-SIZES = {  # degree: neighbours of a node, on average; seeds: of a rank, on average
-    "tiny": {"nodes": 400, "degree": 4, "seeds": 12, "hops": 2, "fanout": 5},
+# degree: neighbours of a node, on average; seeds: of a rank, on average; take_all_percent: calls that take all in the last hop
+SIZES: dict[str, Size] = {
+    "tiny": {"nodes": 400, "degree": 4, "seeds": 12, "hops": 2, "fanout": 5, "take_all_percent": 20},
     "paper": {"nodes": 10_000, "degree": 16, "seeds": 512, "hops": 2, "fanout": 10},
     "real": {"nodes": 2_449_029, "degree": 50, "seeds": 1024, "hops": 3, "fanout": 15},  # ogbn-products
-    "odd": {"nodes": 331, "degree": 3, "seeds": 7, "hops": 3, "fanout": 3},
+    "odd": {"nodes": 331, "degree": 3, "seeds": 17, "hops": 3, "fanout": 3, "take_all_percent": 100},
 }
 RANK_WITH_NOTHING_TO_DO = 0.3
-TAKE_ALL = 0.2
 SKEW = 3
 """Power of the cuts: the largest degrees are about three times the average, times a geometric number."""
 
@@ -46,10 +46,13 @@ def owned_counts(draw: Draw) -> list[int]:
 
 
 def fanouts_of(draw: Draw) -> list[int]:
-    """Shrinking from hop to hop, as usual: 15, 10, 5; in a small graph sometimes all neighbours in the last hop."""
+    """Shrinking from hop to hop, as usual: 15, 10, 5; in a small graph sometimes all neighbours in the last hop.
+
+    At `odd` always: plans make one or two calls there, which are all small ones where a candidate is judged at a large size.
+    """
     hops, fanout = draw.size["hops"], draw.size["fanout"]
     fanouts = [max(1, fanout * (hops - hop) // hops) for hop in range(hops)]
-    if draw.size["nodes"] < 1000 and draw.random("fanouts", key="all").random() < TAKE_ALL:
+    if draw.random("fanouts", key="all").random() < draw.size.get("take_all_percent", 0) / 100:
         fanouts[-1] = -1
     return fanouts
 
@@ -72,7 +75,9 @@ def inputs(draw: Draw) -> Arguments:
     edges = draw.size["degree"] * counts[draw.rank]
     host = draw.random("seeds")
     idle = draw.random("idle", key="all")
-    idle_rank = idle.randrange(draw.world_size) if idle.random() < RANK_WITH_NOTHING_TO_DO else None
+    # Alone, a rank has nobody to go on serving: such a call would be none.
+    one_is_idle = draw.world_size > 1 and idle.random() < RANK_WITH_NOTHING_TO_DO
+    idle_rank = idle.randrange(draw.world_size) if one_is_idle else None
     seed_count = 1 if draw.rank == idle_rank else max(1, round(draw.size["seeds"] * host.uniform(0.5, 1.5)))
 
     col = skewed_neighbours(draw, edges)
@@ -104,6 +109,26 @@ def inputs(draw: Draw) -> Arguments:
         "node_to_rank": owner,
         "group": draw.group("world"),
         "replace": draw.random("replace", key="all").random() < 0.5,  # changes nothing
+    }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """A ring: node v is rank v mod W's, its neighbours are the nodes that follow it, and seeds are consecutive nodes."""
+    if draw.device.type == "meta":
+        return {}
+    nodes, degree, w, device = draw.size["nodes"], draw.size["degree"], draw.world_size, draw.device
+    seeds = draw.size["seeds"]
+    # In turn, until a rank has as many as it is to own: where W does not divide the nodes, some have one more.
+    counts = owned_counts(draw)
+    turn = torch.cat([torch.arange(count, device=device) * w + rank for rank, count in enumerate(counts)])
+    owner = turn.sort().values % w
+    own = owner == draw.rank
+    following = own.nonzero() + torch.arange(1, degree + 1, device=device)
+    return {
+        "seed_nodes": (torch.arange(seeds, device=device) + draw.rank * seeds) % nodes,
+        "local_adj_row_ptr": torch.cat([owner.new_zeros(1), (own * degree).cumsum(0)]),
+        "local_adj_col": following.flatten() % nodes,
+        "node_to_rank": owner,
     }
 
 
@@ -186,7 +211,9 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     asking, asked, edges = float(size["seeds"]), 0.0, 0.0
     for hop in range(hops):
         fanout = max(1, size["fanout"] * (hops - hop) // hops)
-        taken = asking * sum((m / (m + 1)) ** n for m in means for n in range(1, fanout + 1)) / len(means)
+        of_each = sum((m / (m + 1)) ** n for m in means for n in range(1, fanout + 1)) / len(means)
+        take_all = size.get("take_all_percent", 0) / 100 if hop == hops - 1 else 0.0
+        taken = asking * ((1 - take_all) * of_each + take_all * size["degree"])
         asked, edges = asked + asking, edges + taken
         asking = (nodes - asked) * (1 - (1 - 1 / nodes) ** (taken / 2))  # found for the first time; hubs are known soon
     return Cost.all_to_all(
@@ -214,10 +241,11 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline_reason="each hop needs its counts on the host, once for the questions and once for the answers",
     cost=cost,
     compare=Exact(),
     truth="native",
-    version=2,  # hubs
+    version=3,  # all neighbours in every call at odd
 )

@@ -15,7 +15,7 @@ follow from a rank's own lists and must be learned first. Chunks may be empty.
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Exact
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.graph_chunks import chunk_matrix
@@ -96,6 +96,7 @@ PROBLEM = Problem(
     inputs=inputs,
     reference=solution,
     baseline_reason="one gather, one exchange and one concatenation",
+    tried=(Alternative("a message for each chunk, without concatenations"),),
     cost=cost,
     compare=Exact(),
     truth="native",

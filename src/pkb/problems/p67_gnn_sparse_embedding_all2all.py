@@ -11,8 +11,6 @@ cannot size its result before all counts are known, and the host must learn that
 early, then writes each row straight to its final place at the owner, without a sorted copy.
 """
 
-import random
-
 import torch
 import torch.distributed as dist
 
@@ -31,22 +29,24 @@ SIZES = {  # nnz: pairs of a rank, on average
 }
 HOT_NODES = 5
 HOT_SHARE = 0.25
-RANK_WITHOUT_PAIRS = 0.2
+KINDS = {"all_have_pairs": 0.8, "one_has_none": 0.2}
+"""With one rank without pairs, the others have more: of two ranks one has all."""
 
 
-def pair_counts(average: int, world_size: int, source: random.Random) -> list[int]:
-    """How many pairs each rank has: uneven, sometimes none, with the given average."""
+def pair_counts(draw: Draw) -> list[int]:
+    """How many pairs each rank has: uneven, sometimes none, on average as many as the size says."""
+    world_size, source = draw.world_size, draw.random("counts", key="all")
     weights = [source.uniform(0.3, 1.0) for _ in range(world_size)]
-    if world_size > 1 and source.random() < RANK_WITHOUT_PAIRS:
+    if world_size > 1 and draw.kind_of(KINDS) == "one_has_none":
         weights[source.randrange(world_size)] = 0.0
-    total = average * world_size
+    total = draw.size["nnz"] * world_size
     bounds = [round(total * sum(weights[:i]) / sum(weights)) for i in range(world_size)] + [total]
     return [bounds[i + 1] - bounds[i] for i in range(world_size)]
 
 
 def inputs(draw: Draw) -> Arguments:
     nodes = draw.size["nodes"]
-    nnz = pair_counts(draw.size["nnz"], draw.world_size, draw.random("counts", key="all"))[draw.rank]
+    nnz = pair_counts(draw)[draw.rank]
     idx = draw.integers("idx", (nnz,), 0, nodes)
     # Nodes of high degree appear in everybody's minibatch: repeats, and owners with more work than others.
     hot = draw.integers("hot", (HOT_NODES,), 0, nodes, key="all")
@@ -131,9 +131,11 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    kinds=KINDS,
     reference=solution,
     baseline=baseline,
     cost=cost,
     compare=Exact(),
     truth="native",
+    version=2,  # calls with a rank without pairs are a kind
 )

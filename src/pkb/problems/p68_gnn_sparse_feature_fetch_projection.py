@@ -62,6 +62,11 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Every rank has its own projection, unscaled. `inputs` has the ids already."""
+    return {"proj_matrix": draw.normal("proj_matrix, published", (draw.size["d"], draw.size["d"]))}
+
+
 def solution(
     local_embedding_shard: torch.Tensor,
     input_node_ids: torch.Tensor,
@@ -143,6 +148,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
     cost=cost,

@@ -70,6 +70,15 @@ def inputs(draw: Draw) -> Arguments:
     }
 
 
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Plain normal scores: none so high that the sigmoid is one, and some near the middle of two representable values."""
+    p = positive_counts(draw.size["p"], draw.world_size, draw.random("positives", key="all"))[draw.rank]
+    return {
+        "local_pos_scores": draw.normal("positives, published", (p,)),
+        "local_neg_scores": draw.normal("negatives, published", (p, draw.size["n"])),
+    }
+
+
 def solution(
     local_pos_scores: torch.Tensor, local_neg_scores: torch.Tensor, group: dist.ProcessGroup | None = None
 ) -> torch.Tensor:
@@ -121,6 +130,7 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline_reason="the reference ranks its own rows and hands out the results",
     cost=cost,

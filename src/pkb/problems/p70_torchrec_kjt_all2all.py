@@ -36,6 +36,8 @@ SIZES = {  # features: of all ranks, or 0 for 1, 2 or 3 a rank in turn; batch: a
 }
 IDS = 1_000_000
 KINDS = {"weighted": 0.5, "unweighted": 0.5}
+MODES = ((False, 1), (False, 1), (False, 2), (True, 1), (True, 2))
+"""Whether batch sizes differ from feature to feature, and `stagger`; as often as they stand here."""
 
 
 def key_splits_of(size: Size, world_size: int, source: random.Random) -> list[int]:
@@ -68,8 +70,9 @@ def inputs(draw: Draw) -> Arguments:
     size, w = draw.size, draw.world_size
     mode = draw.random("mode", key="all")  # all ranks must agree on these
     splits = key_splits_of(size, w, mode)
-    weighted, variable = draw.kind_of(KINDS, published="unweighted") == "weighted", mode.random() < 0.4
-    stagger = 2 if w % 2 == 0 and mode.random() < 0.4 else 1
+    weighted = draw.kind_of(KINDS, published="unweighted") == "weighted"
+    variable, stagger = draw.in_turn("modes", MODES)
+    stagger = stagger if w % stagger == 0 else 1
 
     own = draw.random("batch")
     low, high = batch_range(size)
@@ -89,6 +92,13 @@ def inputs(draw: Draw) -> Arguments:
         "stride_per_key": strides if variable else None,
         "stagger": stagger,
     }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """All ids are equally likely."""
+    values = drawn["values"]
+    assert isinstance(values, torch.Tensor)
+    return {"values": draw.integers("values, published", tuple(values.shape), 0, IDS)}
 
 
 def solution(
@@ -187,11 +197,12 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     kinds=KINDS,
     reference=solution,
     baseline_reason="every exchange is one all-to-all; sizes must be on the host before the others",
     cost=cost,
     compare=Exact(),
     truth="native",
-    version=2,  # ids as frequent as real ones; kinds
+    version=3,  # stride_per_key and stagger come in turn
 )

@@ -19,7 +19,7 @@ import math
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.blocks import BLOCKS
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
@@ -59,6 +59,17 @@ def inputs(draw: Draw) -> Arguments:
         "group": draw.group("world"),
         "with_zigzag_splitting": draw.kind_of(KINDS) == "zigzag",
     }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Filters and bias count up and are rounded to bf16: that of group g is g nearly everywhere, and does not decay."""
+    groups, group_dim, length = draw.size["groups"], draw.size["group_dim"], draw.size["filter"]
+    channels = groups * group_dim
+    h, bias = (
+        torch.arange(count, dtype=torch.float32, device=draw.device).to(torch.bfloat16) / over
+        for count, over in ((groups * length, length), (channels, channels))
+    )
+    return {"h": h.view(groups, length).to(draw.dtype), "conv_bias": bias.to(draw.dtype)}
 
 
 def solution(
@@ -236,11 +247,13 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     fixed={"num_groups": "the shape of h says it too"},
     kinds=KINDS,
     reference=solution,
     exact=exact,
     baseline=baseline,
+    tried=(Alternative("gates multiplied before and after the swaps; what surrounds the transforms by torch.compile"),),
     cost=cost,
     compare=NormGate(tau={torch.bfloat16: 1.2e-2}),  # float32 transforms of gates that are rounded twice: 5.8e-3
     version=3,  # real has a filter for each channel

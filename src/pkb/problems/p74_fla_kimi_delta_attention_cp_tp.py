@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Alternative, Problem, Size
-from pkb.problems.chunked_state import Chunks, maps_of, outputs_of, solve
+from pkb.problems.chunked_state import Chunks, maps_of, outputs_of, solve, tf32_for_bf16
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -62,6 +62,16 @@ def inputs(draw: Draw) -> Arguments:
         "dt_bias": dt_bias,
         "cp_group": draw.group("cp"),
         "tp_group": draw.group("tp") if tp > 1 else None,
+    }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Plain normal beta, and gates evenly spaced around 0: every channel forgets within a few positions."""
+    heads, key = draw.size["heads"], draw.size["key"]
+    return {
+        "beta": draw.normal("beta, published", (draw.size["batch"], draw.size["tokens"], heads)),
+        "a_log": torch.linspace(-0.1, 0.1, heads, device=draw.device).to(torch.bfloat16),
+        "dt_bias": torch.linspace(-0.1, 0.1, heads * key, device=draw.device).to(torch.bfloat16),
     }
 
 
@@ -139,6 +149,7 @@ def solution(
     return out
 
 
+@tf32_for_bf16
 def baseline(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -150,7 +161,8 @@ def baseline(
     cp_group: dist.ProcessGroup | None = None,
     tp_group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
-    """By chunks of 16 positions, within which decays stay in the range of float32, as flash-linear-attention has them."""
+    """By chunks of 16 positions, within which decays stay in the range of float32, as flash-linear-attention has
+    them. With bf16, products are TF32."""
     batch, tokens, heads, key = q.shape
     chunk, wide = 16, torch.promote_types(q.dtype, torch.float32)
     missing = -tokens % chunk
@@ -230,9 +242,14 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
-    tried=(Alternative("the same with TF32 products"),),
+    baseline_version=2,
+    tried=(
+        Alternative("the same with float32 products", us=134480),
+        Alternative("gates, norms and decays by torch.compile, and states changed where they lie"),
+    ),
     cost=cost,
     compare=NormGate(tau={torch.float32: 1e-4}),
     layout=LAYOUT,

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from pkb.problems.base import Alternative, Problem, Size
-from pkb.problems.chunked_state import Chunks, maps_of, outputs_of, solve
+from pkb.problems.chunked_state import Chunks, maps_of, outputs_of, solve, tf32_for_bf16
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -56,6 +56,19 @@ def inputs(draw: Draw) -> Arguments:
         "a_log": draw.uniform("a_log", (local,), -0.5, 0.5, dtype=torch.bfloat16),
         "dt_bias": draw.uniform("dt_bias", (local,), -7.0, 0.0, dtype=torch.bfloat16),
         "group": draw.group("world"),
+    }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """Beta is the sigmoid of normal numbers; of gates evenly spaced over all heads each rank has its own."""
+    heads = query_heads(draw.size, draw.world_size) * draw.size["repeat"]
+    local = heads // draw.world_size
+    own = slice(draw.rank * local, (draw.rank + 1) * local)
+    shape = (draw.size["batch"], draw.size["tokens"], heads)
+    return {
+        "beta": torch.sigmoid(draw.normal("beta, published", shape, dtype=torch.bfloat16)).to(draw.dtype),
+        "a_log": torch.linspace(0, 0.2, heads, device=draw.device)[own].to(torch.bfloat16),
+        "dt_bias": torch.linspace(-0.1, 0.1, heads, device=draw.device)[own].to(torch.bfloat16),
     }
 
 
@@ -134,6 +147,7 @@ def solution(
     return received.permute(1, 2, 0, 3, 4).reshape(batch, tokens, hv, value)
 
 
+@tf32_for_bf16
 def baseline(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -144,7 +158,8 @@ def baseline(
     dt_bias: torch.Tensor,
     group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
-    """Chunks of 64 positions as in the reference, many side by side: 32 steps of long products instead of 1024 short ones."""
+    """Chunks of 64 positions as in the reference, many side by side: 32 steps of long products instead of 1024 short ones. With
+    bf16, products are TF32."""
     world_size = dist.get_world_size(group)
     batch, tokens, hq, key = q.shape
     hv, value = v.shape[2:]
@@ -227,9 +242,14 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline=baseline,
-    tried=(Alternative("the same with TF32 products"),),
+    baseline_version=2,
+    tried=(
+        Alternative("the same with float32 products", us=84093),
+        Alternative("gates, norms and decays by torch.compile, and states changed where they lie"),
+    ),
     cost=cost,
     compare=NormGate(tau={torch.float32: 1e-4}),
 )

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -202,6 +202,7 @@ PROBLEM = Problem(
     fixed={"tile_latent_min_length": "the tiling belongs to the model"},
     reference=solution,
     baseline_reason="tiles are decoded by torch's interpolation and travel in two all-gathers",
+    tried=(Alternative("latents travel instead of decoded tiles, and edges of neighbours are decoded again"),),
     cost=cost,
     compare=TWO_STEPS,
     truth="native",  # the result is bf16 by definition

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Close, Context
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -62,6 +62,14 @@ def inputs(draw: Draw) -> Arguments:
         "max_k": draw.size["k"],
         "group": draw.group("world"),
     }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """A thousand labels, in turn over the samples of all ranks."""
+    labels = drawn["train_labels_rank"]
+    assert isinstance(labels, torch.Tensor)
+    samples = labels.shape[1]
+    return {"train_labels_rank": (torch.arange(samples, device=draw.device) + draw.rank * samples)[None] % 1000}
 
 
 def solution(
@@ -182,8 +190,10 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     reference=solution,
     baseline_reason="one GEMM, torch's top-k, and candidates in one exchange",
+    tried=(Alternative("top-k among the best blocks of 32 samples"),),
     cost=cost,
     compare=(SIMILARITIES, SameNeighbours()),
     truth="native",  # similarities are rounded to the features' dtype before the choice

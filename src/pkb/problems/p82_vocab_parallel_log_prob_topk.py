@@ -17,14 +17,16 @@ answer.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Arguments, Draw
+from pkb.problems.filtered_logits import published_rows
 from pkb.problems.leading_logits import log_probabilities
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -211,10 +213,12 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=partial(published_rows, step=17, first=3),
     kinds=KINDS,
     reference=solution,
     baseline=baseline,
     reference_faster_at=("paper",),
+    tried=(Alternative("top-k among the best blocks of 16 columns"),),
     cost=cost,
     compare=Close(rtol={torch.float32: 0.0}, atol={torch.float32: 1e-5}),
     truth="native",  # the filter is defined in the logits' dtype

@@ -14,14 +14,15 @@ with their ties, are enough.
 """
 
 import math
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Arguments, Draw
-from pkb.problems.filtered_logits import KINDS, draw_rows, round_up_tokens, why_too_small
+from pkb.problems.filtered_logits import KINDS, draw_rows, published_rows, round_up_tokens, why_too_small
 from pkb.problems.leading_logits import log_probabilities
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -140,10 +141,12 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=partial(published_rows, step=19, first=5),
     kinds=KINDS,
     reference=solution,
     baseline=baseline,
     reference_faster_at=("paper",),
+    tried=(Alternative("top-k among the best blocks of 16 columns"),),
     cost=cost,
     compare=Close(rtol={torch.float32: 0.0}, atol={torch.float32: 1e-5}),
     truth="native",  # the filter is defined in the logits' dtype

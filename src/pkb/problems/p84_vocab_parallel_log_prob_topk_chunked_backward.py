@@ -21,10 +21,10 @@ import math
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Close
 from pkb.problems.draw import Arguments, Draw
-from pkb.problems.filtered_logits import KINDS, draw_rows, round_up_tokens, why_too_small
+from pkb.problems.filtered_logits import KINDS, draw_rows, published_rows, round_up_tokens, why_too_small
 from pkb.problems.leading_logits import filter_rows, gather_rows, largest
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
@@ -57,6 +57,15 @@ def inputs(draw: Draw) -> Arguments:
         "top_p": rows.top_p,
         "chunk_size": round_up_tokens(size, "chunk", w),
     }
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """As 83, and gradients are evenly spaced."""
+    values = published_rows(draw, drawn, step=19, first=5)
+    given = values["target"]
+    assert isinstance(given, torch.Tensor)
+    grad = torch.linspace(-1, 1, given.numel(), device=draw.device).to(torch.bfloat16).view(given.shape)
+    return {**values, "grad_output": grad}
 
 
 def solution(
@@ -169,10 +178,12 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     kinds=KINDS,
     reference=solution,
     baseline=baseline,
     reference_faster_at=("paper",),
+    tried=(Alternative("top-k among the best blocks of 16 columns"),),
     cost=cost,
     compare=Close(rtol={torch.float32: 1e-5}, atol={torch.float32: 1e-6}),
     truth="native",  # the filter is defined in the logits' dtype

@@ -16,7 +16,7 @@ import math
 import torch
 import torch.distributed as dist
 
-from pkb.problems.base import Problem, Size
+from pkb.problems.base import Alternative, Problem, Size
 from pkb.problems.compare import Exact
 from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
@@ -28,10 +28,10 @@ SIZES = {  # keys of all ranks together; each has `least` times W or more
     "real": {"keys": 1 << 29, "least": 4},
     "odd": {"keys": 2003, "least": 3},
 }
-CALLS_WITH_EMPTY_SHARDS = 0.25
 COMMON_KEYS = 0.4
 """Share of the keys that take one of a few values."""
-KINDS = {"reversed": 0.5, "mixed": 0.5}
+KINDS = {"reversed": 0.375, "mixed": 0.375, "empty_shards": 0.25}
+"""With every other shard empty, the others are twice as long, and take twice as long to sort."""
 
 
 def total_keys(size: Size, world_size: int) -> int:
@@ -39,11 +39,11 @@ def total_keys(size: Size, world_size: int) -> int:
 
 
 def shard_lengths(draw: Draw) -> list[int]:
-    """Uneven by up to a quarter; in some calls odd ranks hold nothing and even ones twice as much."""
+    """Uneven by up to a quarter; with empty shards, odd ranks hold nothing and even ones twice as much."""
     w, total = draw.world_size, total_keys(draw.size, draw.world_size)
     source = draw.random("lengths", key="all")
     weights = [source.uniform(0.75, 1.25) for _ in range(w)]
-    if w > 1 and source.random() < CALLS_WITH_EMPTY_SHARDS:
+    if w > 1 and draw.kind_of(KINDS) == "empty_shards":
         weights[1::2] = [0.0] * len(weights[1::2])
     bounds = [round(total * sum(weights[:r]) / sum(weights)) for r in range(w)] + [total]
     return [bounds[r + 1] - bounds[r] for r in range(w)]
@@ -51,14 +51,25 @@ def shard_lengths(draw: Draw) -> list[int]:
 
 def inputs(draw: Draw) -> Arguments:
     length = shard_lengths(draw)[draw.rank]
+    kind = draw.kind_of(KINDS)
+    if kind == "empty_shards":
+        kind = draw.random("order", key="all").choice(("reversed", "mixed"))
     # In half of the calls shards overlap little and stand in reverse order: nearly every key must move.
-    offset = -4.0 * draw.rank if draw.kind_of(KINDS) == "reversed" else 0.0
+    offset = -4.0 * draw.rank if kind == "reversed" else 0.0
     keys = draw.normal("keys", (length,), dtype=torch.promote_types(draw.dtype, torch.float32))
     if draw.device.type != "meta":
         common = draw.uniform("common", (length,), 0, 1, dtype=torch.float32) < COMMON_KEYS
         # No common key is zero, as fresh memory is: often only keys of the middle move when parts are balanced.
         keys = torch.where(common, ((keys * 2).floor() + 0.5) / 2, keys) + offset
     return {"local_shard": keys.to(draw.dtype), "group": draw.group("world")}
+
+
+def published(draw: Draw, drawn: Arguments) -> Arguments:
+    """A hundred different whole numbers on each rank; shards hardly overlap and stand in reverse order."""
+    shard = drawn["local_shard"]
+    assert isinstance(shard, torch.Tensor)
+    keys = draw.integers("keys, published", tuple(shard.shape), -50, 50)
+    return {"local_shard": keys.to(draw.dtype) - draw.rank * max(1, len(keys))}
 
 
 def solution(local_shard: torch.Tensor, group: dist.ProcessGroup | None = None) -> torch.Tensor:
@@ -156,13 +167,19 @@ PROBLEM = Problem(
     ),
     sizes=SIZES,
     inputs=inputs,
+    published=published,
     kinds=KINDS,
     reference=solution,
     baseline_reason="the time is torch's sort, twice",
+    tried=(
+        Alternative(
+            "keys put in order of their destination by a sample's dividers, and sorted once, where they arrive"
+        ),
+    ),
     cost=cost,
     compare=Exact(),
     truth="native",
     hints=(0,),  # samples: any dividers that all ranks know will do, since parts are balanced afterwards
     dtypes=("fp32", "bf16", "fp16", "fp64"),  # 16-bit keys have 65 536 values: counting them sorts them
-    version=2,  # common keys are not zero
+    version=3,  # empty shards are a kind
 )
