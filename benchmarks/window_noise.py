@@ -11,6 +11,7 @@ import argparse
 import json
 import tempfile
 import time
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from pkb.judge.timing.statistics import ERROR, estimate
 from pkb.judge.worlds import World
 from pkb.platforms.base import Platform
 from pkb.problems import get
+from pkb.problems.suite import suite
 from pkb.types.case import Case
 from pkb.types.job import Job
 from pkb.types.plan import plan
@@ -44,7 +46,7 @@ def measure(path: Path, platform: Platform, asked: argparse.Namespace) -> dict[s
     dtype = problem.default_dtype
     job = Job(path, Case(problem.stem, platform.name, asked.ranks, asked.size, dtype, "standard"))
     spec, standard = DrawSpec(problem.stem, asked.size, dtype), plan("standard")
-    on_gpu = platform.device == "cuda"
+    on_gpu, started_at = platform.device == "cuda", datetime.now(UTC).isoformat(timespec="seconds")
     with (
         tempfile.TemporaryDirectory() as build,
         World(job, platform, problem, ranks=asked.ranks, build=Path(build), backend=asked.backend) as world,
@@ -85,6 +87,7 @@ def measure(path: Path, platform: Platform, asked: argparse.Namespace) -> dict[s
         return {
             "problem": {"id": problem.id, "version": problem.version}, "candidate": {"file": path.name},
             "platform": platform.name, "hardware": platform.facts().hardware, "ranks": asked.ranks, "size": asked.size,
+            "started_at": started_at, "suite": {"version": suite().version, "judge": suite().judge_version},
             "timing": timing, "stage_seconds": {"timing": took_s},
         }  # fmt: skip
 

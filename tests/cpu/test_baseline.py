@@ -81,6 +81,21 @@ FAULTS = {
 }
 
 
+NOT_COMPILED = """
+from pkb.problems import compiled
+compiled.ON = ("cpu",)
+
+@compiled.compiled
+def added(total, y):
+    return total + y if total.sum().item() == total.sum().item() else y
+
+def baseline(x, y):
+    total = x.clone()
+    dist.all_reduce(total)
+    return added(total, y)
+"""
+
+
 def judged(folder: Path, baseline: str, *, against: Against = "baseline") -> Evaluation:
     problems = folder / "problems"
     problems.mkdir()
@@ -141,6 +156,27 @@ def test_a_faulty_baseline_is_an_error_of_the_problem(tmp_path: Path, fault: str
     assert result.failure.kind is FailureKind.BASELINE
     assert "the baseline of problem 901 is at fault, not the candidate" in result.detail
     assert fault in result.detail
+
+
+def test_a_baseline_that_cannot_be_compiled_here_says_nothing_about_the_candidate(tmp_path: Path) -> None:
+    result = judged(tmp_path, NOT_COMPILED)
+    assert (result.verdict, result.stage, result.timing) == (Verdict.HARNESS_ERROR, Stage.TIMING, None), result.detail
+    assert "torch.compile, which the judge makes this problem's baseline with, failed on this machine" in result.detail
+    assert "--against reference" in result.detail
+    assert result.failure is not None
+    assert result.failure.kind is FailureKind.HARNESS
+
+
+def test_against_the_reference_it_costs_its_reading_and_nothing_else(tmp_path: Path) -> None:
+    result = judged(tmp_path, NOT_COMPILED, against="reference")
+    assert result.verdict is Verdict.CORRECT, result.detail
+    assert result.timing is not None
+    assert (result.timing.against, result.timing.other) == ("reference", None)
+    (why,) = [
+        check for check in result.checks if check.startswith("no speedup against the baseline, which did not run")
+    ]
+    assert "torch.compile" in why
+    assert not [check for check in result.checks if "outputs compared" in check]
 
 
 def linted(folder: Path, functions: str, *, dtype: str = "fp32") -> dict[str, LintRow]:

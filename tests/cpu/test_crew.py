@@ -74,6 +74,24 @@ def failure_of(tmp_path: Path, source: str, *, size: int = 2, timeout_s: float =
     return caught.value
 
 
+def test_whoever_may_compile_is_waited_for_while_a_compiler_runs(tmp_path: Path) -> None:
+    with crew_of(2, tmp_path) as crew:
+        load(crew, tmp_path, "")
+        path = tmp_path / "candidate.py"
+
+        def answers(source: str) -> dict[int, Done]:
+            path.write_text(f"{HEAD}import subprocess\n{source}\ndef solution(): pass\n")
+            crew.tell_all(Load(str(path)))
+            return crew.hear(
+                Load(str(path)), timeout_s=86_400, quiet_s=2
+            )  # a wait for that long is ended by the test's limit
+
+        assert sorted(answers("if rank == 0: subprocess.run(['sleep', '5'], check=True)")) == [0, 1]
+        with pytest.raises(CrewFailure, match="no answer within 2 s") as caught:
+            answers("if rank == 0: subprocess.run(['sleep', '1']); time.sleep(600)")
+        assert (caught.value.kind, caught.value.ranks) == ("timeout", [0])
+
+
 def test_ranks_answer_print_and_end(tmp_path: Path) -> None:
     crew = crew_of(2, tmp_path)
     answers = load(crew, tmp_path, "print(f'hello from {rank}\\n', end='', flush=True)")

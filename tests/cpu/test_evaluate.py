@@ -123,6 +123,16 @@ def write_reference(problem_id: int, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("library", [False, True])
+def test_what_was_not_observed_is_unknown_and_a_collective_is_seen_all_the_same(library: bool, tmp_path: Path) -> None:
+    candidate = write_reference(1, tmp_path) if library else EXAMPLES / "1_allreduce_symmetric.py"
+    unobserved = dataclasses.replace(plan("quick"), race_calls=0, odd_trials=0, observe=False)
+    result = evaluate(Job(candidate, TINY, custom_plan=unobserved, call_limit_s=30.0))
+    assert result.verdict is Verdict.CORRECT, result.detail
+    assert result.communication is (Communication.LIBRARY if library else Communication.UNKNOWN)
+    assert "what moves the data was not observed" in result.checks
+
+
 @pytest.mark.parametrize("problem_id", [*FIRST, *(pytest.param(i, marks=pytest.mark.slow) for i in REST)])
 def test_the_reference_itself_is_correct(problem_id: int, tmp_path: Path) -> None:
     """Inputs, truth, tolerance and observation of each problem, against the one candidate known to be right."""

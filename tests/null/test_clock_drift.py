@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from pkb.judge.timing.conclude import seen_drift_ppm
 from pkb.judge.timing.rounds import drift_ppm, timed_batch
 from pkb.types.protocol.replies import BatchReport
 
@@ -45,6 +46,16 @@ def _after_a_second(reports: dict[int, BatchReport], monkeypatch: pytest.MonkeyP
 def test_the_drift_is_measured(ppm: float) -> None:
     """A microsecond of skew over 150 ms is 3 ppm of noise."""
     assert drift_ppm(batch([0.0, ppm, 0.0], offset_ns=10**9)) == pytest.approx([ppm, 0.0], abs=5.0)
+
+
+def test_what_is_reported_is_seen_in_all_rounds() -> None:
+    rounds = [drift_ppm(batch([0.0, 50.0, 0.0], seed=seed)) for seed in range(4)]
+    assert seen_drift_ppm(rounds) == pytest.approx(50.0, abs=5.0)
+    source = random.Random(2)
+    one_clock = [[[source.gauss(0, 3000) for _ in range(7)] for _ in range(8)] for _ in range(200)]
+    assert sum(seen_drift_ppm(rounds) is not None for rounds in one_clock) < 0.05 * len(one_clock)
+    assert seen_drift_ppm([[5.0]]) is None
+    assert seen_drift_ppm([[], []]) is None
 
 
 def test_one_rank_or_one_call_has_no_drift() -> None:

@@ -7,8 +7,18 @@ from pkb.judge.crew.patience import LATE_COMPILER_S, WARM_FLOOR_S, first_call_ex
 from pkb.types.case import Case
 
 
-def warm(limit_s: float = 60.0, *, reference_s: float = 0.01, first_call_s: float = 0.1, device: str = "cuda") -> float:
-    return warm_limit_s(limit_s, reference_s=reference_s, first_call_s=first_call_s, device=device)
+def warm(
+    limit_s: float = 60.0,
+    *,
+    reference_s: float = 0.01,
+    first_call_s: float = 0.1,
+    call_s: float = 0.005,
+    calls: int = 6,
+    device: str = "cuda",
+) -> float:
+    return warm_limit_s(
+        limit_s, reference_s=reference_s, first_call_s=first_call_s, call_s=call_s, calls=calls, device=device
+    )
 
 
 def test_a_warm_batch_has_seconds() -> None:
@@ -23,6 +33,10 @@ def test_no_batch_has_more_than_was_asked_for() -> None:
 def test_what_was_slow_at_first_may_be_slow_again() -> None:
     """Triton compiles anew where other sizes come; a candidate may lay out its buffers again."""
     assert warm(first_call_s=12.0) >= 2 * 12.0
+
+
+def test_a_slow_kernel_is_no_deadlock_because_a_batch_has_many_calls() -> None:
+    assert warm(first_call_s=2.0, call_s=2.0, calls=6) >= 2 * 6 * 2.0
 
 
 def test_a_cpu_that_others_use_decides_nothing() -> None:

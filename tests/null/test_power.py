@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from pkb.judge.timing.statistics import LONG_START, SHORT_START
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 OLDER, AS_IT_WAS, WINDOW = "older", "window as it was", "through the window"
 
@@ -54,8 +56,25 @@ def test_unchanged_code_is_not_faster(records: str) -> None:
     found = estimator().shares(noises(records, long=True), 1.0, 200, window=False)
     assert round(200 * found.faster) <= 11
     assert round(200 * found.slower) <= 11
-    short = estimator().shares(noises(records, long=False), 1.0, 40, window=False)
-    assert round(40 * short.faster) <= 4
+    short = estimator().shares(noises(records, long=False), 1.0, 80, window=False)
+    assert round(80 * short.faster) <= 6
+    assert round(80 * short.slower) <= 6
+
+
+def test_a_judge_that_takes_all_starts_for_alike_calls_unchanged_code_faster_and_slower() -> None:
+    """What the test above is worth: the same bounds, without the judge's term for what starts differ by."""
+    found = estimator().shares(noises(WINDOW, long=False), 1.0, 80, window=False, term=False)
+    assert round(80 * found.faster) > 6
+    assert round(80 * found.slower) > 6
+
+
+@pytest.mark.parametrize(("long", "term"), [(True, LONG_START), (False, SHORT_START)])
+def test_the_judges_term_is_what_starts_differ_by(long: bool, term: float) -> None:
+    """On any day, within minutes, and as its own candidate: no less than each, and rounded up by half at most."""
+    known = estimator().starts(long=long)
+    largest = max(known.any_day.value, known.together.value, known.control.value)
+    assert largest <= term <= 1.5 * largest
+    assert known.any_day.degrees >= 15
 
 
 def test_hostile_noise_makes_nobody_faster() -> None:

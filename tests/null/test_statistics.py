@@ -2,23 +2,26 @@
 
 import math
 import random
+import statistics
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pkb.judge.timing.clock import MOST_REPEATS, REPEATS, repeats_for
+from pkb.judge.timing.looks import looks, settled
 from pkb.judge.timing.statistics import (
     ERROR,
+    LONG_US,
     NEAR,
+    Estimate,
     Paired,
     Ratio,
     Rounds,
     estimate,
-    looks,
     mean,
     quantile,
-    settled,
+    start_half,
     student,
 )
 from pkb.types.timing import Decision
@@ -39,11 +42,17 @@ def pair_of(seed: int, true_speedup: float) -> Paired:
 
 
 def ratio_of(samples: Paired) -> Ratio:
-    return estimate(samples, resamples=300).ratio
+    """By rounds: what starts differ by has tests of its own."""
+    return estimate(samples, resamples=300).rounds
 
 
 def swapped(samples: Paired) -> Paired:
     return samples._replace(reference_us=samples.candidate_us, candidate_us=samples.reference_us)
+
+
+def scaled(samples: Paired, unit: float) -> Paired:
+    reference, candidate = ([[t * unit for t in one] for one in side] for side in samples[:2])
+    return Paired(reference, candidate)
 
 
 def test_unchanged_code_is_called_the_same() -> None:
@@ -98,9 +107,25 @@ def test_swapping_the_sides_inverts_the_ratio(seed: int, true_speedup: float) ->
 @settings(max_examples=10, deadline=None)
 def test_units_do_not_matter(seed: int, unit: float) -> None:
     given = pair_of(seed, 1.5)
-    reference, candidate = ([[t * unit for t in one] for one in side] for side in given[:2])
-    other = Paired(reference, candidate)
-    assert ratio_of(other) == pytest.approx(ratio_of(given))
+    assert ratio_of(scaled(given, unit)) == pytest.approx(ratio_of(given))
+
+
+def half_width(ratio: Ratio) -> float:
+    return math.log(ratio.high / ratio.value)
+
+
+@pytest.mark.parametrize(("unit", "half"), [(1.0, 0.0554), (100.0, 0.01386)])
+def test_another_start_is_in_the_interval(unit: float, half: float) -> None:
+    """1.96 standard deviations of two sides: of 2 % each for calls below 200 us, of 0.5 % for others."""
+    found = estimate(scaled(pair_of(3, 1.0), unit))
+    assert half_width(found.ratio) ** 2 - half_width(found.rounds) ** 2 == pytest.approx(half**2, rel=0.01)
+    assert half_width(found.ratio) == pytest.approx(-math.log(found.ratio.low / found.ratio.value))
+
+
+def test_each_side_and_each_kind_has_the_starts_of_its_length() -> None:
+    assert start_half(LONG_US, LONG_US - 1) == pytest.approx(math.hypot(0.0554, 0.01386) / math.sqrt(2), rel=0.01)
+    found = estimate(two_kinds(long=(90_000, 9_000), short=(120, 110), long_calls=5))
+    assert half_width(found.by_kind["short"]) > 0.055 > 0.03 > half_width(found.by_kind["long"])
 
 
 def test_rounds_must_match() -> None:
@@ -170,7 +195,7 @@ def test_a_kind_that_few_rounds_have_still_counts() -> None:
     kinds = [["a", "a"], ["a", "b"], ["a", "a"], ["b", "a"]]
     reference = [[400.0 if kind == "a" else 100.0 for kind in one] for one in kinds]
     found = estimate(Paired(reference, [[100.0, 100.0]] * 4, kinds, {"a": 0.75, "b": 0.25}))
-    assert found.ratio == pytest.approx((4**0.75,) * 3)
+    assert found.rounds == pytest.approx((4**0.75,) * 3)
 
 
 def test_one_kind_has_no_kinds_to_tell() -> None:
@@ -216,8 +241,39 @@ def test_more_rounds_are_for_what_is_near(
     ratio: tuple[float, float, float], confirmed: bool, early: bool, planned: bool
 ) -> None:
     first, second, *_ = looks(8)
-    assert settled(Ratio(*ratio), first, confirmed=confirmed) == early
-    assert settled(Ratio(*ratio), second, confirmed=confirmed) == planned
+    found = Estimate(Ratio(*ratio), 0.0, {})
+    assert settled(found, first, confirmed=confirmed) == early
+    assert settled(found, second, confirmed=confirmed) == planned
+
+
+@pytest.mark.parametrize(("us", "of_round", "most"), [(100.0, 0.003, 0.03), (100.0, 0.06, 0.04), (1000.0, 0.01, 0.025)])
+def test_all_looks_together_are_hardly_more_than_one_chance_to_be_wrong(
+    us: float, of_round: float, most: float
+) -> None:
+    """Unchanged code whose starts differ by just what the judge thinks, and whose rounds by little, as much, or more."""
+    source, start, normal = random.Random(1), start_half(us, us), statistics.NormalDist()
+    evaluations, faster = 6000, 0
+    for _ in range(evaluations):
+        off, total, made = source.gauss(0, start / normal.inv_cdf(1 - ERROR)), 0.0, 0
+        for look in looks(8):
+            total += source.gauss(0, of_round * math.sqrt(look.rounds - made))
+            made = look.rounds
+            middle, half = off + total / made, normal.inv_cdf(1 - look.error) * of_round / math.sqrt(made)
+            by_rounds = Ratio(*(math.exp(x) for x in (middle, middle - half, middle + half)))
+            found = Estimate(by_rounds, start, {})
+            if settled(found, look, confirmed=True):
+                break
+        faster += found.ratio.decision is Decision.FASTER
+    assert 0.4 * ERROR < faster / evaluations < most
+
+
+@pytest.mark.parametrize(("value", "half", "expected"), [(1.0, 0.05, True), (1.0, 0.06, False), (1.03, 0.04, False)])
+def test_rounds_end_where_only_another_start_could_tell(value: float, half: float, expected: bool) -> None:
+    """No number of rounds makes the interval of calls this short narrower than 0.055 on each side."""
+    by_rounds = Ratio(value, value * math.exp(-half), value * math.exp(half))
+    found = Estimate(by_rounds, start_half(100.0, 100.0), {})
+    assert found.ratio.decision is Decision.SAME
+    assert settled(found, looks(8)[0], confirmed=False) is expected
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,9 @@ def provide() -> None:
             return
         try:
             artifact, _ = build_behind_walls("adaptor", {}, recipe)
-        except (CompileError, BuildStopped) as error:
+        except BuildStopped:  # a limit, or a killed compiler: says nothing of the next try
+            return
+        except CompileError as error:
             failed.write_text(str(error))
             return
         kept = shared / recipe.file_name

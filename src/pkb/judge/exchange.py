@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -45,6 +45,9 @@ from pkb.types.stock import StockFunction
 TRUTH_SHARE = 0.15
 """Of the platform's memory that the truths of several calls may take together."""
 ORACLE_LIMIT_S = 600.0
+IN_PROCESS_S = 20.0
+"""Of what a batch may take longer than others: so much may pass without a compiler's process. Triton's own passes run in the
+rank, and so does the profiler. A candidate that hangs in its first call costs this, not what a build may take."""
 Reports = dict[int, BatchReport]
 """Of one batch, by rank."""
 
@@ -79,8 +82,9 @@ class Exchange:
         self, oracle: Crew, candidate: Crew, *, limit_s: float, kinds: Mapping[str, float] | None = None
     ) -> None:
         self.oracle, self.candidate = oracle, candidate
-        self.limit_s = self._first_limit_s = limit_s
-        """Of a batch of the candidate's calls."""
+        self._limit_for: Callable[[int], float] = lambda calls: limit_s
+        """Of a batch of so many of the candidate's calls."""
+        self._first_limit_s = limit_s
         self._kinds = KindPlan(kinds or {})
         self._slots = itertools.count()
         self._keys: dict[int, str] = {}
@@ -141,12 +145,14 @@ class Exchange:
                     discard(answer.fds)
             self.candidate.hear(gift, timeout_s=300)
 
-    def has_answered(self, *, reference_s: float, first_call_s: float) -> None:
+    def has_answered(self, *, reference_s: float, first_call_s: float, call_s: float) -> None:
         """A call has come back, so the next ones are warm: from now on a batch has what such calls can need."""
-        self.limit_s = warm_limit_s(
+        self._limit_for = lambda calls: warm_limit_s(
             self._first_limit_s,
             reference_s=reference_s,
             first_call_s=first_call_s,
+            call_s=call_s,
+            calls=calls,
             device=self.candidate.platform.device,
         )
 
@@ -172,7 +178,8 @@ class Exchange:
 
         `told_late_s`: ranks that learn of it after the others, with the key of their arguments. No rank can undo it.
         """
-        limit = self.limit_s + extra_s
+        warm_s = self._limit_for(len(schedule.slots))
+        limit = warm_s + extra_s
         common = RunBatch(self._released(schedule, limit + 30), inspect=inspect, profile=profile, records=records)
         own = {rank: replace(common, schedule=self._released(one, limit + 30)) for rank, one in (late or {}).items()}
         told_late_s, waited = told_late_s or {}, 0.0
@@ -181,7 +188,7 @@ class Exchange:
                 time.sleep(late_s - waited)
                 waited = late_s
             self.candidate.tell(rank, own.get(rank, common))
-        return self.candidate.hear(common, timeout_s=limit)
+        return self.candidate.hear(common, timeout_s=limit, quiet_s=warm_s + min(extra_s, IN_PROCESS_S))
 
     def run_oracle(
         self, schedule: Schedule, *, function: StockFunction, records: bool = False, extra_s: float = 0.0
@@ -219,6 +226,10 @@ class Exchange:
         `Disturbed`."""
         with self._watch.alone():
             yield
+
+    def look(self) -> None:
+        """Fill the device as it was filled before the reference's batch, while the candidate's ranks are idle."""
+        self._watch.look()
 
     def _released(self, schedule: Schedule, barrier_timeout_s: float) -> Schedule:
         """With the key of its slots, which were delivered together."""
@@ -274,7 +285,7 @@ class Exchange:
         """Add what comparing one slot gives; False when that settles it."""
         fetch = FetchOutput(slot)
         self.candidate.tell_all(fetch)
-        outputs = self.candidate.collect(fetch, timeout_s=self.limit_s + 120)
+        outputs = self.candidate.collect(fetch, timeout_s=self._first_limit_s + 120)
         try:
             for output, _ in outputs.values():
                 if isinstance(output, BadOutput):

@@ -20,7 +20,8 @@ RACE_HINTS: Mapping[RaceKind, str] = {
     RaceKind.MISSING_SYNCHRONISATION: "two calls in a row disturb each other: a buffer or signal is reused before all ranks "
     "are done with it",
     RaceKind.NO_SYNCHRONISATION: "nothing orders the two accesses: publish with a release at system scope (st.release.sys, "
-    "red.release.sys, the handle's barrier) after the one that must come first, and acquire (ld.acquire.sys) before the other",
+    "red.release.sys, the handle's barrier) after the one that must come first, and acquire (ld.acquire.sys) before the other; "
+    "a wait that may give up orders nothing",
     RaceKind.SCOPE_TOO_NARROW: "a peer is on another GPU: flags between ranks need scope .sys (__threadfence_system, "
     "atomic..._system, cuda::thread_scope_system); .gpu and .cta order nothing there",
     RaceKind.RELAXED: "a relaxed or volatile flag orders nothing but itself: write it by st.release.sys and wait for it by "
@@ -52,7 +53,8 @@ PATTERN_HINTS: Mapping[Pattern, str] = {
 }
 FAILURE_HINTS: Mapping[FailureKind, str] = {
     FailureKind.HIDDEN_WORK: "launch on torch's current stream, or make it wait for your side streams before returning",
-    FailureKind.CHANGED_ARGUMENTS: "copy the arguments into buffers of your own before changing them",
+    FailureKind.CHANGED_ARGUMENTS: "copy the arguments into buffers of your own before changing them, and return the result: "
+    "what is left in an argument is not looked at",
     FailureKind.MEMORY_LIMIT: "the limits are on all ranks together; `pkb eval --memory-limit` raises the one on memory",
     FailureKind.TIME_LIMIT: "outside of calls a rank has nothing to do but to copy: look for threads of yours that keep its "
     "process or the device busy; `pkb eval --call-limit` raises what it may take in all",
@@ -62,8 +64,9 @@ FAILURE_HINTS: Mapping[FailureKind, str] = {
 
 
 NOT_PROVEN_HINT = (
-    "its recorded calls hold no race: look also for what depends on values alone, such as rounding that only some calls show, "
-    "memory that is read before it is written, or shapes that only some calls have"
+    "its recorded calls hold no race: look also for a wait that gives up after a time or a number of looks, and for what "
+    "depends on values alone, such as rounding that only some calls show, memory that is read before it is written, or shapes "
+    "that only some calls have"
 )
 SHOWN_WARNINGS = 3
 

@@ -27,8 +27,10 @@ from pkb.judge.stages.weak_execution import run_weakly
 from pkb.judge.timing.measure import measure
 from pkb.judge.timing.other import with_other_reading
 from pkb.judge.worlds import World
+from pkb.kit.fingerprint import fingerprint
 from pkb.platforms.base import PlatformFacts
 from pkb.platforms.cpu import emulator_seed
+from pkb.problems.compiled import COMPILED_IN
 from pkb.roofline.bandwidth import bandwidths
 from pkb.roofline.floor import floor_us, may_send_fewer_bits
 from pkb.roofline.hardware import for_device
@@ -48,6 +50,10 @@ def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
+def _versions() -> dict[str, str]:
+    return {"python": host.python_version(), "kit": fingerprint()}
+
+
 @dataclass
 class Notes:
     """What one evaluation has found out so far."""
@@ -58,7 +64,7 @@ class Notes:
     checks: list[str] = field(default_factory=list)
     evidence: Evidence = field(default_factory=Evidence)
     isolation: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=lambda: {"python": host.python_version()})
+    environment: dict[str, str] = field(default_factory=_versions)
     fidelity: dict[str, str] = field(default_factory=dict)
     output_tail: str = ""
     reused: Decided | None = None
@@ -185,7 +191,7 @@ class OneSize:
                 if seen is Communication.LIBRARY:  # whatever it did while it was checked
                     notes.evidence = replace(notes.evidence, communication=seen)
         else:
-            notes.checks.append("not timed")
+            notes.checks.append(f"not timed: plan {plan.name} times nothing" if job.timing else "not timed")
         self._profile(source, inspection)  # last: nothing after it at this size can be disturbed by the profiler
 
     def _correctness(self, argument_bytes: int) -> Checked:
@@ -199,10 +205,14 @@ class OneSize:
             first_call_extra_s=first_call_extra_s(
                 job.build_limit_s, lazily_built=self._lazily_built, triton=self._triton
             ),
-            observe=True,
+            observe=plan.observe,
             argument_bytes=argument_bytes,
             same_bits=self._same_bits,
         )
+        if not plan.observe:
+            self.notes.checks.append("what moves the data was not observed")
+            if checked.communication is not Communication.LIBRARY:  # a profile would show more than torch's own count
+                checked = checked._replace(communication=Communication.UNKNOWN)
         self.notes.evidence = replace(self.notes.evidence, communication=checked.communication)
         self.notes.fidelity = dict(checked.fidelity)
         if self._same_bits:
@@ -254,7 +264,8 @@ class OneSize:
             fewer_bits=may_send_fewer_bits(self.problem),
         )
         hardware = for_device(self.facts.hardware, shared_gpu=platform.shares_device)
-        self._check_baseline()
+        if self.against == "baseline":
+            self._check_baseline()
         timing, seen = measure(
             self.exchange,
             self.spec,
@@ -270,7 +281,8 @@ class OneSize:
             shares=self.world.kinds,
             mutates=bool(self.problem.mutates),
         )
-        self._check_baseline()  # once more: buffers that it keeps from call to call have been used by now
+        if self.against == "baseline":
+            self._check_baseline(again=True)  # buffers that it keeps from call to call have been used by now
         limit = utilisation(
             self.problem, reference_us=timing.reference_us, candidate_us=timing.candidate_us, hardware=hardware,
             size=job.case.size, ranks=job.case.ranks, dtype=job.case.dtype,
@@ -278,20 +290,22 @@ class OneSize:
         rates = bandwidths(cost, reference_us=timing.reference_us, candidate_us=timing.candidate_us)
         return replace(timing, roofline=limit, **rates), seen
 
-    def _check_baseline(self) -> None:
-        if self._has_baseline:
-            check_baseline(
-                self.exchange, self.spec, kinds=self.world.kinds, same_bits=self.problem.same_bits, progress=self.progress
-            )  # fmt: skip
+    def _check_baseline(self, *, again: bool = False) -> None:
+        compiles = self.on_gpu and self.problem.function("baseline").__module__ in COMPILED_IN
+        words = "compiled by torch.compile, and compared" if compiles and not again else "compared"
+        self.progress(f"the problem's baseline is {words}")
+        check_baseline(self.exchange, self.spec, kinds=self.world.kinds, same_bits=self.problem.same_bits)
 
     def _other_reading(self, timing: Timing, pace: TimingPace) -> Timing:
-        """Where the reference does not fit into memory, or fails, the verdict stands without it."""
+        """Where the reference does not fit into memory, or the baseline cannot be compiled, the verdict stands without."""
         if not self._has_baseline:
             known = "" if self.job.plan.as_published else ", which is the baseline of this problem at this size"
             self.notes.checks.append(f"timed against the reference{known}")
             return timing
-        self.notes.checks.append(f"the baseline's outputs compared; timed against the {self.against}")
         try:
+            if self.against == "reference":
+                self._check_baseline()
+            self.notes.checks.append(f"the baseline's outputs compared; timed against the {self.against}")
             return with_other_reading(
                 self.exchange, self.spec, timing, calls=pace.calls, on_gpu=self.on_gpu, progress=self.progress,
                 shares=self.world.kinds,

@@ -197,12 +197,13 @@ def _used_inodes() -> set[int]:
     their own, and only their own files are removed."""
     used: set[int] = set()
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError):
-            lines = (process / "maps").read_text(errors="replace").splitlines()
-            used |= {int(line.split()[4]) for line in lines if str(SHM) in line}
         with contextlib.suppress(OSError):
             for descriptor in (process / "fd").iterdir():
                 with contextlib.suppress(OSError):
                     if str(descriptor.readlink()).startswith(str(SHM)):
                         used.add(descriptor.stat().st_ino)
+        # After the descriptors: whoever maps a file and closes it in between has it in one of the two.
+        with contextlib.suppress(OSError, ValueError):
+            lines = (process / "maps").read_text(errors="replace").splitlines()
+            used |= {int(line.split()[4]) for line in lines if str(SHM) in line}
     return used

@@ -3,6 +3,7 @@
 Neither the references nor the input generators can be read from here, and no seed ever enters this process.
 """
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -38,11 +39,17 @@ from pkb.types.protocol.commands import (
     Open,
     Poison,
     RunBatch,
+    Schedule,
     Wake,
 )
 from pkb.types.protocol.limits import clean
 from pkb.types.protocol.replies import BadOutput, BatchReport, Done, Opened, RecordingReply, Reply, facts
 from pkb.types.protocol.settings import CandidateOptions
+
+LONG_LATE_S = 0.3
+"""What a GPU waits for a rank that is told late (judge/stages/races.py)."""
+RECORDED_LATE_S, RECORDED_STOPS = 0.08, 4
+"""In a batch of recorded calls, whose log grows with every look."""
 
 
 class CandidateRank(Rank):
@@ -143,7 +150,7 @@ class CandidateRank(Rank):
         def look(slot: int) -> None:
             before[slot] = self.seals.digest(self._unchanged(slot))
 
-        with self.observer.watching(profile=command.profile) as seen:
+        with self._late(command.schedule), self.observer.watching(profile=command.profile) as seen:
             report = self.run(self.recording.watched(self.solution), command, on_open=look if command.inspect else None)
         return replace(
             report,
@@ -151,6 +158,12 @@ class CandidateRank(Rank):
             changed=tuple(self.seals.digest(self._unchanged(slot)) != before[slot] for slot in slots),
             aliases=tuple(map(self._aliases, slots)),
         )
+
+    def _late(self, schedule: Schedule) -> contextlib.AbstractContextManager[None]:
+        """Who gives up waiting, after a time or a number of looks, must do so on an emulated GPU as well."""
+        if self.recording.exact:
+            return emulated_gpu.waiting(RECORDED_LATE_S, stops=RECORDED_STOPS)
+        return contextlib.nullcontext() if schedule.together else emulated_gpu.waiting(LONG_LATE_S)
 
     def _unchanged(self, slot: int) -> Arguments:
         return {name: value for name, value in self.arguments[slot].items() if name not in self.mutates}

@@ -240,9 +240,9 @@ class OracleRank(Rank):
         draw = Draw(
             secret=self.secret, call=call, rank=self.config.rank, world_size=self.config.world_size,
             size=problem.sizes[spec.size], dtype=DTYPES[spec.dtype], device=self.device.torch_device,
-            layout=problem.layout, kind=spec.kind, even=spec.as_published,
+            layout=problem.layout, kind=spec.kind, even=spec.even or spec.as_published,
         )  # fmt: skip
-        return problem.inputs(draw)
+        return problem.arguments(draw, as_published=spec.as_published)
 
     def with_groups(self, values: Any) -> Any:
         if isinstance(values, GroupRef):

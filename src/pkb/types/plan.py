@@ -30,6 +30,9 @@ class Plan:
     race_traces: int = 3
     """Of recorded calls on an emulated GPU, each with another order of threads, in which a race is looked for; none where
     `race_calls` is 0."""
+    observe: bool = True
+    """What moves the data is observed in one call, with a profiler. Every plan that judges does it; without it, `communication`
+    is unknown unless a collective of torch's was seen."""
 
 
 PLANS = {

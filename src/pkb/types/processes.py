@@ -8,7 +8,6 @@ import select
 import signal as signals
 import threading
 from collections.abc import Iterator, Mapping
-from types import FrameType
 
 # Wider than what is refused elsewhere: a variable too many costs nothing here.
 _WITHHELD = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)$", re.IGNORECASE)
@@ -48,15 +47,19 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def interrupt_later() -> Iterator[None]:
-    """Ctrl-C inside the block takes effect behind it. Only the main thread is ever interrupted."""
+    """Ctrl-C or SIGTERM inside the block takes effect behind it. Only the main thread is ever interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
-    before = signals.signal(signals.SIGINT, lambda number, frame: came.append((number, frame)))
+    came: list[int] = []
+    before = {
+        number: signals.signal(number, lambda number, frame: came.append(number))
+        for number in (signals.SIGINT, signals.SIGTERM)
+    }
     try:
         yield
     finally:
-        signals.signal(signals.SIGINT, before)
-    if came and callable(before):
-        before(*came[0])
+        for number, handler in before.items():
+            signals.signal(number, handler)
+    if came:
+        signals.raise_signal(came[0])

@@ -134,8 +134,8 @@ class Timing:
     """The ratio on the host wall clock, less what an empty batch costs, with its interval; None for a ratio without bound:
     nothing is left of the candidate's time."""
     clock_drift_ppm: float | None = None
-    """By how much the clocks of two ranks' devices run apart, at most; None with one rank or one call a round. Nothing depends
-    on it."""
+    """By how much the clocks of two ranks' devices run apart, at most; None where that is not seen, as with one rank, with one
+    call a round, or on one GPU. Nothing depends on it."""
     against: Against = "reference"
     """What the candidate was timed against, and what `speedup` and `decision` are about: the problem's baseline or its
     reference. `reference` where the problem has one function for both."""

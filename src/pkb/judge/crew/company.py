@@ -57,6 +57,11 @@ class Watch:
             yield
             self._require(tree, looks=1)  # who is gone by the next may have been there all the time
 
+    def look(self) -> None:
+        """What `alone` begins with. Nothing follows from what is seen: the candidate's processes may be at work."""
+        if not self.shared_before:
+            self._company(1)
+
     def _require(self, tree: Stopped, *, looks: int) -> None:
         if tree.restless:
             raise Disturbed(f"{len(tree.restless)} processes of the candidate's do not stop")

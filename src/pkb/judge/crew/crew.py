@@ -21,6 +21,7 @@ import psutil
 from pkb.judge.crew.answers import Answers, RankAnswer
 from pkb.judge.crew.cgroup import MemoryGroup, bound_memory
 from pkb.judge.crew.failure import CrewFailure, CrewFailureKind, CrewSpec, exit_words
+from pkb.judge.crew.family import descendants, has_helpers, parent
 from pkb.judge.crew.limits import UNLIMITED, Limits, broken_limit
 from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.printed import Printed
@@ -148,6 +149,10 @@ class Crew:
             "CUTE_DSL_CACHE_DIR": str(self._folder / "cute"),
             "PKB_BUILD_DIR": str(self.build_folder),
         }
+        if self.spec.role == "oracle":
+            # A rank compiles a few small kernels, in itself: torch's pool of workers is up to 32 processes for each rank, which
+            # would sit beside what is timed, and of which eight ranks come near the limit of a side.
+            own["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         known = import_environment(self.platform) | own | self.platform.environment(self.spec.world_size)
         return known | self.spec.extra_environment
 
@@ -181,8 +186,8 @@ class Crew:
 
         Whatever has been missed dies by its parent-death signal when the warden is killed last.
         """
-        family = self._descendants(process.pid)
-        inner = [child for child in family if _parent(child) != process.pid]
+        family = descendants(process.pid)
+        inner = [child for child in family if parent(child) != process.pid]
         for child in inner:
             with contextlib.suppress(psutil.Error):
                 child.kill()
@@ -234,22 +239,23 @@ class Crew:
         self.tell_all(command)
         return self.hear(command, timeout_s=timeout_s)
 
-    def hear(self, command: Command[R], *, timeout_s: float) -> dict[int, R]:
+    def hear(self, command: Command[R], *, timeout_s: float, quiet_s: float = math.inf) -> dict[int, R]:
         """The replies to a command that all ranks were told, where nothing comes with them."""
-        answers = self.collect(command, timeout_s=timeout_s)
+        answers = self.collect(command, timeout_s=timeout_s, quiet_s=quiet_s)
         return {rank: answer.reply for rank, answer in sorted(answers.items())}
 
-    def collect(self, command: Command[R], *, timeout_s: float) -> dict[int, RankAnswer[R]]:
-        """One answer to this command from every rank, or the reason why not."""
+    def collect(self, command: Command[R], *, timeout_s: float, quiet_s: float = math.inf) -> dict[int, RankAnswer[R]]:
+        """One answer to this command from every rank, or the reason why not. `quiet_s`: how long to wait while ranks have no
+        process of their own at work, where the limit allows for compilers."""
         began = time.monotonic()
         try:
-            return self._collect(command, timeout_s=timeout_s)
+            return self._collect(command, timeout_s=timeout_s, quiet_s=quiet_s)
         finally:
             if self.patience is not None:
                 self.patience.account(self.spec.role, command, time.monotonic() - began)
 
-    def _collect(self, command: Command[R], *, timeout_s: float) -> dict[int, RankAnswer[R]]:
-        answers = Answers(command)
+    def _collect(self, command: Command[R], *, timeout_s: float, quiet_s: float) -> dict[int, RankAnswer[R]]:
+        answers, quiet_since = Answers(command), time.monotonic()
         if isinstance(command, RunBatch):
             self._printed.allow(calls=len(command.schedule.slots) * self.spec.world_size)
         patience = self._patience_with(command)
@@ -257,7 +263,9 @@ class Crew:
         awake_until = time.monotonic() + AWAKE_S * self._must_stay_awake(command)
         while answers.pending(self.ranks):
             now = time.monotonic()
-            if now > give_up:
+            if quiet_s < timeout_s and self._process and has_helpers(self._process.pid, self.spec.world_size):
+                quiet_since = now
+            if now > min(give_up, quiet_since + quiet_s):
                 break
             answered = False
             for key, _ in self._selector.select(0.0 if now < awake_until else min(TICK_S, give_up - now)):
@@ -279,7 +287,7 @@ class Crew:
                 raise
         if answers.failed or len(answers.good) < self.spec.world_size:
             answers.discard()
-            raise self._why(answers, timeout_s, patience)
+            raise self._why(answers, min(timeout_s, quiet_s), patience)
         return answers.good
 
     def _must_stay_awake(self, command: Command[R]) -> bool:
@@ -365,12 +373,6 @@ class Crew:
             self._drain()
         return self._printed.tail(characters)
 
-    def _descendants(self, pid: int) -> list[psutil.Process]:
-        try:
-            return psutil.Process(pid).children(recursive=True)
-        except psutil.Error:
-            return []
-
     def check_limits(self, *, after_s: float = 0.0) -> None:
         """Stop a side that eats memory or multiplies, before the machine suffers. Nothing is done if that was looked at less
         than `after_s` ago."""
@@ -380,13 +382,6 @@ class Crew:
             return
         mounts = [self._folder] if self.isolation.get("tmp") == "on" else []
         mounts += [Path("/dev/shm")] if self.isolation.get("shm") == "on" else []
-        if broken := broken_limit(self._descendants(self._process.pid), self.limits, mounts=mounts):
+        if broken := broken_limit(descendants(self._process.pid), self.limits, mounts=mounts):
             raise self._failure(CrewFailureKind.LIMIT, [], broken.words, limit=broken.name)
         self._checked = time.monotonic()
-
-
-def _parent(process: psutil.Process) -> int:
-    try:
-        return process.ppid()
-    except psutil.Error:
-        return 0

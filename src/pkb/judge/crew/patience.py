@@ -25,12 +25,20 @@ TIMES_THE_REFERENCE = 50.0
 """An honest kernel may be slow."""
 
 
-def warm_limit_s(limit_s: float, *, reference_s: float, first_call_s: float, device: str) -> float:
+TIMES_ITSELF = 3.0
+"""Calls that were slow alone may be slower in a row, with a rank that comes late."""
+
+
+def warm_limit_s(
+    limit_s: float, *, reference_s: float, first_call_s: float, call_s: float, calls: int, device: str
+) -> float:
     """What a batch may take once a call was right. `reference_s`: what finding the truth of one call took, which is the
-    reference and more. On a CPU ranks share cores with whoever is there, and the limit stays as it is."""
+    reference and more; `call_s`: the quickest call so far. On a CPU ranks share cores with whoever is there, and the limit
+    stays as it is."""
     if device == "cpu":
         return limit_s
-    return min(limit_s, WARM_FLOOR_S + TIMES_THE_REFERENCE * reference_s + 2 * first_call_s)
+    slow_itself = 2 * first_call_s + TIMES_ITSELF * calls * call_s
+    return min(limit_s, WARM_FLOOR_S + TIMES_THE_REFERENCE * reference_s + slow_itself)
 
 
 def first_call_extra_s(build_limit_s: float, *, lazily_built: bool, triton: bool) -> float:

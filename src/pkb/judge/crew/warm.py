@@ -36,7 +36,7 @@ AT_WILL = frozenset(
         "CUTE_DSL_CACHE_DIR", "CUDA_CACHE_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "PKB_BUILD_DIR", "PKB_BUILD_CACHE",
         "PKB_CASE_BYTES", "PKB_CUDA_ARCH", "PKB_EMULATE_CUDA", "PKB_EMULATOR_SEED", "PKB_GPU_MEMORY_SHARE", "PKB_KITTENS",
-        "PKB_KIT_DEBUG", "PKB_NVLS", "PKB_REAL_TORCH_HEADERS",
+        "PKB_KIT_DEBUG", "PKB_NVLS", "PKB_REAL_TORCH_HEADERS", "TORCHINDUCTOR_COMPILE_THREADS",
     }
 )  # fmt: skip
 """Variables that may differ from side to side: nothing reads them before a rank runs (a test imports everything and looks)."""

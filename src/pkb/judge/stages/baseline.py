@@ -1,6 +1,6 @@
 """Is the problem's own baseline right? Asked before its times are taken, and again when they have been."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pkb.judge.crew.failure import CrewFailure
@@ -8,6 +8,7 @@ from pkb.judge.decision import Decided
 from pkb.judge.exchange import Exchange
 from pkb.judge.stages.correctness import bits_mismatch
 from pkb.judge.worlds import out_of_memory
+from pkb.problems.compiled import NotCompiled
 from pkb.types.failure import Cause
 from pkb.types.protocol.commands import DrawSpec
 from pkb.types.protocol.replies import Comparison
@@ -17,12 +18,9 @@ CALLS = 2
 """In a row: the second shows what it does to the first one's result."""
 
 
-def check_baseline(
-    exchange: Exchange, spec: DrawSpec, *, kinds: Mapping[str, float], same_bits: bool, progress: Callable[[str], None]
-) -> None:
+def check_baseline(exchange: Exchange, spec: DrawSpec, *, kinds: Mapping[str, float], same_bits: bool) -> None:
     """Each kind of calls by itself, by the problem's own tolerance whatever the plan's. A baseline that fails decides that the
     judge cannot say: it is nobody's candidate."""
-    progress("the problem's baseline is compared")
     for kind in kinds or ("",):
         own = replace(spec, kind=kind, upstream=False)
         try:
@@ -49,9 +47,12 @@ def what_is_wrong(results: Mapping[int, Comparison], *, same_bits: bool) -> str:
 
 
 def _its_own(failure: CrewFailure) -> bool:
-    """An exception of the baseline's. A device that faults, or has no memory left, may be the candidate's doing."""
+    """An exception of the baseline's. A device that faults, or has no memory left, may be the candidate's doing; a compiler
+    that fails is the machine's."""
     said = failure.error
-    return said is not None and said.cause is Cause.CANDIDATE and not out_of_memory(failure)
+    if said is None or said.type == NotCompiled.__name__:
+        return False
+    return said.cause is Cause.CANDIDATE and not out_of_memory(failure)
 
 
 def _faulty(spec: DrawSpec, why: str, *, trace: str = "") -> Decided:

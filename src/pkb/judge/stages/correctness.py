@@ -1,5 +1,6 @@
 """Stage 3: several calls, each on fresh data, every output of every rank compared in full."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -52,7 +53,7 @@ def check_calls(
     seen, worst, first_call_us, call_bytes = Communication.UNKNOWN, 0.0, 0.0, CallBytes(0, 0)
     executed: dict[str, str] = {}
     library: tuple[str, ...] = ()
-    trial = 0
+    trial, quickest_s = 0, math.inf
     while trial < trials:
         progress(f"correctness: {words}, call {trial + 1} of {trials}")
         slots = exchange.deliver(spec, 1)
@@ -61,12 +62,13 @@ def check_calls(
         extra_s = (first_call_extra_s if trial == 0 else 0.0) + (PROFILER_S if profile else 0.0)
         start = time.perf_counter()
         reports = exchange.run_candidate(Schedule(slots), inspect=True, profile=profile, extra_s=extra_s)
-        first_call_us = first_call_us or 1e6 * (time.perf_counter() - start)
+        quickest_s = min(quickest_s, time.perf_counter() - start)
+        first_call_us = first_call_us or 1e6 * quickest_s
         if not spec.as_published:
             check_conduct(reports, Stage.CORRECTNESS)
         executed = fidelity(reports)
         call_bytes = exchange.know_truth(slots)
-        exchange.has_answered(reference_s=call_bytes.truth_s, first_call_s=first_call_us / 1e6)
+        exchange.has_answered(reference_s=call_bytes.truth_s, first_call_s=first_call_us / 1e6, call_s=quickest_s)
         outcome = exchange.compare(slots, words=f"{words}, trial {trial}")
         if outcome.rejected:
             raise bad_output(outcome.rejected, Stage.CORRECTNESS)

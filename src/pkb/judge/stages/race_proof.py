@@ -118,7 +118,7 @@ class Recorder:
         them. `alike`: the calls have the same shapes and are of the same kind, so that buffers which a candidate keeps by
         shape are used again."""
         candidate = self.exchange.candidate
-        spec = replace(self.spec, as_published=True) if alike else self.spec
+        spec = replace(self.spec, even=True) if alike else self.spec
         slots = self.exchange.deliver(spec, CALLS, kinds=("",) * CALLS if alike else ())
         begin = BeginRecording(trace.seed, weak=weak)
         for rank in candidate.ranks:

@@ -13,9 +13,10 @@ from functools import partial
 from pkb.judge.exchange import Exchange
 from pkb.judge.timing.clock import REPEATS, WallTimes
 from pkb.judge.timing.conclude import Measured, conclude, hold_against_wall_clock, paired
+from pkb.judge.timing.looks import LAST_LOOK, Look, looks, settled
 from pkb.judge.timing.rounds import Round, take_round, warm_up
 from pkb.judge.timing.sides import Workload
-from pkb.judge.timing.statistics import LAST_LOOK, ClockCheck, Estimate, Look, estimate, looks, settled
+from pkb.judge.timing.statistics import ClockCheck, Estimate, estimate
 from pkb.types.plan import Plan
 from pkb.types.protocol.commands import DrawSpec
 from pkb.types.stock import Against
@@ -88,7 +89,7 @@ class _Rounds:
                 found = estimate(paired(self.taken, self.work.shares), look.error)
             clock = self._held_against_the_clock(look)
             beyond_doubt = clock.contradicts and len(self.taken) >= self.planned
-            if over or beyond_doubt or settled(found.ratio, look, confirmed=clock.confirms):
+            if over or beyond_doubt or settled(found, look, confirmed=clock.confirms):
                 break
             ahead = (
                 len(self.taken) >= self.planned and found.ratio.low > 1

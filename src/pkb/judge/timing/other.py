@@ -56,7 +56,7 @@ def with_other_reading(
         kinds.append(work.delivered)
         work.swap()
     samples = Paired(others, timed, kinds, work.shares or {"": 1.0})
-    apart = estimate(samples).ratio
+    apart = estimate(samples).rounds  # what another start may add is in the other factor
     speedup = product(apart, Ratio(timing.speedup, timing.speedup_low, timing.speedup_high))
     reading = OtherReading(
         against=other,
@@ -64,7 +64,7 @@ def with_other_reading(
         speedup=speedup.value,
         speedup_low=speedup.low,
         speedup_high=speedup.high,
-        decision=decision(speedup, apart, timing),
+        decision=decision(speedup, apart, timing.decision, timing.window_speedup_low),
         calls=sum(map(len, others)),
         rounds=len(others),
         samples_us=tuple(map(tuple, others)),
@@ -74,10 +74,10 @@ def with_other_reading(
     return replace(timing, other=reading)
 
 
-def decision(speedup: Ratio, apart: Ratio, timing: Timing) -> Decision:
+def decision(speedup: Ratio, apart: Ratio, main: Decision, window_low: float | None) -> Decision:
     """A gain must show on the host wall clock too, by which the candidate was measured against the other of the two."""
-    seen = math.inf if timing.window_speedup_low is None else timing.window_speedup_low * apart.low
-    confirmed = timing.decision is Decision.FASTER or seen > NEAR
+    seen = math.inf if window_low is None else window_low * apart.low
+    confirmed = main is Decision.FASTER or seen > NEAR
     return speedup.decision if speedup.decision is not Decision.FASTER or confirmed else Decision.UNPROVEN
 
 

@@ -62,15 +62,20 @@ class Workload:
         self.exchange.drop(keep_memory=True)  # at production sizes there is no room for two batches
 
     def one_after_the_other(self, reference: Callable[[], T], candidate: Callable[[], T]) -> Sides[T]:
-        """The reference by itself, with the candidate's processes stopped. Raises `Disturbed`."""
+        """The reference by itself, with the candidate's processes stopped. Raises `Disturbed`. To find out whether it is
+        alone takes a look that fills the device; the candidate's turn begins with one as well."""
 
         def alone() -> T:
             with self.exchange.alone():
                 return reference()
 
+        def looked() -> T:
+            self.exchange.look()
+            return candidate()
+
         if self.candidate_first:
-            return Sides(candidate=candidate(), reference=alone())
-        return Sides(reference=alone(), candidate=candidate())
+            return Sides(candidate=looked(), reference=alone())
+        return Sides(reference=alone(), candidate=looked())
 
     def undisturbed(self, take: Callable[[], T]) -> T:
         """What it returns when nothing of the candidate's ran beside the reference; made again on fresh data if it did, and

@@ -13,14 +13,11 @@ from pkb.types.timing import Decision
 RESAMPLES = 1000
 ERROR = 0.025
 """How often a candidate may be called faster that is as fast as the reference; and slower likewise."""
-LOOKS = (0.08, 0.32, 0.2, 0.2, 0.2)
-"""The share of `ERROR` that each look at the samples may spend: looking five times is five chances to be wrong."""
-LAST_LOOK = 64
-"""After so many rounds, should there be time; no sooner than after eight times those that are planned."""
-FAR = 1.15
-"""The first look, after few rounds, settles only what is at least so far from 1."""
 NEAR = 1.03
-"""An interval within this factor of 1 on both sides settles that there is no difference worth more rounds."""
+"""What is within this factor of 1 is no difference worth more rounds."""
+LONG_US, SHORT_START, LONG_START = 200.0, 0.02, 0.005
+"""By how much (standard deviation of the logarithm) a side's time differs from one start of its ranks to another, for calls
+below `LONG_US` and for longer ones: docs/records/starts.jsonl, rounded up (docs/power.md)."""
 
 GPU_NOISE_US, CPU_NOISE_US = 100.0, 3000.0
 """Per queued call, what the host wall clock may see beyond the reported times: ranks on a CPU share its cores."""
@@ -45,6 +42,11 @@ class Ratio(NamedTuple):
         if self.low > 1:
             return Decision.FASTER
         return Decision.SLOWER if self.high < 1 else Decision.SAME
+
+    def widened(self, half: float) -> "Ratio":
+        """By an error that knows nothing of this one: in the logarithm half-widths add up as squares do."""
+        wide = math.exp(math.hypot(math.log(self.high / self.value), half))
+        return Ratio(self.value, self.value / wide, self.value * wide)
 
 
 class Paired(NamedTuple):
@@ -108,8 +110,22 @@ def _of_most(times: Sequence[float]) -> float:
 
 
 class Estimate(NamedTuple):
-    ratio: Ratio
+    rounds: Ratio
+    """Its interval is by rounds alone, all of one start."""
+    start: float
+    """Half of the interval, in the logarithm, that another start may add."""
     by_kind: dict[str, Ratio]
+
+    @property
+    def ratio(self) -> Ratio:
+        return self.rounds.widened(self.start)
+
+
+def start_half(reference_us: float, candidate_us: float) -> float:
+    """What another start may move the ratio by, either way. At the whole of `ERROR`: all looks share the start, and are one
+    chance to be wrong about it. Where rounds differ by as much, five looks are somewhat more than one chance: 1.4 times."""
+    both = math.hypot(*(LONG_START if us >= LONG_US else SHORT_START for us in (reference_us, candidate_us)))
+    return statistics.NormalDist().inv_cdf(1 - ERROR) * both
 
 
 def estimate(samples: Paired, error: float = ERROR, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
@@ -157,7 +173,10 @@ def estimate(samples: Paired, error: float = ERROR, *, seed: int = 0, resamples:
         )
         return Ratio(*(math.exp(max(-50.0, min(50.0, x))) for x in (middle, middle - half, middle + half)))
 
-    return Estimate(interval(weights), {kind: interval({kind: 1.0}) for kind in weights} if len(weights) > 1 else {})
+    by_kind: dict[str, Ratio] = {}
+    if len(weights) > 1:
+        by_kind = {kind: interval({kind: 1.0}).widened(start_half(*us)) for kind, us in samples.medians().items()}
+    return Estimate(interval(weights), start_half(*samples.typical_us()), by_kind)
 
 
 def _medians(logs: Sequence[Mapping[str, Sequence[float]]], kinds: Mapping[str, float]) -> dict[str, float]:
@@ -189,35 +208,6 @@ def quantile(rounds: Rounds, q: float) -> float:
 
 def mean(rounds: Rounds) -> float:
     return statistics.fmean(sample for samples in rounds for sample in samples)
-
-
-# -- when to stop ------------------------------------------------------------------------------------------------------
-
-
-class Look(NamedTuple):
-    rounds: int
-    """After so many."""
-    error: float
-    settles: float
-    """How far from 1 the interval must be."""
-
-    def as_the_last(self, later: Sequence["Look"]) -> "Look":
-        """With what `later` ones would have spent: time is up, and they will not be."""
-        return self._replace(error=self.error + sum(one.error for one in later))
-
-
-def looks(planned: int, last: int = LAST_LOOK) -> list[Look]:
-    """After half of the planned rounds, after all, and three more, each after as many times the rounds of the one before."""
-    times = (max(last, 8 * planned) / planned) ** (1 / 3)
-    rounds = [math.ceil(planned / 2), *(round(planned * times**n) for n in range(4))]
-    return [Look(n, ERROR * share, 1.0 if i else FAR) for i, (n, share) in enumerate(zip(rounds, LOOKS, strict=True))]
-
-
-def settled(ratio: Ratio, look: Look, *, confirmed: bool) -> bool:
-    """Would more rounds change nothing? A gain that the window has not confirmed yet may be with more of them."""
-    if ratio.low > look.settles:
-        return confirmed
-    return ratio.high < 1 / look.settles or (ratio.low > 1 / NEAR and ratio.high < NEAR)
 
 
 # -- the host wall clock ------------------------------------------------------------------------------------------------

@@ -71,8 +71,10 @@ class DrawSpec:
     """Compared by the tolerances of the original benchmark."""
     kind: Name = ""
     """Of the problem's kinds of calls; empty leaves it to the secret."""
+    even: bool = False
+    """Every rank holds as much as any other, and calls differ in values alone."""
     as_published: bool = False
-    """Drawn evenly, and compared by what is returned alone, whatever its dtype."""
+    """Drawn evenly, of the published benchmark's kind; compared by what is returned alone, whatever its dtype."""
 
 
 @dataclass(frozen=True)

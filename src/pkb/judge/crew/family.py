@@ -1,0 +1,25 @@
+"""The processes of one side, as the kernel's tables show them from outside."""
+
+import psutil
+
+BESIDE_RANKS = 2
+"""Below the warden: the process that enters the namespaces, and the init."""
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def parent(process: psutil.Process) -> int:
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return 0
+
+
+def has_helpers(warden: int, ranks: int) -> bool:
+    """Whether ranks have processes of their own at work: compilers, as a rule."""
+    return len(descendants(warden)) > ranks + BESIDE_RANKS
