@@ -49,7 +49,7 @@ soak: setup
 # no records yet, or with REPORT=own, the project's own adversaries and kernels, judged cheaply (some minutes the first time,
 # resumable). The site is in out/report.
 report: setup
-	@run=$$(test "$(REPORT)" = own || $(BIN)/python tools/frontier_run.py --store out/store | tail -1); \
+	@run=$$(test "$(REPORT)" = own || $(BIN)/python tools/frontier_run.py --store out/store) || exit 1; \
 	test -n "$$run" || run=$$($(BIN)/python tools/own_suite.py --store out/store | tail -1); test -n "$$run" \
 	&& $(BIN)/pkb report "$$run" --store out/store --out out/report --figures --records docs/records
 

@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from pathlib import Path
 
-from frontier import part_of, planned
+from frontier import part_of, parts_of, planned
 
 from pkb.judge.service.client import JudgeClient
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
@@ -34,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     only = {int(number) for number in filter(None, options.only.split(","))}
     like = Case("", pick(options.platform).name, 4, "paper", AUTO)
-    work = part_of(planned(options.trees, ["standard"], like, {}), "words", only)
+    work = part_of(planned(parts_of(["standard"], options.trees), like, {}), "words", only)
     events: queue.Queue[JudgeEvent] = queue.Queue()
     client = JudgeClient(events.put)
     waiting, building, said = deque(work.tasks), 0, Counter[str]()

@@ -1,8 +1,9 @@
-"""Makes docs/frontier.md from the records that benchmarks/frontier.py has left in docs/records.
+"""Makes docs/frontier.md from the records that benchmarks/frontier.py has left in docs/records, and docs/frontier-cpu.md from
+those of platform cpu in docs/records/frontier-cpu.
 
-    python benchmarks/frontier_page.py [--records docs/records] [--page docs/frontier.md]
+    python benchmarks/frontier_page.py [--records FOLDER --page FILE]
 
-Nothing on the page is typed: every figure is counted from the records or is one of pkb.analysis.published.
+Nothing on the pages is typed: every figure is counted from the records or is one of pkb.analysis.published.
 """
 
 import argparse
@@ -12,37 +13,55 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from frontier_counts import Tree, could, count, faster, is_timed, right, share_of_right, trees_of, untimed
+from frontier_claims import claims, share
+from frontier_counts import OURS, Tree, could_not, count, faster, is_timed, right, trees_of, untimed
 
 from pkb.analysis.modes import FailureMode
 from pkb.analysis.published import published
 from pkb.analysis.samples import Sample
 from pkb.problems.registry import default_registry
+from pkb.types.plan import PUBLISHED
 from pkb.types.taxonomy import PARALLELISM
 
 ROOT = Path(__file__).resolve().parents[1]
 COST = "frontier-cost.json"
 HALF = 0.5
-RARE = 0.05
-"""Nearly absent, of all files."""
-HEAD = """# The published table, judged here
-
-Made by `benchmarks/frontier_page.py` from `docs/records/frontier-*.jsonl`; do not edit.
-
-The kernels behind the published table are in the history of the benchmark that this one descends from. They are not ours: what
+RECORDS = ROOT / "docs" / "records"
+ON_CPU = "frontier-cpu"
+"""The folder of records of platform cpu, in `RECORDS`, and the name of their page."""
+FETCH = """The kernels behind the published table are in the history of the benchmark that this one descends from. They are not ours: what
 is kept here are ids, hashes, verdicts, times and figures. Anybody can fetch and judge them:
 
 ```
 git clone https://github.com/togethercomputer/ParallelKernelBench upstream && git -C upstream checkout dab0830
-python benchmarks/frontier.py upstream/solutions_* --out docs/records --lanes 3     (resumable; --budget SECONDS)
+python benchmarks/frontier.py upstream/solutions_* {options}
 python benchmarks/frontier_page.py
 ```
+"""
+HEAD = f"""# The published table, judged here
 
+Made by `benchmarks/frontier_page.py` from `docs/records/frontier-*.jsonl`; do not edit.
+
+{FETCH.format(options="--out docs/records --lanes 5     (resumable; --budget SECONDS)")}
 **Right as published**: by the plan `published` (even inputs, one call, all-close with 1e-2, the result read at once, 5 x 20
 timed calls after 500, point estimates). **Right**: by the plan `standard` (uneven and odd inputs, tolerances of the dtype,
-races, another number of ranks, intervals). Where our reference differs from the published one, both plans have ours
-([differences.md](differences.md)), and values of arguments are ours too: this is not upstream's harness, and a difference of
-single candidates may be one of problems. Times are of ranks that share one GPU: they say nothing about NVLink.
+races, another number of ranks, intervals). The first is no copy of the original harness: references are ours where they differ
+([differences.md](differences.md)), values of arguments are ours everywhere, one call is checked where the original makes five,
+and there are 4 ranks that share one GPU. [sweeps.md](sweeps.md) has the whole list. So a difference of single candidates may be
+one of problems, and times say nothing about NVLink. [frontier-cpu.md](frontier-cpu.md) has the same files judged without a GPU.
+"""
+CPU_HEAD = f"""# The published kernels, judged without a GPU
+
+Made by `benchmarks/frontier_page.py` from `docs/records/frontier-cpu/frontier-*.jsonl`; do not edit.
+
+{FETCH.format(options="--out docs/records/frontier-cpu --have docs/records/frontier-cpu --platform cpu --nvls --size tiny --workers 1")}
+Platform `cpu`: CUDA runs on an emulated GPU ([cuda-on-cpu.md](cuda-on-cpu.md)), Triton in its interpreter, with an emulated
+switch for multicast, and nothing is timed. **Right as published**: by the plan `published` (even inputs, one call, all-close with 1e-2,
+the result read at once). **Right**: by the plan `standard` (uneven and odd inputs, tolerances of the dtype, races provoked and
+proven from recorded calls, another number of ranks). Size `tiny`, while the published figures are of larger shapes: a kernel that
+insists on those, on a multiple of 128 say, fails here and may be right there, and one that faults only at large sizes the
+other way round. References are ours where they differ ([differences.md](differences.md)); [sweeps.md](sweeps.md) says what else
+differs. So totals are compared, and single candidates are not.
 """
 Rows = list[Sequence[object]]
 
@@ -52,26 +71,39 @@ def table(head: Sequence[str], rows: Rows) -> list[str]:
     return [*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows), ""]
 
 
-def share(part: int, whole: int) -> str:
-    return f"{part} of {whole} ({part / whole:.0%})" if whole else "-"
+def section(title: str, text: str, lines: Sequence[str]) -> list[str]:
+    return [f"## {title}", "", *([text, ""] if text else []), *lines]
+
+
+def counted(samples: Sequence[Sample], mode: FailureMode) -> int | str:
+    """None of no files is not none."""
+    return count(samples, mode) if samples else "-"
 
 
 def conditions(trees: Sequence[Tree], folder: Path) -> list[str]:
-    seen = Counter(sample.conditions[:4] for tree in trees for sample in (*tree.ours, *tree.as_published))
-    where = "; ".join(f"{platform}, {hardware}, {ranks} ranks, size {size}: {n} verdicts"
-                      for (platform, hardware, ranks, size), n in seen.most_common(3))  # fmt: skip
+    seen = Counter(
+        (*sample.conditions[:4], str((sample.evaluation or {}).get("plan")))
+        for tree in trees
+        for sample in (*tree.ours, *tree.as_published)
+    )
+    where = "; ".join(f"{platform}, {hardware}, {ranks} ranks, size {size}, plan {plan}: {n} verdicts"
+                      for (platform, hardware, ranks, size, plan), n in seen.most_common())  # fmt: skip
     judges = Counter(sample.question["judge"] for tree in trees for sample in (*tree.ours, *tree.as_published))
     lines = [f"{where}; " + ", ".join(f"judge version {version}: {n}" for version, n in judges.most_common()) + "."]
     costs = json.loads((folder / COST).read_text()) if (folder / COST).exists() else []
     costs = [cost for cost in costs if cost["verdicts"]]
     if seconds := sum(cost["seconds"] for cost in costs):
-        busy = sum((cost["gpu_busy"] or 0) * cost["seconds"] for cost in costs) / seconds
+        known = [cost for cost in costs if cost["gpu_busy"] is not None]
         evaluations = sum(sum(cost["verdicts"].values()) for cost in costs)
         lines.append(
             f"{evaluations} evaluations, second looks included, took {seconds:.0f} s of the machine with builds: "
             f"{seconds / evaluations:.1f} s each, {3600 * evaluations / seconds:.0f} an hour, {seconds / seen.total():.1f} s "
-            f"for each verdict here. The GPU ran a kernel in {busy:.0%} of that time (NVML)."
+            f"for each verdict here."
         )
+        if watched := sum(cost["seconds"] for cost in known):
+            busy = sum(cost["gpu_busy"] * cost["seconds"] for cost in known) / watched
+            part = "that time" if len(known) == len(costs) else f"{watched:.0f} s of them"
+            lines.append(f"The GPU ran a kernel in {busy:.0%} of {part} (NVML).")
     return [" ".join(lines), ""]
 
 
@@ -80,16 +112,19 @@ def judged(trees: Sequence[Tree]) -> list[str]:
     rows: Rows = []
     for tree in trees:
         cells: list[object] = [tree.name, tree.counts.get("files", "-"), tree.to_judge]
-        for plan, samples in (("standard", tree.ours), ("published", tree.as_published)):
+        for plan, samples in ((OURS, tree.ours), (PUBLISHED, tree.as_published)):
             cells += [f"{len(samples)} of {tree.to_judge}", untimed(samples), tree.provisional[plan]]
         rows.append(cells)
     head = ("tree", "files", "to judge", *(
-        words for plan in ("standard", "published") for words in (f"judged by `{plan}`", "right, not timed", "in doubt")
+        words for plan in (OURS, PUBLISHED) for words in (f"judged by `{plan}`", "right, not timed", "in doubt")
     ))  # fmt: skip
-    return ["## What has been judged", "", "Files for problems that are gone, and empty ones, are not to be judged. Candidates "
-            "are judged several beside each other first, without times; those that are right are then timed alone. In doubt: a "
-            "deadlock, a crash or a failure for want of memory, by `published` also a wrong result, that was seen beside "
-            "others and not yet alone.", "", *table(head, rows)]  # fmt: skip
+    text = (
+        "Not to be judged are files for problems that are gone, empty and refused ones, those that these ranks cannot have, "
+        "and a second one of the same text. Candidates are judged several beside each other first, without times; those that "
+        "are right are then timed alone. In doubt: a deadlock, a crash or a failure for want of memory, by `published` also a "
+        "wrong result, that was seen beside others and not yet alone."
+    )
+    return section("What has been judged", text, table(head, rows))
 
 
 def totals(trees: Sequence[Tree]) -> list[str]:
@@ -103,24 +138,28 @@ def totals(trees: Sequence[Tree]) -> list[str]:
             f"{solved.pass_at_3} / {solved.fast_at_3}" if solved else "-",
             of_judged(tree.as_published, proven=False),
             of_judged(tree.ours, proven=True),
-            sum(sample.is_reused for sample in tree.ours),
-            sum(sample.mode is FailureMode.UNSUPPORTED for sample in tree.ours),
-            sum(sample.mode is FailureMode.TORCH_VERSION for sample in tree.ours),
+            counted(tree.ours, FailureMode.REUSED_OUTPUT),
+            *(f"{counted(tree.as_published, mode)} / {counted(tree.ours, mode)}"
+              for mode in (FailureMode.UNSUPPORTED, FailureMode.TORCH_VERSION)),
         ))  # fmt: skip
     head = ("tree", "files", "of problems that are gone / empty", "published, single shot", "published, best of 3",
             "as published, here", "ours", "reused output", "unsupported here", "another torch")  # fmt: skip
-    return [
-        "## Right / faster",
-        "",
-        "Published: of 87, on 8 x H100. Here: of the files judged so far. Faster as published is a point "
-        "estimate against the reference, ours is an interval above 1 against the baseline.",
-        "",
-        *table(head, rows),
-        *columns(trees),
-    ]
+    text = (
+        f"Published: of {published().problems}, on 8 x H100. Here: of the files judged so far. Faster as published is a point "
+        "estimate against the reference, ours is an interval above 1 against the baseline. Unsupported, and of another torch: "
+        "as published / ours, among the judged ones and never among the right."
+    )
+    return section("Right / faster", text, [*table(head, rows), *columns(trees)])
+
+
+def is_on_cpu(samples: Iterable[Sample]) -> bool:
+    """Where nothing is timed, so that nothing is missing either."""
+    return all(sample.conditions[0] == "cpu" for sample in samples)
 
 
 def of_judged(samples: Sequence[Sample], *, proven: bool) -> str:
+    if samples and is_on_cpu(samples):
+        return f"{right(samples)} of {len(samples)}"
     timed = [sample for sample in samples if sample.is_correct and is_timed(sample)]
     fast = str(faster(samples, proven=proven)) if timed or not right(samples) else "?"
     missing = right(samples) - len(timed)
@@ -131,23 +170,31 @@ def of_judged(samples: Sequence[Sample], *, proven: bool) -> str:
 def columns(trees: Sequence[Tree]) -> list[str]:
     lines = [
         "Which column a tree can be compared with: each holds one file a problem, without numbers of samples, so nothing in it "
-        "says whether that is the first answer or the best of three. Totals are compared, never single candidates:",
+        "says whether that is the first answer or the best of three. Totals are compared, never single candidates; what could "
+        "not be run here may have been right there:",
         "",
     ]
     for tree in trees:
-        if tree.model is None or not tree.as_published or not tree.is_cuda:
+        if tree.model is None or not tree.is_cuda:
             continue
-        found, solved = right(tree.as_published), tree.model.solved
+        found, left = right(tree.as_published), could_not(tree.as_published)
         if not tree.is_whole(tree.as_published):
             part = f"{len(tree.as_published)} of {tree.to_judge}"
             lines.append(
-                f"- {tree.name}: {part} judged, {found} of them right as published; totals cannot be compared yet"
+                f"- {tree.name}: {part} judged as published, {found} of them right; totals cannot be compared yet"
             )
             continue
-        near = "single shot" if abs(found - solved.pass_at_1) <= abs(found - solved.pass_at_3) else "best of 3"
+        doubts = tree.provisional[PUBLISHED]
+        total = f"{found} right as published of {len(tree.as_published)}"
+        total += f", {left} could not be run" if left else ""
+        total += f", {doubts} in doubt" if doubts else ""
+        left += doubts
+        total += f": {found} to {found + left}" if left else ""
+        single, best = tree.model.solved.pass_at_1, tree.model.solved.pass_at_3
+        near = {"single shot" if abs(n - single) <= abs(n - best) else "best of 3" for n in (found, found + left)}
+        words = f"nearer to {near.pop()}" if len(near) == 1 else "as near to the one as to the other"
         lines.append(
-            f"- {tree.name}: {found} right as published of {len(tree.as_published)} judged; single shot has "
-            f"{solved.pass_at_1} of 87, best of 3 has {solved.pass_at_3}: nearer to {near}"
+            f"- {tree.name}: {total}; single shot has {single} of {published().problems}, best of 3 has {best}: {words}"
         )
     return [*lines, ""]
 
@@ -155,20 +202,38 @@ def columns(trees: Sequence[Tree]) -> list[str]:
 def by_class(trees: Sequence[Tree]) -> list[str]:
     kinds = {problem.id: problem.taxonomy.parallelism[0] for problem in default_registry().all()}
     categories = {category.parallelism: category for category in published().categories}
-    lines = ["## By class", "", "Right: published single shot / best of 3, as published here, ours. Classes are ours; the "
-             "published study does not say which problem is in which, so counts of problems differ.", ""]  # fmt: skip
-    chosen = [tree for tree in trees if tree.is_cuda]
-    rows: Rows = []
-    for kind in PARALLELISM:
-        cells = []
-        for tree in chosen:
-            said = categories[kind].results.get(tree.model.key) if tree.model and kind in categories else None
-            ours = [sample for sample in tree.ours if kinds.get(sample.problem) == kind]
-            theirs = [sample for sample in tree.as_published if kinds.get(sample.problem) == kind]
-            column = f"{said.pass_at_1} / {said.pass_at_3}" if said else "-"
-            cells.append(f"{column}, {right(theirs)} of {len(theirs)}, {right(ours)} of {len(ours)}")
-        rows.append((kind, *cells))
-    return [*lines, *table(("class", *(tree.name for tree in chosen)), rows)] if chosen else []
+    lines: list[str] = []
+    head = (
+        "class",
+        "problems there",
+        "here",
+        "published, single shot",
+        "published, best of 3",
+        "as published, here",
+        "ours",
+    )
+    for tree in trees:
+        if not tree.is_cuda or tree.model is None:
+            continue
+        rows: Rows = []
+        for kind in PARALLELISM:
+            said = categories[kind].results[tree.model.key] if kind in categories else None
+            ours, theirs = (
+                [sample for sample in samples if kinds.get(sample.problem) == kind]
+                for samples in (tree.ours, tree.as_published)
+            )
+            rows.append((
+                kind, categories[kind].problems if kind in categories else "-", Counter(kinds.values())[kind],
+                f"{said.pass_at_1} / {said.fast_at_1}" if said else "-",
+                f"{said.pass_at_3} / {said.fast_at_3}" if said else "-",
+                of_judged(theirs, proven=False), of_judged(ours, proven=True),
+            ))  # fmt: skip
+        lines += [f"**{tree.name}**", "", *table(head, rows)]
+    text = (
+        "Right / faster. Classes are ours: the published study does not say which problem is in which, so the numbers of "
+        "problems differ, and a row of one is no row of the other."
+    )
+    return section("By class", text, lines) if lines else []
 
 
 def lost(trees: Sequence[Tree]) -> list[str]:
@@ -176,10 +241,18 @@ def lost(trees: Sequence[Tree]) -> list[str]:
     if not compared:
         return []
     losses = list(dict.fromkeys(loss for _, found in compared for loss in found.counts))
-    rows: Rows = [(loss.words, *(found.counts.get(loss, 0) for _, found in compared)) for loss in losses]
+    rows: Rows = [("files compared", *(found.candidates for _, found in compared))]
+    rows.append(("right as published", *(found.right_as_published for _, found in compared)))
+    rows += [(f"lost: {loss.words}", *(found.counts.get(loss, 0) for _, found in compared)) for loss in losses]
     rows.append(("right, and not right as published", *(found.only_by_ours for _, found in compared)))
-    return ["## What is lost between the two", "", "Candidates that are right as published and not right, by the evidence in "
-            "the second verdict.", "", *table(("", *(name for name, _ in compared)), rows)]  # fmt: skip
+    rows.append(("right", *(found.right for _, found in compared)))
+    if any(found.other_rules for _, found in compared):
+        rows.append(("not compared: two versions of rules", *(found.other_rules for _, found in compared)))
+    text = (
+        "Files that were judged by both plans: what those lose that are right as published and not right, by the evidence in "
+        "the second verdict. The report has it by file."
+    )
+    return section("What is lost between the two", text, table(("", *(name for name, _ in compared)), rows))
 
 
 def modes(trees: Sequence[Tree]) -> list[str]:
@@ -187,12 +260,18 @@ def modes(trees: Sequence[Tree]) -> list[str]:
     for mode in FailureMode:
         cells = []
         for tree in trees:
-            said = tree.model.modes.get(mode, 0) if tree.model and tree.is_cuda else "-"
-            cells.append(f"{said}, {count(tree.as_published, mode)}, {count(tree.ours, mode)}")
-        if any(cell not in ("0, 0, 0", "-, 0, 0") for cell in cells):
-            rows.append((mode.words, *cells))
+            said: int | str = (
+                tree.model.modes.get(mode, 0) if tree.model and tree.is_cuda and mode.is_published else "-"
+            )
+            here = [counted(samples, mode) for samples in (tree.as_published, tree.ours)]
+            cells.append((said, *here))
+        if any(n for cell in cells for n in cell if isinstance(n, int)):
+            rows.append((mode.words, *(", ".join(map(str, cell)) for cell in cells)))
+    there = [published().problems if tree.model and tree.is_cuda else "-" for tree in trees]
+    files = [(len(tree.as_published), len(tree.ours)) for tree in trees]
+    rows.append(("files", *(f"{n}, {theirs}, {ours}" for n, (theirs, ours) in zip(there, files, strict=True))))
     head = ("published single shot, as published here, ours", *(tree.name for tree in trees))
-    return ["## Failure modes", "", *table(head, rows)]
+    return section("Failure modes", "", table(head, rows))
 
 
 def limit_of(samples: Iterable[Sample]) -> list[float]:
@@ -202,24 +281,21 @@ def limit_of(samples: Iterable[Sample]) -> list[float]:
 def limits(trees: Sequence[Tree]) -> list[str]:
     rows: Rows = []
     for tree in trees:
-        reached = limit_of(tree.ours) or limit_of(tree.as_published)
-        if reached:
-            best = max(reached)
-            below = sum(value < HALF for value in reached)
-            rows.append(
-                (
-                    tree.name,
-                    len(reached),
-                    f"{statistics.median(reached):.1%}",
-                    f"{best:.1%}",
-                    share(below, len(reached)),
-                )
-            )
+        for plan, samples in (("as published", tree.as_published), ("ours", tree.ours)):
+            if reached := limit_of(samples):
+                below = sum(value < HALF for value in reached)
+                rows.append((
+                    tree.name, plan, f"{len(reached)} of {right(samples)}", f"{statistics.median(reached):.1%}",
+                    f"{max(reached):.1%}", share(below, len(reached)),
+                ))  # fmt: skip
     if not rows:
         return []
-    head = ("tree", "correct and timed", "median share of the limit", "best", "below half of it")
-    return ["## What correct kernels reach of the limit", "", "All correct ones; the limit is the roofline's ideal time "
-            "([roofline.md](roofline.md)).", "", *table(head, rows)]  # fmt: skip
+    head = ("tree", "right", "timed", "median share of the limit", "best", "below half of it")
+    text = (
+        "All that are right and timed, slower ones too; the limit is the roofline's ideal time on a GPU that all ranks share "
+        "([roofline.md](roofline.md))."
+    )
+    return section("What correct kernels reach of the limit", text, table(head, rows))
 
 
 def paths(trees: Sequence[Tree]) -> list[str]:
@@ -227,84 +303,22 @@ def paths(trees: Sequence[Tree]) -> list[str]:
     rows: Rows = []
     for tree in trees:
         used, files = tree.paths, tree.path_files
-        rows.append((tree.name, files, *(f"{used[name] / files:.0%}" for name in names)))
-    return ["## Paths", "", "How the text seems to move data, as shares of the files; one file may use several "
-            "([paths.md](paths.md)).", "", *table(("tree", "files", *names), rows)]  # fmt: skip
-
-
-def claims(trees: Sequence[Tree]) -> list[str]:
-    """The paper's, one by one, on these kernels."""
-    cuda = [tree for tree in trees if tree.is_cuda and tree.as_published]
-    tree_of = {tree.name: tree for tree in cuda}
-    everything = [sample for tree in cuda for sample in tree.as_published]
-    rows: Rows = []
-
-    def say(claim: str, figure: str, agrees: bool | None) -> None:
-        rows.append((claim, figure, {True: "agrees", False: "does not agree", None: "cannot be said"}[agrees]))
-
-    if cuda:
-        shares = {tree.name: share_of_right(tree.as_published) for tree in cuda}
-        words = ", ".join(
-            f"{name} {value:.0%} of {len(could(tree_of[name].as_published))}" for name, value in shares.items()
+        rows.append(
+            (tree.name, files, *(f"{used[name] / files:.0%}" if tree.has_paths else "not read" for name in names))
         )
-        say("fewer than 35 % are right at the first try", f"right as published: {words}", max(shares.values()) < 0.35)
-        strict = {tree.name: share_of_right(tree.ours) for tree in trees if tree.is_cuda and tree.ours}
-        unsolved = 1 - statistics.mean(shares.values())
-        mean = f"not right as published: {unsolved:.0%} on average"
-        by_ours = f"; not right: {1 - statistics.mean(strict.values()):.0%}" if strict else ""
-        say("about three quarters stay unsolved", mean + by_ours, unsolved >= 0.65)
-    failed = [
-        sample
-        for tree in trees
-        if tree.is_cuda
-        for sample in could(tree.as_published or tree.ours)
-        if not sample.is_correct
-    ]
-    if failed:
-        valid = sum(
-            sample.mode in (FailureMode.MISMATCH, FailureMode.DEADLOCK, FailureMode.RACE, FailureMode.REUSED_OUTPUT)
-            for sample in failed
-        )
-        text = count(failed, FailureMode.COMPILE)
-        words = f"wrong, race or deadlock {share(valid, len(failed))}, compile or syntax {share(text, len(failed))}"
-        say(
-            "failures are mostly valid code with wrong results or deadlocks, not syntax", words, valid > len(failed) / 2
-        )
-    files = sum(tree.path_files for tree in trees)
-    used = Counter[str]()
-    for tree in trees:
-        used += tree.paths
-    by_path = {name: used[name] / files for name in ("copy_engine", "sm_load_store", "tma", "nvls")}
-    said = {name: f"{name} {value:.0%}" for name, value in by_path.items()}
-    plain = by_path["copy_engine"] + by_path["sm_load_store"] > 4 * (by_path["tma"] + by_path["nvls"])
-    say("copy engines and SM loads and stores dominate", f"{said['copy_engine']}, {said['sm_load_store']}", plain)
-    rare = max(by_path["tma"], by_path["nvls"]) <= RARE
-    say("TMA and NVLS are nearly absent", f"{said['tma']}, {said['nvls']} of {files} files", rare)
-    limits_of: dict[int, float] = {}
-    for sample in (*everything, *(sample for tree in trees for sample in tree.ours)):
-        if sample.reference_utilisation is not None:
-            limits_of.setdefault(sample.problem, sample.reference_utilisation)
-    if limits_of:
-        below = sum(value < HALF for value in limits_of.values())
-        say("over 90 % of baselines are below half of the limit", f"{share(below, len(limits_of))} of the timed problems",
-            below > 0.9 * len(limits_of))  # fmt: skip
-    family = [tree for tree in trees if tree.name.startswith("gemini-3-pro") and tree.as_published]
-    solved = [{sample.problem for sample in tree.as_published if sample.is_correct} for tree in family]
-    if len(solved) > 1:
-        any_of: set[int] = set().union(*solved)
-        say("best of 3 helps", f"one file a problem, so not by samples; Gemini 3 Pro by the best of {len(solved)} backends "
-            f"{len(any_of)}, by CUDA alone {len(solved[0])}", None)  # fmt: skip
-    return (
-        [
-            "## The paper's claims",
-            "",
-            "Of the files judged so far that one GPU with this torch can run.",
-            "",
-            *table(("claim", "here", ""), rows),
-        ]
-        if rows
-        else []
+    text = (
+        "How the text seems to move data, as shares of the files; one file may use several ([paths.md](paths.md)). The barrier "
+        "of ParallelKittens is by multicast, so nearly all of its files use `nvls`."
     )
+    return section("Paths", text, table(("tree", "files", *names), rows))
+
+
+def the_claims(trees: Sequence[Tree], folder: Path) -> list[str]:
+    text = (
+        "On the CUDA trees, of the files that one GPU with this torch can run, and as published of those that no rule of ours "
+        "refuses. A tree that is not judged to the end, or has files in doubt, decides nothing."
+    )
+    return section("The paper's claims", text, table(("claim", "here", ""), [one.row for one in claims(trees, folder)]))
 
 
 def page(folder: Path) -> str:
@@ -321,7 +335,7 @@ def page(folder: Path) -> str:
         modes(trees),
         limits(trees),
         paths(trees),
-        claims(trees),
+        the_claims(trees, folder),
     ]
     return HEAD + "\n" + "\n".join(line for part in parts for line in part).rstrip() + "\n"
 

@@ -24,7 +24,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from frontier import RECORDS, keep, known_in, planned, sha_of
+from frontier import RECORDS, parts_of, planned, sha_of
+from frontier_passes import keep, known_in
 
 from pkb.analysis.bare_verdicts import bare
 from pkb.judge.session import evaluate
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         for record in map(json.loads, OLDER.read_text().splitlines())
     }
     like = Case("", "cpu", 4, "tiny", AUTO)
-    work = planned(options.trees, options.plans.split(","), like, known_in([options.out]))
+    work = planned(parts_of(options.plans.split(","), options.trees), like, known_in([options.out]))
     only = {int(number) for number in options.only.split(",") if number}
     todo = [
         (task, work.files[key])

@@ -2,13 +2,14 @@
 
     python tools/frontier_run.py --store out/store
 
-The last line on standard output is the run's id. A run of the same records is not made twice. What the plan `published` says is
-a collection of its own.
+Standard output has the run's id, or an empty line where there are no records. A run of the same records is not made twice. What
+the plan `published` says is a collection of its own.
 """
 
 import argparse
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +35,36 @@ def task_of(record: dict[str, Any]) -> TaskSpec:
 
 def load(store: Store, folder: Path) -> Run | None:
     """The run of these records; None where there are none."""
-    texts = [path.read_text() for path in sorted(folder.glob("frontier-*.jsonl"))]
-    records = [json.loads(line) for text in texts for line in text.splitlines()]
+    texts = {path: path.read_text() for path in sorted(folder.glob("frontier-*.jsonl"))}
+    records = [record for path, text in texts.items() for record in _records(path, text)]
     if not records:
         return None
-    name = f"frontier-{hashlib.sha256(''.join(texts).encode()).hexdigest()[:12]}"
-    for run in store.runs():
-        if run.name == name:
-            return run
-    tasks = {task.key: (task, record) for record in records for task in [task_of(record)]}
-    run = store.create_run("import", name=name, tasks=[task for task, _ in tasks.values()])
+    name = f"frontier-{hashlib.sha256(''.join(texts.values()).encode()).hexdigest()[:12]}"
+    run = next((run for run in store.runs() if run.name == name), None)
+    if run is not None and run.state == "complete":
+        return run
+    tasks: dict[str, tuple[TaskSpec, dict[str, Any]]] = {}
+    for record in records:
+        task = task_of(record)
+        while task.key in tasks:  # two texts for one problem: none takes the other's place
+            task = replace(task, sample=task.sample + 1)
+        tasks[task.key] = task, record
+    run = run or store.create_run("import", name=name, tasks=[task for task, _ in tasks.values()])
+    there = {row.task_key for row in store.evaluations([run.id])}  # of a run that was stopped half-way
     for key, (_, record) in tasks.items():
-        store.record_evaluation(run.id, key, VerdictDocument(whole(record["evaluation"])))
+        if key not in there:
+            store.record_evaluation(run.id, key, VerdictDocument(whole(record["evaluation"])))
     store.set_run_state(run.id, "complete")
     return run
+
+
+def _records(path: Path, text: str) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in text.split("\n") if line]
+    except ValueError as error:
+        raise SystemExit(
+            f"{path} has a line that is no record ({error}): take it out, and judge that file again"
+        ) from error
 
 
 def whole(said: dict[str, Any]) -> dict[str, Any]:

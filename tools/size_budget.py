@@ -13,23 +13,23 @@ FILE_LIMIT = 400
 PROBLEM_LIMIT = 400
 """Lines of one problem, reference and baseline: what a person reads in one sitting."""
 CEILINGS = {
-    "src/pkb/analysis": 3000,
+    "src/pkb/analysis": 3030,
     "src/pkb/candidates": 4270,
     "src/pkb/candidates/paths": 1480,  # half of what it was at 0976422
-    "src/pkb/cli": 5980,
-    "src/pkb/cluster": 1440,
+    "src/pkb/cli": 6065,
+    "src/pkb/cluster": 1480,
     "src/pkb/generate": 4060,
-    "src/pkb/judge": 7560,
-    "src/pkb/kit": 4720,
+    "src/pkb/judge": 7665,
+    "src/pkb/kit": 4740,
     "src/pkb/platforms": 1365,
-    "src/pkb/rank": 10_080,
-    "src/pkb/report": 3250,
+    "src/pkb/rank": 10_110,
+    "src/pkb/report": 3330,
     "src/pkb/roofline": 570,
     "src/pkb/store": 1655,
-    "src/pkb/types": 3680,
-    "benchmarks": 7400,  # 1,900 of them are alternatives/: baselines that were tried
+    "src/pkb/types": 3740,
+    "benchmarks": 10_400,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 53_300,
+    "tests": 55_900,
     "tools": 2500,
 }
 EXCUSE = "long because"

@@ -1,6 +1,7 @@
 """The whole published protocol as one command, against a model server on this machine; and what it says before it starts."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, Call, ModelServer, Say, Script, serve
 
 from pkb.analysis.plateau import PlateauPoint, StepOutcome, plateau
-from pkb.cluster.protocol import ANSWER_TOKENS, CHARACTERS_A_TOKEN, FEEDBACK_TOKENS, estimate
+from pkb.cluster.protocol import ANSWER_TOKENS, CHARACTERS_A_TOKEN, FEEDBACK_TOKENS, estimate, judge_words, total
 from pkb.generate.prices import Price
 from pkb.store import Store
 
@@ -54,7 +55,8 @@ def test_the_whole_protocol_and_again(tmp_path: Path) -> None:
     with serve(script) as server:
         first = protocol(server, tmp_path, "--prices", str(tmp_path / "prices.toml"))
         assert first.returncode == 0, first.stderr
-        assert "4 answers" in first.stderr
+        assert "4 answers, at most 5 verdicts" in first.stderr
+        assert "how long one takes here is not known yet" in first.stderr
         assert "US dollars" in first.stderr
         assert "nothing was asked yet" in first.stderr
         assert server.requests == []
@@ -65,6 +67,17 @@ def test_the_whole_protocol_and_again(tmp_path: Path) -> None:
         third = protocol(server, tmp_path, "--yes")
         assert third.returncode == 0, third.stderr
         assert len(server.requests) == asked, "what is done is not asked again"
+        assert "protocol-samples: 2 of 2 tasks are done" in third.stderr
+        assert re.search(
+            r"up to 5 verdicts, \d+\.\d hours one by one, by the \d+\.\d s of \d stored ones", third.stderr
+        )
+        runs = re.search(r"pkb report (protocol-samples protocol-agent-\S+) --store", third.stderr)
+        assert runs is not None
+        for more in (("--model", f"{MODEL}-other"), ("--steps", "3")):
+            other = protocol(server, tmp_path, "--yes", *more)
+            assert other.returncode == 2, more
+            assert "was begun with other" in other.stderr, more
+        assert len(server.requests) == asked, "a run that holds something else is not taken for it"
     with Store(tmp_path / "store") as store:
         kinds = {run.name.partition("-")[2].partition("-")[0]: run for run in store.runs()}
         assert set(kinds) == {"samples", "agent"}
@@ -76,11 +89,22 @@ def test_the_whole_protocol_and_again(tmp_path: Path) -> None:
 def test_the_estimate_counts_what_is_sent_again() -> None:
     found = estimate("m", [3500, 7000], samples=3, steps=2, price=Price(1.0, 10.0))
     prompts = round(3500 / CHARACTERS_A_TOKEN) + round(7000 / CHARACTERS_A_TOKEN)
-    assert found.answers == 2 * 5
+    assert (found.answers, found.verdicts) == (2 * 5, 2 * 6)
     assert found.tokens_out == 10 * ANSWER_TOKENS
     assert found.tokens_in == 5 * prompts + 2 * (ANSWER_TOKENS + FEEDBACK_TOKENS)
     assert found.cost_usd == pytest.approx((found.tokens_in + 10 * found.tokens_out) / 1e6)
-    assert "no prices" in estimate("m", [1], samples=1, steps=0, price=None).words
+    free = estimate("m", [1], samples=1, steps=0, price=None)
+    assert "no prices" in free.words
+    assert free.verdicts == 1
+    assert total([found, found]).cost_usd == pytest.approx(2 * (found.cost_usd or 0))
+    assert total([found, free]).cost_usd is None, "a sum without one of its parts is no sum"
+    assert total([found, free]).answers == 11
+
+
+def test_the_judges_time_is_that_of_verdicts_that_are_there() -> None:
+    assert "not known yet" in judge_words(100, [])
+    told = judge_words(900, [{"stage_seconds": {"build": 2.0, "start": 4.0}}, {"stage_seconds": {"inspect": 2.0}}, {}])
+    assert told == "judging: up to 900 verdicts, 0.7 hours one by one, by the 2.7 s of 3 stored ones"
 
 
 def test_a_plateau_never_falls() -> None:

@@ -2,10 +2,7 @@
 
 import json
 import os
-import re
-import signal
 import threading
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,21 +93,26 @@ def test_a_judge_that_is_killed_costs_a_try(tmp_path: Path, store: Store, before
     def kill() -> None:
         me = psutil.Process()
 
-        def evaluators() -> list[psutil.Process]:
-            def judges_below(process: psutil.Process) -> list[psutil.Process]:
-                return [c for c in process.children() if "pkb.judge.service.server" in c.cmdline()]
+        def judges_below(process: psutil.Process) -> list[psutil.Process]:
+            return [c for c in process.children() if "pkb.judge.service.server" in c.cmdline()]
 
+        def evaluators() -> list[psutil.Process]:
             try:
                 return [child for server in judges_below(me) for child in judges_below(server)]
             except psutil.NoSuchProcess:  # it ended while it was looked at
                 return []
 
-        if until(lambda: bool(evaluators()), within_s=30):
-            first = evaluators()[0]
-            first.kill()
+        found: list[psutil.Process] = []  # kept when it is seen: it may have ended by the next look
+
+        def another() -> bool:
+            found.extend(child for child in evaluators() if child not in found)
+            return len(found) > len(victims)
+
+        if until(another, within_s=30):
+            found[0].kill()
             victims.append("child")
-            if until(lambda: any(child != first for child in evaluators()), within_s=30):
-                next(child for child in evaluators() if child != first).parent().kill()  # type: ignore[union-attr]
+            if until(another, within_s=30):
+                judges_below(me)[0].kill()
                 victims.append("server")
 
     killer = threading.Thread(target=kill)
@@ -126,45 +128,18 @@ def test_a_judge_that_is_killed_costs_a_try(tmp_path: Path, store: Store, before
 
 def test_limit_of_time_ends_an_evaluation(tmp_path: Path, store: Store, before: set[int]) -> None:
     write_candidates(tmp_path / "c", cheap=1, real_at=[0])
-    run = store_run(store, tmp_path / "c", evaluation_limit_s=0.5)
+    never_ends = "import time\n\ntime.sleep(600)\n\n\ndef solution(tensor):\n    return tensor\n"
+    (tmp_path / "c" / "00" / "1_allreduce_torch.py").write_text(never_ends)
+    run = store_run(store, tmp_path / "c", evaluation_limit_s=5)
     watcher = sweep(store, run, local(seats=2))
     result = tally(store, run)
-    assert watcher.done == ["compile_error"]  # quick enough
+    assert watcher.done == ["compile_error"]
     assert [again for _, again in watcher.losses] == [True, False]
-    assert "more than 0" in result.failed[0][1]
+    assert "more than 5" in result.failed[0][1]
     assert result.exit_status_for(limited=False) == 2
     assert running_below_us(before) == []
     store.retry_failed(run.id)
     assert tally(store, run).waiting == 1
-
-
-def test_interrupt_leaves_a_run_that_can_be_resumed(tmp_path: Path, before: set[int]) -> None:
-    write_candidates(tmp_path / "c", cheap=2, real_at=[0, 2])
-    common = ("--store", str(tmp_path / "store"))
-    process = pkb("run", "--candidates", str(tmp_path / "c"), "--plan", "quick", "--ranks", "2", "--platform", "cpu",
-                  *common)  # fmt: skip
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "1/4" in line:
-            break
-    time.sleep(1.5)  # inside the second one, or between two
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=30)
-    assert process.returncode == 130, errors
-    assert output == ""
-    (command,) = re.findall(r"go on with: pkb (run --resume \S+ --store \S+)", errors)
-    assert until(lambda: not running_below_us(before), within_s=10), running_below_us(before)
-    with Store(tmp_path / "store") as store:
-        run = store.run("latest")
-        stopped = tally(store, run)
-        assert (stopped.state, stopped.elsewhere) == ("interrupted", 0)
-        assert 1 <= sum(stopped.verdicts.values()) < 4
-        assert all(task.attempts <= 1 for task in store.tasks(run.id))
-        again = pkb(*command.split())
-        output, errors = again.communicate(timeout=120)
-        assert again.returncode == 0, errors
-        assert all(len(each) == 1 for each in verdicts(store, run).values())
-        assert tally(store, run).state == "complete"
 
 
 # -- a scripted hand: what a sweep does with what it is told ------------------------------------------------------------

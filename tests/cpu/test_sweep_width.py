@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import test_sweep
-from sweeping import store_run
+from sweeping import store_run, write_candidates
 from test_sweep import Scripted, said, sweep
 
 from pkb.cluster.orders import Order
+from pkb.cluster.sweep import LAST_S
 from pkb.judge.service.child import job_for
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
 from pkb.judge.session import build_ahead, evaluate
@@ -48,6 +50,34 @@ def test_builders_work_at_full_width_while_a_seat_is_taken(tmp_path: Path, store
     assert watcher.done == ["wrong"] * 30
     assert max(executor.widths) == 5
     assert executor.widths[:26] == [5] * 26  # 30 builds, five at a time, whoever has the seat
+
+
+def test_a_budget_begins_nothing_at_its_end_and_gives_back_what_is_under_way(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("pkb.cluster.sweep.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Hanging(Scripted):
+        """Every look takes 5 s; the first evaluation has its verdict at the first, the second at none."""
+
+        def start(self, order: Order) -> None:
+            self.orders.append(order)
+
+        def events(self, timeout_s: float) -> list[JudgeEvent]:
+            now[0] += 5
+            return [JudgeEvent(self.orders[0].id, "done", document=said("wrong"))]
+
+    write_candidates(tmp_path / "c", cheap=3)
+    run = store_run(store, tmp_path / "c")
+    executor = Hanging([], builders=0)
+    assert sweep(store, run, executor, budget_s=30).done == ["wrong"]
+    assert (len(executor.orders), executor.closed, now[0]) == (2, True, 35)
+    assert store.summary(run).tasks == {"done": 1, "waiting": 2}
+    assert store.run(run.id).state == "interrupted"
+    late = Hanging([], builders=0)
+    assert sweep(store, run, late, budget_s=LAST_S - 1).done == []
+    assert late.orders == [], "too little is left to begin anything"
 
 
 CPP = "from pkb.kit import build_cpp\nx = build_cpp({!r})\ndef solution(t):\n    return t\n"

@@ -1,7 +1,9 @@
 """The page and the run that are made of records of others' candidates, from hand-made records."""
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +17,12 @@ from program_files import program
 ROOT = Path(__file__).parents[2]
 
 
-for shared in ("gpu_share", "frontier_counts"):
+for shared in (
+    "gpu_share", "frontier_counts", "frontier_passes", "references", "reference_report", "frontier_claims",
+):  # fmt: skip
     program(f"benchmarks/{shared}.py")
 frontier, pages, runs = map(program, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
+passes = sys.modules["frontier_passes"]
 frontier_cpu = program("benchmarks/frontier_cpu.py")
 headers = program("benchmarks/both_headers.py")
 races = program("benchmarks/frontier_races.py")
@@ -56,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
         record(3, "broadcast", "deadlock", plan="published"),
     ]
     for one in records:
-        path = frontier.record_file(tmp_path, one["collection"], one["evaluation"]["plan"])
+        path = passes.record_file(tmp_path, one["collection"], one["evaluation"]["plan"])
         with path.open("a") as out:
             out.write(json.dumps(one) + "\n")
     (tmp_path / frontier.COUNTS).write_text(json.dumps({"gpt-5.5 cuda": {"files": 83, "gone": 1, "refused": 0}}))
@@ -65,19 +70,20 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_page_counts_what_the_records_say(folder: Path) -> None:
     page = pages.page(folder)
-    assert "| gpt-5.5 cuda | 83 | 1 / 0 | 28 / 22 | 36 / 27 | 2 / 2 of 3 | 1 / 1 of 3 | 0 | 0 | 0 |" in page
-    assert "| fails when calls are queued or a rank comes late | 1 |" in page
-    assert "| collective | 3 / 5, 2 of 3, 1 of 3 |" in page
-    assert "| gpt-5.5 cuda | 1 | 40.0% | 40.0% | 1 of 1 (100%) |" in page
-    assert "right as published: gpt-5.5 cuda 67% of 3 | does not agree" in page
-    assert "- gpt-5.5 cuda: 3 of 82 judged, 2 of them right as published; totals cannot be compared yet" in page
+    assert "| gpt-5.5 cuda | 83 | 1 / 0 | 28 / 22 | 36 / 27 | 2 / 2 of 3 | 1 / 1 of 3 | 0 | 0 / 0 | 0 / 0 |" in page
+    assert "| lost: fails when calls are queued or a rank comes late | 1 |" in page
+    assert "| collective | 8 | 8 | 3 / 3 | 5 / 4 | 2 / 2 of 3 | 1 / 1 of 3 |" in page
+    assert "| gpt-5.5 cuda | as published | 2 of 2 | 40.0% | 40.0% | 2 of 2 (100%) |" in page
+    assert "| gpt-5.5 cuda | ours | 1 of 1 | 40.0% | 40.0% | 1 of 1 (100%) |" in page
+    assert "first or best answer: gpt-5.5 cuda 2 of 3 (67%), so far | cannot be said" in page
+    assert "- gpt-5.5 cuda: 3 of 82 judged as published, 2 of them right; totals cannot be compared yet" in page
     assert "| gpt-5.5 cuda | 83 | 82 | 3 of 82 | 0 | 0 | 3 of 82 | 0 | 0 |" in page
     assert "| deadlock | 5, 1, 1 |" in page
 
 
 def test_the_page_says_what_is_provisional(folder: Path) -> None:
-    frontier.keep(folder, record(4, "reduce", "correct", plan="standard") | {"beside": 3, "provisional": True})
-    frontier.keep(folder, record(5, "scatter", "crash", plan="standard") | {"beside": 3, "provisional": True})
+    passes.keep(folder, record(4, "reduce", "correct", plan="standard") | {"beside": 3, "provisional": True})
+    passes.keep(folder, record(5, "scatter", "crash", plan="standard") | {"beside": 3, "provisional": True})
     (folder / frontier.COST).write_text(
         json.dumps([{"lanes": 3, "seconds": 24.0, "verdicts": {"correct": 9, "race": 3}, "gpu_busy": 0.5}])
     )
@@ -101,36 +107,36 @@ def test_the_page_is_the_one_of_these_records() -> None:
 
 
 def test_what_has_a_record_is_known(folder: Path) -> None:
-    known = frontier.known_in([folder])
+    known = passes.known_in([folder])
     assert len(known) == 6
-    assert ("gpt-5.5 cuda", "published", f"{2:064x}") in known
+    assert ("gpt-5.5 cuda", "published", 2, f"{2:064x}") in known
 
 
 def test_a_later_verdict_takes_the_place_of_a_provisional_one(tmp_path: Path) -> None:
     first = record(1, "allreduce", "correct", plan="standard") | {"beside": 3, "provisional": True}
-    frontier.keep(tmp_path, first)
-    frontier.keep(tmp_path, record(2, "allgather", "wrong", plan="standard") | {"beside": 3})
-    keys = {number: ("gpt-5.5 cuda", "standard", f"{number:064x}") for number in (1, 2)}
-    assert frontier.known_in([tmp_path]) == {keys[1]: "correct", keys[2]: ""}
-    frontier.keep(tmp_path, record(1, "allreduce", "correct", plan="standard", timing=timing(1.5)))
-    assert frontier.known_in([tmp_path]) == {keys[1]: "", keys[2]: ""}
+    passes.keep(tmp_path, first)
+    passes.keep(tmp_path, record(2, "allgather", "wrong", plan="standard") | {"beside": 3})
+    keys = {number: ("gpt-5.5 cuda", "standard", number, f"{number:064x}") for number in (1, 2)}
+    assert passes.known_in([tmp_path]) == {keys[1]: "correct", keys[2]: ""}
+    passes.keep(tmp_path, record(1, "allreduce", "correct", plan="standard", timing=timing(1.5)))
+    assert passes.known_in([tmp_path]) == {keys[1]: "", keys[2]: ""}
     (path,) = tmp_path.iterdir()
     lines = list(map(json.loads, path.read_text().splitlines()))
     assert [line["problem"] for line in lines] == [2, 1]
     (tmp_path / "earlier").mkdir()
-    frontier.keep(tmp_path / "earlier", first)
+    passes.keep(tmp_path / "earlier", first)
     both = [tmp_path, tmp_path / "earlier"]
-    assert frontier.known_in(both) == frontier.known_in(both[::-1]) == {keys[1]: "", keys[2]: ""}
+    assert passes.known_in(both) == passes.known_in(both[::-1]) == {keys[1]: "", keys[2]: ""}
 
 
 def test_what_was_judged_by_other_rules_is_judged_again(tmp_path: Path) -> None:
     older = record(1, "allreduce", "race", plan="standard", suite={"version": 1, "judge": suite().judge_version - 1})
-    frontier.keep(tmp_path, older)
+    passes.keep(tmp_path, older)
     other = {"id": 2, "name": "allgather", "version": VERSIONS[2] + 1}
-    frontier.keep(tmp_path, record(2, "allgather", "race", plan="standard", problem=other))
-    assert frontier.known_in([tmp_path]) == {}
-    frontier.keep(tmp_path, record(1, "allreduce", "correct", plan="standard"))
-    assert list(frontier.known_in([tmp_path]).values()) == [""]
+    passes.keep(tmp_path, record(2, "allgather", "race", plan="standard", problem=other))
+    assert passes.known_in([tmp_path]) == {}
+    passes.keep(tmp_path, record(1, "allreduce", "correct", plan="standard"))
+    assert list(passes.known_in([tmp_path]).values()) == [""]
 
 
 @pytest.mark.parametrize(
@@ -146,11 +152,13 @@ def test_what_was_judged_by_other_rules_is_judged_again(tmp_path: Path) -> None:
         ("runtime_error", {"failure": {"name": "TypeError", "message": "no"}}, False),
         ("runtime_error", {"failure": {"name": "OutOfMemoryError", "message": "CUDA out of memory"}}, True),
         ("runtime_error", {"failure": {"name": "RuntimeError", "message": "wait timed out after 5 s"}}, True),
+        ("compile_error", {"failure": {"kind": "build_limit", "message": "600 s"}}, True),
+        ("compile_error", {"failure": {"kind": "compiler", "message": "no"}}, False),
     ],
 )
 def test_what_company_may_have_caused_is_judged_again(verdict: str, more: dict[str, Any], provisional: bool) -> None:
     said = record(1, "allreduce", verdict, **({"plan": "standard"} | more))["evaluation"]
-    assert frontier.is_provisional(said) is provisional
+    assert passes.is_provisional(said) is provisional
 
 
 def test_each_pass_has_its_files_and_multicast_comes_last(tmp_path: Path) -> None:
@@ -161,26 +169,85 @@ def test_each_pass_has_its_files_and_multicast_comes_last(tmp_path: Path) -> Non
     ):  # fmt: skip
         (tree / f"{number}_{name}_cuda.py").write_text(f"# {number} {text}\n")
     like = frontier.Case("", "cpu", 4, "tiny", "auto")
-    all_new = frontier.planned([tree], ["quick", "published"], like, {})
+    parts = frontier.parts_of(["quick", "published"], [tree])
+    all_new = frontier.planned(parts, like, {})
     of = {task.problem_id: frontier.sha_of(all_new.files[key]) for key, task in all_new.tasks.items()}
-    known = {("tree", "quick", of[2]): "correct", ("tree", "quick", of[3]): "deadlock", ("tree", "quick", of[4]): ""}
-    work = frontier.planned([tree], ["quick", "published"], like, known)
+    known = {("tree", "quick", n, of[n]): verdict for n, verdict in ((2, "correct"), (3, "deadlock"), (4, ""))}
+    work = frontier.planned(parts, like, known)
 
     def problems(name: str, only: set[int]) -> list[tuple[int, str]]:
         return [(task.problem_id, task.case.plan) for task in frontier.part_of(work, name, only).tasks.values()]
 
-    assert problems("words", set())[:2] == [(5, "quick"), (1, "quick")]
-    assert problems("words", {1, 2}) == [(1, "quick"), (2, "published"), (1, "published")]
+    assert problems("words", set())[:2] == [(5, "quick"), (2, "published")]
+    assert problems("words", {1, 2}) == [(2, "published"), (1, "quick"), (1, "published")]
     assert problems("times", set()) == [(2, "quick")]
     assert problems("doubts", set()) == [(3, "quick")]
+
+
+def test_a_rented_gpu_is_used_in_the_order_of_worth() -> None:
+    names = ("solutions_triton_bf16_h100_8_google_gemini-3-pro-preview", *list(frontier.TREES)[:2])
+    triton, first, second = map(Path, names)
+    found = [
+        (phase.name, [(part.plan, part.tree) for part in phase.parts])
+        for phase in frontier.phases([triton, first, second], ["standard", "published"])
+    ]
+    soon = [("standard", first), ("standard", second), ("standard", triton), ("published", first)]
+    later = [("published", second), ("published", triton)]
+    assert found[:4] == [("words", soon), ("times", soon), ("words", later), ("times", later)]
+    assert [name for name, _ in found[4:]] == ["doubts", "reused"]
+    assert all(sorted(parts) == sorted(soon + later) for _, parts in found[4:])
+    (one,) = frontier.phases([first], ["quick"], ["times"])
+    assert one == ("times", (("quick", first),)), "no phase without files"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "plan", "name"),
+    [
+        (None, "standard", "words"), ("correct", "standard", "times"), ("reused_output", "standard", "reused"),
+        ("reused_output", "published", "times"), ("crash", "standard", "doubts"), ("wrong", "published", "doubts"),
+    ],
+)  # fmt: skip
+def test_where_a_file_belongs(verdict: str | None, plan: str, name: str) -> None:
+    assert passes.pass_of(verdict, plan) == name
+
+
+def test_a_machine_on_which_nothing_gets_a_verdict_is_given_up(tmp_path: Path) -> None:
+    documents = [record(n, "allreduce", v, plan="standard", stage=stage)["evaluation"] for n, v, stage in (
+        (1, "wrong", "correctness"), (2, "compile_error", "build"),
+    )]  # fmt: skip
+
+    class FakeStore:
+        document = staticmethod(documents.__getitem__)
+
+        def evaluations(self, runs: list[str]) -> list[SimpleNamespace]:
+            return [SimpleNamespace(task_key=str(n), document_sha=n) for n in range(2)]
+
+    def task(key: int) -> SimpleNamespace:
+        case = SimpleNamespace(ranks=4, platform="virtual", size="paper", dtype="bf16", plan="standard")
+        return SimpleNamespace(key=str(key), collection="c", problem="01_allreduce", problem_id=1, sample=0, case=case,
+                               backend="cuda", candidate_sha="a")  # fmt: skip
+
+    watcher = passes.Recorder(FakeStore(), SimpleNamespace(id="r"), tmp_path, total=9, lanes=5)
+    for _ in range(passes.MOST_IN_A_ROW - 1):
+        watcher.failed(task(0), "MPS does not start", again=True)
+    watcher.judged(task(0), "wrong", "")  # its ranks have run
+    for number in range(passes.MOST_IN_A_ROW - 1):
+        watcher.failed(task(0), "MPS does not start", again=number > 0)
+    watcher.judged(task(1), "compile_error", "")  # nothing has run
+    with pytest.raises(SystemExit, match="in a row"):
+        watcher.failed(task(0), "MPS does not start", again=True)
+    kept = [json.loads(line) for path in tmp_path.glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert [(one["evaluation"]["verdict"], one.get("provisional"), one.get("beside")) for one in kept] == [
+        ("wrong", None, 5), ("harness_error", True, 5), ("compile_error", None, None),
+    ]  # fmt: skip
 
 
 def test_verdicts_with_either_header_are_compared(tmp_path: Path) -> None:
     for way, verdict in (("ours", "race"), ("real", "wrong")):
         (tmp_path / way).mkdir()
-        frontier.keep(tmp_path / way, record(1, "allreduce", "correct", plan="standard"))
-        frontier.keep(tmp_path / way, record(2, "allgather", verdict, plan="standard"))
-    frontier.keep(tmp_path / "ours", record(3, "broadcast", "correct", plan="standard"))
+        passes.keep(tmp_path / way, record(1, "allreduce", "correct", plan="standard"))
+        passes.keep(tmp_path / way, record(2, "allgather", verdict, plan="standard"))
+    passes.keep(tmp_path / "ours", record(3, "broadcast", "correct", plan="standard"))
     ours, real = (headers.reached_in(tmp_path / way) for way in ("ours", "real"))
     first, *others = headers.words(ours, real)
     assert first == "the same verdict at the same stage: 1 of 2 (1 correct)"

@@ -121,8 +121,44 @@ def test_plans_do_not_mix(tmp_path: Path) -> None:
     assert compared is not None
     assert (compared.candidates, compared.right_as_published, compared.right) == (4, 2, 2)
     assert (compared.faster_as_published, compared.faster, compared.only_by_ours) == (2, 1, 1)
+    assert (compared.untimed_as_published, compared.untimed) == (0, 0)
     assert compared.counts == {Loss.RACE: 1}
     assert compare_plans(collections["tree"], ()) is None
+
+
+def test_verdicts_by_other_rules_are_not_compared(tmp_path: Path) -> None:
+    older, newer = {"suite": {"version": 5, "judge": 5}}, {"suite": {"version": 6, "judge": 6}}
+    right = verdict("correct", "done", plan="published")
+    pairs = [
+        of_problem(verdict("race", "races") | newer, 1), of_problem(right | older, 1),
+        of_problem(verdict("race", "races") | newer, 2), of_problem(right | newer, 2),
+    ]  # fmt: skip
+    file = entries(tmp_path, *pairs)
+    collections = read_results([file]).collections()
+    compared = compare_plans(collections["tree"], collections[f"tree{AS_PUBLISHED}"])
+    assert compared is not None
+    assert (compared.candidates, compared.other_rules, compared.right_as_published) == (1, 1, 1)
+    assert [one.problem for one in compared.lost] == [2]
+    shown = " ".join(CliRunner().invoke(app, ["score", str(file)]).output.split())
+    assert "1 were judged by both, but of two versions of the problem or the judge: not compared" in shown
+
+
+def test_a_gain_that_the_wall_clock_denies_is_none_as_published_either(tmp_path: Path) -> None:
+    right = timed(verdict("correct", "done", plan="published"), 1.4)
+    right["timing"]["decision"] = "unproven"
+    file = entries(tmp_path, of_problem(timed(verdict("correct", "done"), 0.9), 1), of_problem(right, 1))
+    collections = read_results([file]).collections()
+    compared = compare_plans(collections["tree"], collections[f"tree{AS_PUBLISHED}"])
+    assert compared is not None
+    assert (compared.right_as_published, compared.faster_as_published) == (1, 0)
+
+
+def test_what_nobody_timed_is_not_called_slow(tmp_path: Path) -> None:
+    right, published = verdict("correct", "done"), verdict("correct", "done", plan="published")
+    file = entries(tmp_path, of_problem(right, 1), of_problem(published, 1), of_problem(right, 2),
+                   of_problem(timed(published, 1.4), 2))  # fmt: skip
+    shown = " ".join(CliRunner().invoke(app, ["score", str(file)]).output.split())
+    assert "faster 1, 1 not timed not timed" in shown
 
 
 def test_the_same_try_by_two_plans_is_two_entries(tmp_path: Path) -> None:
@@ -144,6 +180,7 @@ def test_score_shows_both(tmp_path: Path) -> None:
     assert Loss.RACE.words in " ".join(shown.output.split())
     document = json.loads(CliRunner().invoke(app, ["score", str(file), "--json"]).stdout)
     ours, published = document["collections"]
+    assert (ours["against"], published["against"]) == ("baseline", "reference")
     assert (ours["plans"]["right_as_published"], ours["plans"]["lost"]) == (2, {"race": 1})
     assert published["plans"] is None
 

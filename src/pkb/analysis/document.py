@@ -89,10 +89,13 @@ def comparison_document(comparison: RunComparison) -> dict[str, Json]:
 def plans_document(compared: PlanComparison) -> dict[str, Json]:
     return {
         "candidates": compared.candidates,
+        "judged_by_other_rules": compared.other_rules,
         "right_as_published": compared.right_as_published,
         "right": compared.right,
         "faster_as_published": compared.faster_as_published,
         "faster": compared.faster,
+        "untimed_as_published": compared.untimed_as_published,
+        "untimed": compared.untimed,
         "right_only_by_ours": compared.only_by_ours,
         "lost": {loss.value: count for loss, count in compared.counts.items()},
         "lost_samples": [

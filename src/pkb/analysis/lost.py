@@ -123,15 +123,20 @@ class LostSample(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanComparison:
-    """Of the candidates that were judged by both plans."""
+    """Of the candidates that were judged by both plans, and by the same rules."""
 
     candidates: int
+    other_rules: int
+    """Judged by both plans, but of another version of the problem or by another version of the judge: in no figure here."""
     right_as_published: int
     right: int
     faster_as_published: int
     """By point estimate, as published."""
     faster: int
     """Proven."""
+    untimed_as_published: int
+    untimed: int
+    """Right ones that nobody has timed, and that are in neither count."""
     only_by_ours: int
     """Right, and not right as published: its tolerance fails what ours accepts, or its one call was unlucky."""
     lost: tuple[LostSample, ...]
@@ -148,10 +153,11 @@ def is_published_plan(sample: Sample) -> bool:
 
 def compare_plans(samples: Sequence[Sample], as_published: Sequence[Sample]) -> PlanComparison | None:
     """`samples` by any other plan, `as_published` by that one; None where no candidate is in both."""
-    beside = {_identity(sample): sample for sample in as_published}
-    pairs = [(sample, other) for sample in samples if (other := beside.get(_identity(sample))) is not None]
-    if not pairs:
+    beside = {identity(sample): sample for sample in as_published}
+    both = [(sample, other) for sample in samples if (other := beside.get(identity(sample))) is not None]
+    if not both:
         return None
+    pairs = [(sample, other) for sample, other in both if rules_of(sample) == rules_of(other)]
     lost = [
         LostSample(sample.problem, sample.index, loss_of(sample.evaluation or {}), sample.verdict)
         for sample, other in pairs
@@ -159,16 +165,30 @@ def compare_plans(samples: Sequence[Sample], as_published: Sequence[Sample]) -> 
     ]
     return PlanComparison(
         candidates=len(pairs),
+        other_rules=len(both) - len(pairs),
         right_as_published=sum(other.is_correct for _, other in pairs),
         right=sum(sample.is_correct for sample, _ in pairs),
-        faster_as_published=sum(other.speed is not None and other.speed.value > 1 for _, other in pairs),
-        faster=sum(sample.speed is not None and sample.speed.beats(1, proven=True) for sample, _ in pairs),
+        faster_as_published=sum(is_faster(other, proven=False) for _, other in pairs),
+        faster=sum(is_faster(sample, proven=True) for sample, _ in pairs),
+        untimed_as_published=sum(other.is_correct and other.speed is None for _, other in pairs),
+        untimed=sum(sample.is_correct and sample.speed is None for sample, _ in pairs),
         only_by_ours=sum(sample.is_correct and not other.is_correct for sample, other in pairs),
         lost=tuple(lost),
     )
 
 
-def _identity(sample: Sample) -> tuple[int, str]:
+def is_faster(sample: Sample, *, proven: bool) -> bool:
+    """By its interval, or by point estimate as published results are; a gain that the wall clock denies is neither."""
+    return sample.speed is not None and sample.speed.beats(1, proven=proven)
+
+
+def rules_of(sample: Sample) -> tuple[str, str]:
+    """Versions by which it was judged: verdicts by others are not compared."""
+    question = sample.question
+    return question["problem version"], question["judge"]
+
+
+def identity(sample: Sample) -> tuple[int, str]:
     """The same file, or where a verdict does not say which, the same try."""
     candidate = (sample.evaluation or {}).get("candidate")
     sha = candidate.get("sha256") if isinstance(candidate, Mapping) else None

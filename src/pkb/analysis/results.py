@@ -76,7 +76,9 @@ def read_results(
 
 def _apart(sample: Sample) -> Sample:
     """What the plan `published` says is a collection of its own: it is never counted among what others say."""
-    return replace(sample, collection=sample.collection + AS_PUBLISHED) if is_published_plan(sample) else sample
+    if not is_published_plan(sample):
+        return sample
+    return replace(sample, collection=sample.collection.removesuffix(AS_PUBLISHED) + AS_PUBLISHED)
 
 
 def _one_a_try(entries: Sequence[Entry], bad: list[BadEntry]) -> tuple[list[Sample], int]:

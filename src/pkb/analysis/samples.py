@@ -73,9 +73,12 @@ class Sample:
         """None where it is not correct or was not timed so, or on a CPU. The times of a rejected candidate are not believed."""
         if self._timing is None or self.evaluation is None:
             return None
-        # The published benchmark has no baselines, so by its plan there is one reading.
-        which = "reference" if self.evaluation.get("plan") == PUBLISHED else self.against
-        return Speedup.against(which, self.evaluation)
+        return Speedup.against(self.reading, self.evaluation)
+
+    @property
+    def reading(self) -> Against:
+        """What its speed is against. The published benchmark has no baselines, so by its plan there is one reading."""
+        return "reference" if (self.evaluation or {}).get("plan") == PUBLISHED else self.against
 
     @property
     def utilisation(self) -> float | None:
@@ -106,7 +109,7 @@ class Sample:
         version = ((self.evaluation or {}).get("problem") or {}).get("baseline_version")
         if version is None:
             return {"timed against": "the reference, for want of a baseline"}
-        return {"timed against": f"baseline version {version}" if self.against == "baseline" else "the reference"}
+        return {"timed against": f"baseline version {version}" if self.reading == "baseline" else "the reference"}
 
     @property
     def conditions(self) -> tuple[str, ...]:

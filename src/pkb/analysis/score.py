@@ -221,7 +221,7 @@ def score(samples: Sequence[Sample], *, ks: Sequence[int] = (1,), seed: int = 0)
             samples, lambda sample: sample.reference_utilisation, statistics.median, seed=seed
         ),
         conditions=Counter(sample.conditions for sample in samples if sample.evaluation is not None),
-        against=samples[0].against,
+        against=samples[0].reading,
         suites=Counter(suite_of(sample) for sample in samples if sample.evaluation is not None),
         mixed=tuple(
             f"problem {problem}: {why}" for problem, tries in judged.items() if (why := differing("question", tries))

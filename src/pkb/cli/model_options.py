@@ -29,7 +29,7 @@ Backend = Annotated[
 ]
 Samples = Annotated[int, typer.Option(help="How many for each problem.")]
 Ranks = Annotated[int, typer.Option(help="How many ranks.")]
-Size = Annotated[str | None, typer.Option(help="tiny, paper, real or odd. Default: paper, on cpu tiny.")]
+Size = Annotated[str | None, typer.Option(help="tiny, paper, real, odd or decode. Default: paper, on cpu tiny.")]
 Dtype = Annotated[str | None, typer.Option(help="Default: bf16 where the problem has it.")]
 PlanName = Annotated[str, typer.Option("--plan", help=f"How thorough: {', '.join(PLANS)}.")]
 HardwareName = Annotated[str, typer.Option("--hardware", help="The machine in the prompt: a name, or a .toml file.")]

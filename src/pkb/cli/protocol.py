@@ -15,6 +15,10 @@ from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
     from pkb.cluster.protocol import CostEstimate
+    from pkb.store import Run
+
+MOST_LOOKED_AT = 200
+"""Stored verdicts, the latest, by which the judge's time is estimated."""
 
 
 def protocol(
@@ -48,8 +52,12 @@ def protocol(
         models, problems, case=case, backend=backend, hardware=hardware, folder=folder, samples=samples, steps=steps,
         prices=prices, answer_tokens=answer_tokens,
     )  # fmt: skip
-    for one in found:
-        print(one.words, file=sys.stderr)
+    label = {model: "".join(c if c.isalnum() or c in "-." else "-" for c in model) for model in models}
+    if len(set(label.values())) < len(models):
+        raise UserError(
+            "two of these models have the same name for a run", "name each once, or give each its own --name"
+        )
+    _tell(found, [f"{name}-samples", *(f"{name}-agent-{label[model]}" for model in models if steps)], case, store)
     if not yes:
         print(
             "nothing was asked yet: the same command with --yes starts, and goes on where it was stopped",
@@ -60,16 +68,16 @@ def protocol(
         _samples(models, problems, case=case, backend=backend, hardware=hardware, samples=samples, prices=prices,
                  name=f"{name}-samples", store=store, folder=folder)
     ]  # fmt: skip
+    runs = [f"{name}-samples"]
     for model in models if steps else ():
-        label = f"{name}-agent-" + "".join(c if c.isalnum() or c in "-." else "-" for c in model)
+        runs.append(f"{name}-agent-{label[model]}")
         statuses.append(
-            _agent(model, problems, case=case, backend=backend, hardware=hardware, steps=steps, prices=prices, name=label,
+            _agent(model, problems, case=case, backend=backend, hardware=hardware, steps=steps, prices=prices, name=runs[-1],
                    store=store, folder=folder)
         )  # fmt: skip
-        print(f"{model}: {_curve(label, steps, store)}")
-    print(
-        f"pkb report {name}-samples shows the samples; the agents' runs are named {name}-agent-MODEL", file=sys.stderr
-    )
+        print(f"{model}: {_curve(runs[-1], steps, store)}")
+    where = f" --store {store}" if store else ""
+    print(f"single shot, best of {samples}, agents: pkb report {' '.join(runs)}{where}", file=sys.stderr)
     raise typer.Exit(2 if any(statuses) else 0)
 
 
@@ -96,12 +104,43 @@ def _estimates(
     ]  # fmt: skip
 
 
-def _existing(name: str, store: Path | None) -> str | None:
-    """The id of the run with that name, if the store has one."""
+def _tell(found: "list[CostEstimate]", runs: list[str], case: Case, store: Path | None) -> None:
+    """What it will cost, and what of it there is already."""
+    from pkb.cli.runs_option import open_reader
+    from pkb.cluster.protocol import judge_words, total
+    from pkb.platforms.registry import pick
+    from pkb.store import root_folder
+
+    for one in [*found, *([total(found)] if len(found) > 1 else [])]:
+        print(one.words, file=sys.stderr)
+    documents, begun = [], []
+    if (root_folder(store) / "pkb.db").is_file():
+        platform = pick(case.platform).name
+        with open_reader(store) as reader:
+            every = reader.runs()
+            rows = [row for row in reader.evaluations([run.id for run in every]) if row.case.platform == platform]
+            documents = [reader.document(row.document_sha) for row in rows[-MOST_LOOKED_AT:]]
+            begun = [(run.name, reader.tasks(run.id)) for run in every if run.name in runs]
+    print(judge_words(sum(one.verdicts for one in found), documents), file=sys.stderr)
+    for name, tasks in begun:
+        done = sum(task.state == "done" for task in tasks)
+        print(f"{name}: {done} of {len(tasks)} tasks are done, and not paid for again", file=sys.stderr)
+
+
+def _existing(name: str, store: Path | None) -> "Run | None":
+    """The run with that name, if the store has one."""
     from pkb.cli.runs_option import open_store
 
     with open_store(store) as writer:
-        return next((run.id for run in writer.runs() if run.name == name), None)
+        return next((run for run in writer.runs() if run.name == name), None)
+
+
+def _same(name: str, differing: list[str]) -> None:
+    """A run goes on as it was begun; what was asked for now must be that."""
+    if differing:
+        raise UserError(
+            f"the run {name} was begun with other {', '.join(differing)}", "give the same, or another --name"
+        )
 
 
 def _curve(name: str, steps: int, store: Path | None) -> str:
@@ -127,18 +166,22 @@ def _samples(
     models: list[str], problems: str, *, case: Case, backend: str, hardware: str, samples: int, prices: Path | None, name: str,
     store: Path | None, folder: Path | None,
 ) -> int:  # fmt: skip
-    from pkb.cli.run_sweep import Asked, SweepWorkers, begin, carry_on
+    from pkb.cli.run_sweep import Asked, SweepWorkers, begin, carry_on, tasks_of
+    from pkb.cli.runs_option import open_reader
 
-    if run := _existing(name, store):
-        tally = carry_on(run, store=store, work=SweepWorkers(), retry_errors=True)
-    else:
-        asked = Asked(
-            candidates=[], models=models, problems=problems, samples=samples, backend=backend, case=case, timing=None,
-            hardware=hardware, temperature=None, max_tokens=None, prices=prices, problems_folder=folder, eval_limit_s=3600.0,
-            name=name, against="reference",
-        )  # fmt: skip
-        tally = begin(asked, store=store, work=SweepWorkers())
-    return tally.exit_status_for(limited=False)
+    asked = Asked(
+        candidates=[], models=models, problems=problems, samples=samples, backend=backend, case=case, timing=None,
+        hardware=hardware, temperature=None, max_tokens=None, prices=prices, problems_folder=folder, eval_limit_s=3600.0,
+        name=name, against="reference",
+    )  # fmt: skip
+    run = _existing(name, store)
+    if run is None:
+        return begin(asked, store=store, work=SweepWorkers()).exit_status_for(limited=False)
+    with open_reader(store) as reader:
+        there = {task.key for task in reader.tasks(run.id)}
+    wanted = {task.key for task in tasks_of(asked)}
+    _same(name, ["models, problems, samples, backend or case"] if there != wanted else [])
+    return carry_on(run.id, store=store, work=SweepWorkers(), retry_errors=True).exit_status_for(limited=False)
 
 
 def _agent(
@@ -146,13 +189,20 @@ def _agent(
     store: Path | None, folder: Path | None,
 ) -> int:  # fmt: skip
     from pkb.cli.model_runs import begin_or_resume
+    from pkb.cli.problems_option import open_registry
 
     run = _existing(name, store)
     fields = dict(backend=backend, case=case, hardware=hardware, problems_folder=options.path_text(folder), steps=steps)
+    if run is not None:
+        stems = [problem.stem for problem in open_registry(folder).select(problems)]
+        wanted = {"model": model, "backend": backend, "hardware": hardware, "steps": steps, "problems": stems,
+                  "ranks": case.ranks, "plan": case.plan} | ({"size": case.size} if case.size != AUTO else {})  # fmt: skip
+        _same(name, [word for word, value in wanted.items() if run.config.get(word) != value])
     try:
         begin_or_resume(
-            store, resume=run, kind="agent", problems=None if run else problems, model=None if run else model, fields=fields,
-            prices=prices, samples=1, name=name, evaluate=True, out=None, json_out=None,
+            store, resume=run.id if run else None, kind="agent", problems=None if run else problems,
+            model=None if run else model, fields=fields, prices=prices, samples=1, name=name, evaluate=True, out=None,
+            json_out=None,
         )  # fmt: skip
     except typer.Exit as ended:
         if ended.exit_code == 130:

@@ -118,6 +118,11 @@ def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
             return _work_off(writer, run, work=work, machines=machines, store=store)
 
 
+def tasks_of(asked: Asked) -> "tuple[TaskSpec, ...]":
+    """What `begin` would put into a run on this machine."""
+    return _plan(asked, None)[0].tasks
+
+
 def refusal_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
     """Last of all that is said before the work begins: what will not be judged is easily overlooked."""
     if not refused:

@@ -4,8 +4,10 @@ Each model answers every problem `samples` times (the first is the single shot, 
 agent of `steps` answers, which is sent all that was said before with every step.
 """
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pkb.generate.prices import Price
 
@@ -21,6 +23,8 @@ FEEDBACK_TOKENS = 800
 class CostEstimate:
     model: str
     answers: int
+    verdicts: int
+    """At most: one for each answer, and the best of an agent's is judged once more."""
     tokens_in: int
     tokens_out: int
     cost_usd: float | None
@@ -30,7 +34,7 @@ class CostEstimate:
     def words(self) -> str:
         money = "no prices given" if self.cost_usd is None else f"about {self.cost_usd:,.2f} US dollars"
         millions = f"{self.tokens_in / 1e6:.1f} million tokens in, {self.tokens_out / 1e6:.1f} out"
-        return f"{self.model}: {self.answers} answers, {millions}, {money}"
+        return f"{self.model}: {self.answers} answers, at most {self.verdicts} verdicts, {millions}, {money}"
 
 
 def estimate(
@@ -53,4 +57,26 @@ def estimate(
         outputs += (samples + steps) * answer_tokens
         answers += samples + steps
     cost = None if price is None else price.cost_usd(tokens_in=inputs, tokens_out=outputs)
-    return CostEstimate(model, answers, inputs, outputs, cost)
+    return CostEstimate(model, answers, answers + len(prompts) * bool(steps), inputs, outputs, cost)
+
+
+def total(estimates: Sequence[CostEstimate]) -> CostEstimate:
+    costs = [one.cost_usd for one in estimates]
+    return CostEstimate(
+        "all models",
+        sum(one.answers for one in estimates),
+        sum(one.verdicts for one in estimates),
+        sum(one.tokens_in for one in estimates),
+        sum(one.tokens_out for one in estimates),
+        None if None in costs else sum(cost for cost in costs if cost is not None),
+    )
+
+
+def judge_words(verdicts: int, earlier: Iterable[Mapping[str, Any]]) -> str:
+    """How long the judge will take, by verdicts that this machine has reached before."""
+    took = [sum((document.get("stage_seconds") or {}).values()) for document in earlier]
+    if not took:
+        return f"judging: up to {verdicts} verdicts; how long one takes here is not known yet, none is stored"
+    each = statistics.fmean(took)
+    hours = verdicts * each / 3600
+    return f"judging: up to {verdicts} verdicts, {hours:.1f} hours one by one, by the {each:.1f} s of {len(took)} stored ones"

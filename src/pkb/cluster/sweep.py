@@ -26,6 +26,7 @@ from pkb.store import CandidateFile, Run, Store, Task, Worker
 from pkb.store.secret_check import remove_secrets
 from pkb.types.case import AUTO
 from pkb.types.errors import UserError
+from pkb.types.processes import interrupt_later
 from pkb.types.verdict import Verdict
 
 TRIES = {"lost": 3, "late": 2, "broken": 2, "cancelled": 2, "harness": 2, "refused": 1}
@@ -124,15 +125,19 @@ class Sweep:
                 for event in self.executor.events(1.0):
                     self._on(event)
         finally:
-            self.executor.close()
-            for held in self.held.values():
-                self.store.release(held.task, self.me)
-            self.held.clear()
-            tasks = self.store.summary(self.run).tasks
-            if tasks.get("waiting"):
-                self.store.set_run_state(self.run.id, "interrupted")
-            elif not tasks.get("claimed"):  # else another sweep is still at it, and says so itself
-                self.store.set_run_state(self.run.id, "complete")
+            with interrupt_later():  # closing takes a second: Ctrl-C in it would leave tasks held and the run open
+                self._end()
+
+    def _end(self) -> None:
+        self.executor.close()
+        for held in self.held.values():
+            self.store.release(held.task, self.me)
+        self.held.clear()
+        tasks = self.store.summary(self.run).tasks
+        if tasks.get("waiting"):
+            self.store.set_run_state(self.run.id, "interrupted")
+        elif not tasks.get("claimed"):  # else another sweep is still at it, and says so itself
+            self.store.set_run_state(self.run.id, "complete")
 
     # -- handing out --------------------------------------------------------------------------------------------------
 

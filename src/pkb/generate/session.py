@@ -13,6 +13,7 @@ from pkb.generate.settings import Settings
 from pkb.store import LOGS, EvaluationRow, Run, Store, Task
 from pkb.types.errors import UserError
 from pkb.types.json_value import Json
+from pkb.types.processes import interrupt_later
 
 AHEAD = 32
 """Answers that may wait for the judge while more are asked for."""
@@ -78,12 +79,13 @@ def work_on(
                 raise journal.fatal
             ended = True
     finally:
-        judge.close()
-        left = store.tasks(run.id, state="waiting") + store.tasks(run.id, state="claimed")
-        if not left:
-            store.set_run_state(run.id, "complete")
-        elif not ended:
-            store.set_run_state(run.id, "interrupted")
+        with interrupt_later():
+            judge.close()
+            left = store.tasks(run.id, state="waiting") + store.tasks(run.id, state="claimed")
+            if not left:
+                store.set_run_state(run.id, "complete")
+            elif not ended:
+                store.set_run_state(run.id, "interrupted")
     return outcomes(store, run)
 
 

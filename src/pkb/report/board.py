@@ -53,7 +53,7 @@ class BoardRow:
     """Mean number of a model's answers for one try."""
 
     place: Place | None = None
-    """None where nothing was judged."""
+    """None where nothing was judged, and by the published protocol."""
 
     @property
     def standing(self) -> Shares:
@@ -76,10 +76,14 @@ def board(everybody: Sequence[Contender]) -> dict[View, list[BoardRow]]:
         rows["single"].append(_row(contender, "single", k=1, speeds=contender.firsts))
         if contender.most_tries > 1:
             rows["best"].append(_row(contender, "best", k=contender.most_tries, speeds=contender.samples))
-    return {
-        view: [replace(row, place=place) for place, row in ranked(found, lambda row: row.standing)]
-        for view, found in rows.items()
-    }
+    return {view: _placed(found) for view, found in rows.items()}
+
+
+def _placed(rows: Sequence[BoardRow]) -> list[BoardRow]:
+    """Those that were judged as published come last and have no place: by other rules more is right."""
+    ours, as_published = ([row for row in rows if row.contender.is_as_published is which] for which in (False, True))
+    placed = [replace(row, place=place) for place, row in ranked(ours, lambda row: row.standing)]
+    return placed + [row for _, row in ranked(as_published, lambda row: row.standing)]
 
 
 def _row(contender: Contender, view: View, *, k: int, speeds: Sequence[Sample]) -> BoardRow:

@@ -71,6 +71,7 @@ def candidate_context(reader: Reader, each: Try, contender: Contender, source: S
         "states": document.get("rank_states") or [],
         "race": shown_race(document),
         "source": source,
+        "elsewhere": source is None and bool((document.get("candidate") or {}).get("sha256")),
         "steps": _steps(reader, each),
         "turns": _turns(reader, each),
         "pictures": [("Distribution", charts.histogram(times)), ("Call by call", charts.calls(times))] if times else [],

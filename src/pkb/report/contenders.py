@@ -11,6 +11,7 @@ from pkb.analysis.samples import Sample, judged_by_problem
 from pkb.platforms.registry import traits
 from pkb.report.tries import Try, file_safe
 from pkb.store import Run
+from pkb.types.plan import PUBLISHED
 
 _K = TypeVar("_K")
 AXES = ("backend", "size", "ranks", "dtype", "plan")
@@ -53,6 +54,11 @@ class Contender:
     @cached_property
     def is_agent(self) -> bool:
         return any(each.is_loop for each in self.tries)
+
+    @cached_property
+    def is_as_published(self) -> bool:
+        """Judged by the published protocol: it stands beside the others, and has no place among them."""
+        return all(each.case.plan == PUBLISHED for each in self.tries)
 
     @property
     def kind(self) -> str:

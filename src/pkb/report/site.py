@@ -20,7 +20,7 @@ from pkb.report.breakdown import failure_modes, paths_used, progress
 from pkb.report.candidate_page import candidate_context
 from pkb.report.comparing import compared_contenders, pairs
 from pkb.report.contenders import Contender, contenders
-from pkb.report.frontier import frontier_rows, write_frontier
+from pkb.report.frontier import read_frontier, write_frontier
 from pkb.report.pages import Pages, whole_site
 from pkb.report.problem_page import problem_context
 from pkb.report.published_rows import published_rows
@@ -89,7 +89,7 @@ class _Work:
         self.known: dict[int, Problem] = {problem.id: problem for problem in registry.all()}
         self.published: Published | None = published() if options.published else None
         self.machines = stored(options.records) if options.records else []
-        self.frontier = frontier_rows(options.records)
+        self.frontier = read_frontier(options.records, self.published)
         self.registry = registry
         self.rows: dict[View, list[BoardRow]] = board(everybody)
         self.heat = heat_map(everybody, self.known)
@@ -112,7 +112,7 @@ class _Work:
                 "has_agents": bool(self.steps),
                 "has_published": self.published is not None,
                 "has_machines": bool(self.machines),
-                "has_frontier": bool(self.frontier),
+                "has_frontier": bool(self.frontier.rows or self.frontier.unreadable),
                 "stems": self.stems,
                 "platform_notes": {name: note for name in names() if (note := traits(name).note)},
             },
@@ -163,7 +163,7 @@ class _Work:
         if self.published:
             pages.page("published.html", "published.html", published=self.published, published_rows=ours)
             tables.write_published(pages, ours, self.published.categories)
-        if self.frontier:
+        if self.frontier.rows or self.frontier.unreadable:
             write_frontier(pages, self.frontier, stems=self.stems)
         self._machines()
         self._comparisons()

@@ -1,0 +1,162 @@
+"""Records of candidates that are not ours: what is kept of each verdict, and which of them another pass has more to say about.
+
+Used by benchmarks/frontier.py, which says what the passes are.
+"""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from frontier_counts import read_records
+from lanes import doubtful
+
+from pkb.analysis.bare_verdicts import bare
+from pkb.analysis.modes import FailureMode, failure_mode
+from pkb.judge.stages.artifacts import cache_folder
+from pkb.problems.registry import default_registry
+from pkb.problems.suite import suite
+from pkb.store import Run, Store, Task
+from pkb.types.failure import FailureKind
+from pkb.types.plan import PUBLISHED
+from pkb.types.verdict import Stage, Verdict
+
+Key = tuple[str, str, int, str]
+"""Collection, plan, problem, hash of the file: the same text may be there for two problems."""
+Known = dict[Key, str]
+"""What has a record, and the verdict of those whose record is provisional."""
+PASSES = ("words", "times", "doubts", "reused")
+RIGHT = (str(Verdict.CORRECT), str(Verdict.REUSED_OUTPUT))
+MOST_IN_A_ROW = 10
+"""Tries without a verdict: then it is the machine, and going on would only spend its time."""
+
+
+def record_file(folder: Path, collection: str, plan: str) -> Path:
+    return folder / f"frontier-{collection.replace(' ', '-')}-{plan}.jsonl"
+
+
+def key_of(record: Mapping[str, Any]) -> Key:
+    said = record["evaluation"]
+    return record["collection"], said["plan"], record["problem"], said["candidate"]["sha256"]
+
+
+def is_present(record: Mapping[str, Any]) -> bool:
+    """Judged by the present rules on the present problem; what is older is judged again."""
+    said = record["evaluation"]
+    versions = {problem.id: problem.version for problem in default_registry().all()}
+    judge = (said.get("suite") or {}).get("judge")
+    return judge == suite().judge_version and said["problem"]["version"] == versions.get(said["problem"]["id"])
+
+
+def known_in(folders: Iterable[Path]) -> Known:
+    found: Known = {}
+    for folder in folders:
+        for path in sorted(folder.glob("frontier-*.jsonl")):
+            for record in read_records(path):
+                if not is_present(record):
+                    continue
+                key = key_of(record)
+                verdict = record["evaluation"]["verdict"] if record.get("provisional") else ""
+                found[key] = found.get(key, verdict) and verdict
+    return found
+
+
+def is_provisional(document: Mapping[str, Any]) -> bool:
+    """Of a verdict without times, reached beside others: whether one that is reached alone has more to say."""
+    return (
+        document["verdict"] in RIGHT
+        or doubtful(document)
+        or failure_mode(document) is FailureMode.DEADLOCK  # a wait of its own that gave up
+        or (document.get("failure") or {}).get("kind") == FailureKind.BUILD_LIMIT
+        or (document["plan"] == PUBLISHED and document["verdict"] == Verdict.WRONG)
+    )
+
+
+def pass_of(verdict: str | None, plan: str) -> str:
+    """Where a file belongs whose record is provisional with this verdict, or that has none."""
+    if verdict is None:
+        return "words"
+    if verdict == Verdict.REUSED_OUTPUT and plan != PUBLISHED:  # by the published rules it is as right as any
+        return "reused"
+    return "times" if verdict in RIGHT else "doubts"
+
+
+class Recorder:
+    """Writes every verdict down at once, and tells how it goes without quoting anything."""
+
+    def __init__(self, store: Store, run: Run, folder: Path, *, total: int, lanes: int) -> None:
+        self.store, self.run, self.folder, self.total, self.lanes = store, run, folder, total, lanes
+        self.began, self.done, self.counts = time.monotonic(), 0, Counter[str]()
+        self.in_a_row = 0
+
+    def stage(self, task: Task, text: str) -> None:
+        return
+
+    def judged(self, task: Task, verdict: str, detail: str) -> None:
+        document = self.store.document(next(
+            row.document_sha for row in self.store.evaluations([self.run.id]) if row.task_key == task.key
+        ))  # fmt: skip
+        self.in_a_row *= document["stage"] in (Stage.INSPECT, Stage.BUILD)  # those need no device
+        self._keep(task, bare(document), provisional=is_provisional(document))
+
+    def failed(self, task: Task, why: str, *, again: bool) -> None:
+        print(f"  {task.problem}: no verdict{', trying again' if again else ''}: {why[-200:]!r}", file=sys.stderr)
+        self.in_a_row += 1
+        if self.in_a_row >= MOST_IN_A_ROW:
+            sys.exit(f"{self.in_a_row} tries in a row without a verdict: see `pkb doctor`")
+        if not again:
+            self._keep(task, nothing_said(task), provisional=True)
+
+    def _keep(self, task: Task, evaluation: dict[str, Any], *, provisional: bool) -> None:
+        record: dict[str, Any] = {"collection": task.collection, "problem": task.problem_id, "sample": task.sample}
+        if self.lanes > 1 and (provisional or evaluation["stage"] not in (Stage.INSPECT, Stage.BUILD)):
+            record |= {"beside": self.lanes} | ({"provisional": True} if provisional else {})
+        keep(self.folder, record | {"evaluation": evaluation})
+        self.done += 1
+        if self.done == 1:
+            say_slow_builds()
+        self.counts[str(evaluation["verdict"])] += 1
+        seconds = time.monotonic() - self.began
+        words = f"{task.collection}, {task.case.plan}, problem {task.problem_id}: {evaluation['verdict']}"
+        print(
+            f"[{seconds:6.1f} s, {seconds / self.done:4.1f} each] {self.done}/{self.total} {words}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def say_slow_builds() -> None:
+    """Without the adaptor to torch each build takes minutes, and nothing else shows why."""
+    for path in cache_folder().glob("*.failed"):
+        print(f"SLOW: builds have torch's own headers, since ours failed ({path}):", file=sys.stderr)
+        print(path.read_text(errors="replace")[-1000:], file=sys.stderr)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Or not at all, whoever ends this."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
+
+
+def keep(folder: Path, record: Mapping[str, Any]) -> None:
+    """In place of what is said of the same file by the same plan, if anything is."""
+    key = key_of(record)
+    path = record_file(folder, key[0], key[1])
+    others = [one for one in (read_records(path) if path.exists() else ()) if key_of(one) != key]
+    write_whole(path, "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in (*others, record)))
+
+
+def nothing_said(task: Task) -> dict[str, Any]:
+    """Of a task that the sweep has given up: the judge could not say."""
+    problem, sha = default_registry().get(task.problem), task.candidate_sha or ""
+    return {
+        "verdict": str(Verdict.HARNESS_ERROR), "stage": "start", "detail": "harness error", "ranks": task.case.ranks,
+        "problem": {"id": problem.id, "name": problem.name, "version": problem.version}, "platform": task.case.platform,
+        "suite": {"version": suite().version, "judge": suite().judge_version},
+        "candidate": {"file": f"{task.problem}_{task.backend}.py", "sha256": sha, "backend": task.backend},
+        "size": task.case.size, "dtype": task.case.dtype, "plan": task.case.plan, "schema": 2,
+    }  # fmt: skip
