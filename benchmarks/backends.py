@@ -3,9 +3,9 @@
     python benchmarks/backends.py --platform virtual --ranks 4,8 --size paper --seconds 900 --out docs/records/backends.jsonl
     python benchmarks/backends.py --out docs/records/backends.jsonl --page docs/backends.md --seconds 0
 
-A verdict is written as soon as it is there, and a case whose file has not changed since is not judged again, so a run may be
-stopped by its budget and gone on with. Builds start from an empty cache, so that their times are those of compilers, several at
-a time. Whatever stands below the mark in the page is replaced.
+A verdict is written as soon as it is there, and a case whose file has not changed since, nor the kit that CUDA solutions
+are built with, is not judged again, so a run may be stopped by its budget and gone on with. Builds start from an empty cache,
+so that their times are those of compilers, several at a time. Whatever stands below the mark in the page is replaced.
 """
 
 import argparse
@@ -16,16 +16,19 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kernel_records import kit_of
+
 from pkb.candidates.source import read
 from pkb.judge.crew.sides import build_environment
 from pkb.judge.session import evaluate
 from pkb.judge.stages.build import prebuild
+from pkb.kit.fingerprint import fingerprint
 from pkb.platforms.registry import create, resolve
 from pkb.problems import get
 from pkb.types.case import Case
@@ -37,6 +40,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MARK = "<!-- below: made by benchmarks/backends.py -->"
 SIDE_BY_SIDE = 1
 KIT = "cuda"
+WITH_KIT = (KIT, "nccl", "nvshmem")
+"""Whose solutions the kit compiles, with its headers."""
 SHORT = Plan("standard", trials=2, odd_trials=0, second_world_trials=0, race_calls=4, race_repeats=1, timing_rounds=6,
              calls_per_round=20, warmup_calls=10, verify_share=0.1)  # fmt: skip
 """For times of solutions that have been judged thoroughly before."""
@@ -105,8 +110,8 @@ def judge(asked: argparse.Namespace) -> None:
     chosen = candidates(asked.backends, asked.problems)
     waiting = []
     for ranks, size, each in itertools.product(asked.ranks, asked.sizes, chosen):
-        problem, sha256 = get(each.problem), read(each.path).sha256
-        key = (platform, each.problem, each.backend, sha256, ranks, size)
+        problem = get(each.problem)
+        key = (platform, each.problem, each.backend, present_version(each), ranks, size)
         if key not in done and not problem.why_not(size, ranks, problem.default_dtype):
             waiting.append((each, Case(problem.stem, platform, ranks, size, problem.default_dtype, asked.plan)))
     with tempfile.TemporaryDirectory(prefix="pkb-backends-") as cache:
@@ -147,8 +152,15 @@ def built(chosen: list[Candidate], platform: str, *, workers: int) -> dict[Candi
 
 
 def key_of(row: Row) -> tuple[Any, ...]:
-    version = row["candidate"]["sha256"]
-    return row["platform"], row["problem"]["id"], row["benchmark"], version, row["ranks"], row["size"]
+    return row["platform"], row["problem"]["id"], row["benchmark"], version_of(row), row["ranks"], row["size"]
+
+
+def version_of(row: Row) -> str:
+    return row["candidate"]["sha256"] + (f" {kit_of(row)}" if row["benchmark"] in WITH_KIT else "")
+
+
+def present_version(each: Candidate) -> str:
+    return read(each.path).sha256 + (f" {fingerprint()}" if each.backend in WITH_KIT else "")
 
 
 def rows_in(path: Path) -> list[Row]:
@@ -172,11 +184,18 @@ def page(rows: list[Row]) -> str:
             f"{len(here)} cases; {short} by a short plan: {SHORT.trials} calls checked, {SHORT.race_calls} in each race",
             f"scenario, {SHORT.timing_rounds} rounds of {SHORT.calls_per_round} calls timed.",
             "Builds ran several at a time.",
+            f"Taken on {' and '.join(sorted({row['started_at'][:10] for row in here.values()}))}; {older(here.values())}.",
         ]
         lines += [" ".join(words), ""]
         lines += [f"### The same problem in every backend: {get(SIDE_BY_SIDE).stem}", "", *side_by_side(here), ""]
         lines += ["### By problem", "", *by_problem(here), ""]
     return "\n".join(lines)
+
+
+def older(rows: Collection[Row]) -> str:
+    """How many verdicts are of an earlier text."""
+    present = {present_version(each) for each in candidates([*BACKENDS], [])}
+    return f"{sum(version_of(row) not in present for row in rows)} of an earlier text of the solution or of the kit"
 
 
 def side_by_side(rows: dict[tuple[Any, ...], Row]) -> list[str]:

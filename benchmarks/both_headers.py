@@ -1,6 +1,6 @@
 """Do candidates get the same verdict with our torch header and with torch's own?
 
-    python benchmarks/frontier.py TREES --only 6,7,12 --plans standard --passes words --out out/ours --have out/ours
+    python benchmarks/frontier.py TREES --only 6,7,12 --plans standard --passes words --lanes 5 --out out/ours --have out/ours
     PKB_REAL_TORCH_HEADERS=1 python benchmarks/frontier.py ...the same... --out out/real --have out/real
     python benchmarks/both_headers.py out/ours out/real
 
@@ -10,13 +10,13 @@ that differ tells the two apart.
 """
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from frontier import Key, key_of
+from frontier_counts import read_records
+from frontier_passes import Key, key_of
 
 Reached = tuple[str, str]
 """Verdict and stage."""
@@ -26,7 +26,7 @@ def reached_in(folder: Path) -> dict[Key, Reached]:
     return {
         key_of(record): (record["evaluation"]["verdict"], record["evaluation"]["stage"])
         for path in sorted(folder.glob("frontier-*.jsonl"))
-        for record in map(json.loads, path.read_text().splitlines())
+        for record in read_records(path)
     }
 
 
@@ -38,7 +38,7 @@ def words(ours: dict[Key, Reached], real: dict[Key, Reached]) -> Iterator[str]:
     for key in both:
         if ours[key] != real[key]:
             with_ours, with_real = (" at ".join(reached[key]) for reached in (ours, real))
-            yield f"  {key[0]}, {key[2][:12]}: {with_ours} with ours, {with_real} with torch's own"
+            yield f"  {key[0]}, problem {key[2]}, {key[3][:12]}: {with_ours} with ours, {with_real} with torch's own"
 
 
 def main() -> int:

@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
-from labelled_set import BEYOND, Labelled, labelled_set, left_out
+from labelled_set import BEYOND, Labelled, by_chance, labelled_set, left_out
 
 import pkb
 from pkb.analysis.machine_archive import files_of, judge_sha256
@@ -199,6 +199,9 @@ def page(
             words = row.detail.replace("|", "/").replace("\n", " ")
             lines.append(f"| {row.name} | {', '.join(row.expected)} | {row.verdict} | {words} |")
         lines += ["", "Why, where it is known, stands at the top of the candidate's file (`tests/adversaries`)."]
+    if chance := by_chance():
+        lines += ["", "Found in some evaluations only, and counted above as this one was:", ""]
+        lines += [f"- {name}: {why}." for name, why in chance.items()]
     lines += elsewhere([row for row in rows if row.kind == BEYOND and not row.run], beyond or {})
     lines += ["", AFTER, "", "Adversaries without a label here:", ""]
     for why in dict.fromkeys(excluded.values()):

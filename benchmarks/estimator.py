@@ -1,5 +1,4 @@
-"""How far the judge's times can be trusted: false alarms, power, hostile noise, kinds of calls, clocks that drift, and the
-records anew.
+"""How far the judge's times can be trusted: false alarms, power, starts, hostile noise, kinds of calls, clocks that drift.
 
     python benchmarks/estimator.py --evaluations 400 --plot docs/images/estimator.svg --page docs/power.md
 
@@ -9,7 +8,6 @@ what follows its mark in the page.
 """
 
 import argparse
-import json
 import math
 import random
 import statistics
@@ -20,29 +18,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from error_rates import binomial_interval
-from noise import AS_IT_WAS, CONTROL, HOSTILE, OLDER, WINDOW, Drawn, Noise, Side, measured_noise
+from noise import AS_IT_WAS, CONTROL, HOSTILE, OLDER, WINDOW, Drawn, Noise, Side, Spread, measured_noise, starts
+from records_anew import anew
 
+from pkb.judge.timing.looks import looks, settled
 from pkb.judge.timing.measure import MORE_S
 from pkb.judge.timing.rounds import call_times, drift_ppm
-from pkb.judge.timing.statistics import (
-    Claim,
-    Paired,
-    check_clock,
-    estimate,
-    looks,
-    mean,
-    settled,
-)
-from pkb.problems import get
+from pkb.judge.timing.statistics import LONG_START, LONG_US, SHORT_START, Claim, Paired, check_clock, estimate, mean
 from pkb.types.protocol.replies import BatchReport
 from pkb.types.timing import Decision
 
 SPEEDUPS = (1.0, 1.02, 1.03, 1.05, 1.07, 1.1, 1.15, 1.3, 1.5, 2.0)
-LONG_US = 200.0
-"""From here on a gain of 5 % is to be found."""
 FORGED = (1.1, 1.3, 1.8)
 """What ranks claim that are no faster."""
 MARK = "<!-- figures: made by benchmarks/estimator.py -->"
+ASSUMED = {"alike": (False, False), "as recorded, no term for them": (True, False), "as recorded": (True, True)}
+"""Whether starts differ, and whether the judge has a term for it."""
 RESAMPLES = 100
 """Fewer than the judge's thousand: the width that comes from them is then known to 7 %."""
 
@@ -53,16 +44,23 @@ class Outcome(NamedTuple):
 
 
 def evaluation(
-    noise: Noise, true_speedup: float, source: random.Random, *, claimed: float | None = None, window: bool = True
+    noise: Noise,
+    true_speedup: float,
+    source: random.Random,
+    *,
+    claimed: float | None = None,
+    window: bool = True,
+    start: bool = True,
+    term: bool = True,
 ) -> Outcome:
     """One evaluation as `judge/timing/measure.py` does it, of calls that take as long as in the record. `claimed`: what a
-    forger's ranks report, whatever its speedup is.
+    forger's ranks report, whatever its speedup is. Without `start`, all starts are alike; without `term`, the judge thinks so.
 
     A gain is on the host wall clock what it is on the device, in microseconds; everything else there is as it was measured.
     """
-    reference_us = noise.call_us * true_speedup
-    said_us = noise.call_us if claimed is None else reference_us / claimed
-    gain_us = reference_us - noise.call_us
+    ours, theirs = starts(long=noise.call_us >= LONG_US).draw(source) if start else (1.0, 1.0)
+    reference_us, candidate_us = noise.call_us * true_speedup * theirs, noise.call_us * ours
+    said_us = candidate_us if claimed is None else reference_us / claimed
     time_left, ahead = MORE_S, False
     drawn: list[Drawn] = []
     planned = looks(noise.planned)
@@ -80,19 +78,23 @@ def evaluation(
                 [[reference_us * x for x in one.reference] for one in drawn],
                 [[said_us * x for x in one.candidate] for one in drawn],
             )
-            ratio = estimate(samples, look.error, resamples=RESAMPLES).ratio
+            found = estimate(samples, look.error, resamples=RESAMPLES)
+            found = found if term else found._replace(start=0.0)
+            ratio = found.ratio
         confirmed = True
         if window and ratio.low > 1:
-            theirs, ours = zip(samples.typical_us(), samples.most_us(), strict=True)
-            reference_walls_us = [us + gain_us for one in drawn for us in one.reference_walls_us]
-            candidate_walls_us, empty_walls_us = ([us for one in drawn for us in one[side]] for side in (3, 4))
-            confirmed = check_clock(
-                Claim(mean(samples.reference_us), 0.0, reference_walls_us, *theirs),
-                Claim(mean(samples.candidate_us), 0.0, candidate_walls_us, *ours),
-                empty_walls_us,
-                error=look.error,
-            ).confirms
-        if over or settled(ratio, look, confirmed=confirmed):
+            walls_us = [
+                [us + more_us for one in drawn for us in one[side]]
+                for side, more_us in ((2, reference_us - noise.call_us), (3, candidate_us - noise.call_us), (4, 0.0))
+            ]
+            reference, candidate = (
+                Claim(mean(calls), 0.0, side_us, typical_us, most_us)
+                for calls, side_us, typical_us, most_us in zip(
+                    samples[:2], walls_us[:2], samples.typical_us(), samples.most_us(), strict=True
+                )
+            )
+            confirmed = check_clock(reference, candidate, walls_us[2], error=look.error).confirms
+        if over or settled(found, look, confirmed=confirmed):
             break
         ahead = len(drawn) >= noise.planned and ratio.low > 1
     faster = ratio.decision is Decision.FASTER
@@ -131,7 +133,7 @@ def groups() -> dict[str, list[Noise]]:
 
 
 def hostile(side: Side, evaluations: int, planned: int = 8, seed: int = 0) -> Shares:
-    """Unchanged code by the ranks' clocks alone, both sides with the same noise."""
+    """Unchanged code by the ranks' clocks alone, both sides with the same noise. By rounds alone: starts are alike here."""
     source, found = random.Random(seed), Counter[Decision]()
     rounds = 0
     for _ in range(evaluations):
@@ -141,10 +143,10 @@ def hostile(side: Side, evaluations: int, planned: int = 8, seed: int = 0) -> Sh
             for number in range(len(times[0]), look.rounds):
                 for mine, state in zip(times, states, strict=True):
                     mine.append(side(number, source, state))
-            ratio = estimate(Paired(*times), look.error, resamples=RESAMPLES).ratio
-            if settled(ratio, look, confirmed=True):
+            by_rounds = estimate(Paired(*times), look.error, resamples=RESAMPLES)._replace(start=0.0)
+            if settled(by_rounds, look, confirmed=True):
                 break
-        found[ratio.decision] += 1
+        found[by_rounds.ratio.decision] += 1
         rounds += len(times[0])
     faster, slower = (found[one] / evaluations for one in (Decision.FASTER, Decision.SLOWER))
     return Shares(evaluations, faster, 0.0, slower, rounds / evaluations)
@@ -203,49 +205,6 @@ def drifts(ranks: int = 8, calls: int = 25, true_us: float = 30.0) -> list[Drift
     return found
 
 
-# -- the records anew --------------------------------------------------------------------------------------------------
-
-
-class Anew(NamedTuple):
-    name: str
-    then: tuple[float, float, float]
-    now: tuple[float, float, float]
-    kinds: dict[str, float]
-
-
-def anew(path: Path = OLDER[0]) -> list[Anew]:
-    """Records of problems with kinds: which call was of which was not kept, and is told by the largest gap between times; the
-    kind with fewer calls has the smaller share."""
-    found = []
-    for record in map(json.loads, path.read_text().splitlines()):
-        timing, problem = record["timing"], get(record["problem"]["id"])
-        if not timing or not problem.kinds:
-            continue
-        reference, candidate = timing["reference_samples_us"], timing["candidate_samples_us"]
-        kinds = _by_gap(reference, candidate)
-        rarest_first = [kind for kind, _ in reversed(Counter(kind for one in kinds for kind in one).most_common())]
-        weights = dict(zip(rarest_first, sorted(problem.kinds.values()), strict=False))
-        result = estimate(Paired(reference, candidate, kinds, weights))
-        name = f"{problem.stem} at {record['size']}, {record['ranks']} ranks"
-        then = (timing["speedup"], timing["speedup_low"], timing["speedup_high"])
-        found.append(Anew(name, then, result.ratio, {kind: ratio.value for kind, ratio in result.by_kind.items()}))
-    return found
-
-
-def _by_gap(reference: list[list[float]], candidate: list[list[float]]) -> list[list[str]]:
-    """Split at the largest gap in the times of the side that shows the larger one; one kind where neither shows any."""
-    best_gap, cut, side = 0.0, 0.0, reference
-    for times in (reference, candidate):
-        ordered = sorted(us for one in times for us in one)
-        few = max(1, len(ordered) // 8)
-        for low, high in zip(ordered[few - 1 : -few], ordered[few : len(ordered) - few + 1], strict=True):
-            if (gap := math.log(high / low)) > best_gap:
-                best_gap, cut, side = gap, math.sqrt(low * high), times
-    if best_gap < 0.1:
-        return [["all" for _ in one] for one in side]
-    return [["longer" if us > cut else "shorter" for us in one] for one in side]
-
-
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
@@ -259,6 +218,53 @@ def share_words(share: float, evaluations: int) -> str:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)] + [""]
+
+
+def between_starts(by_group: Mapping[str, Sequence[Noise]], evaluations: int) -> list[str]:
+    """How much starts differ, what that does to unchanged code and to a gain of 5 %, and what the judge's term for it does."""
+
+    def words(spread: Spread) -> str:
+        return f"{100 * spread.value:.2f} % ({spread.degrees})"
+
+    spreads, rows, every = [], [], list[str]()
+    for long, calls, term in ((True, "200 us and more", LONG_START), (False, "shorter", SHORT_START)):
+        known = starts(long=long)
+        found = [words(one) for one in (known.any_day, known.together, known.control)]
+        spreads.append([calls, str(len(known.cases)), *found, f"{100 * term:.1f} %"])
+        every += [f"{name} {words(spread)}" for name, spread in known.cases.items()]
+        every += [f"{name} {words(spread)}, not covered" for name, spread in known.outside.items()]
+        noises = [one for name, some in by_group.items() if name.endswith(calls) for one in some]
+        for said, (start, has_term) in ASSUMED.items():
+            alone = shares(noises, 1.0, evaluations, window=False, start=start, term=has_term)
+            both, gain = (shares(noises, x, evaluations, start=start, term=has_term).faster for x in (1.0, 1.05))
+            counts = (alone.faster, alone.slower, both, gain)
+            rows.append([calls, said, *(share_words(share, evaluations) for share in counts)])
+    return [
+        "## Two starts of the same code",
+        "",
+        *table(["calls", "cases", "any day", "within ten minutes", "control", "the judge's"], spreads),
+        "Standard deviations of a side's time from start to start, and degrees of freedom. `control`: by the reference against "
+        f"itself. Case by case, on any day: {'; '.join(every)}.",
+        "",
+        *table(
+            ["calls", "starts", "1.00x: `faster`, ranks' clocks alone", "`slower`", "`faster`", "1.05x: `faster`"], rows
+        ),
+    ]
+
+
+def then_and_now() -> list[str]:
+    rows = []
+    for row in anew():
+        then, now = (f"{value:.1f} ({low:.1f} to {high:.1f})" for value, low, high in (row.then, row.now))
+        kinds = ", ".join(f"{kind} {value:.1f}" for kind, value in row.kinds.items()) or "one kind to be seen"
+        rows.append([row.name, then, now, kinds])
+    return [
+        "## Kinds of calls: then and now",
+        "",
+        "Which call was of which kind was not kept then; it is told by the largest gap between times.",
+        "",
+        *table(["record", "ratio of medians, as it was", "paired, by kind", "of each kind"], rows),
+    ]
 
 
 def report(curves: Curves, evaluations: int, by_group: Mapping[str, Sequence[Noise]]) -> str:
@@ -289,11 +295,17 @@ def report(curves: Curves, evaluations: int, by_group: Mapping[str, Sequence[Noi
     rows.append(["all of these", *(share_words(share / every, every * evaluations) for share in sums)])
     head = ["unchanged code", "`faster`, ranks' clocks alone", "`slower`", *(f"claims {x}x: `faster`" for x in FORGED)]
     lines += table(head, rows)
+    lines += between_starts(by_group, evaluations)
     rows = []
     for name, side in HOSTILE.items():
         few, usual = hostile(side, evaluations, planned=4), hostile(side, evaluations)
         rows.append([name, *(share_words(x, evaluations) for one in (few, usual) for x in (one.faster, one.slower))])
-    lines += ["Noise that nobody has measured, on unchanged code, two calls a round, by the ranks' clocks alone:", ""]
+    lines += [
+        "## Noise that nobody has measured",
+        "",
+        "On unchanged code, two calls a round, by the ranks' clocks alone:",
+        "",
+    ]
     lines += table(["noise", "`faster`, 4 rounds planned", "`slower`", "`faster`, 8 planned", "`slower`"], rows)
     lines += ["## A true 1.05x, record by record", ""]
     rows = []
@@ -314,20 +326,11 @@ def report(curves: Curves, evaluations: int, by_group: Mapping[str, Sequence[Noi
         f"Each: {each} evaluations. Noise of the window: the standard deviation of a round's difference of the two sides on "
         "the host wall clock (robust from 8 rounds on), over the candidate's time. `control`: the reference as a candidate.",
         "",
-        "## Kinds of calls: then and now",
-        "",
-        "Which call was of which kind was not kept then; it is told by the largest gap between times.",
-        "",
+        *then_and_now(),
     ]
-    rows = []
-    for row in anew():
-        then, now = (f"{value:.1f} ({low:.1f} to {high:.1f})" for value, low, high in (row.then, row.now))
-        kinds = ", ".join(f"{kind} {value:.1f}" for kind, value in row.kinds.items()) or "one kind to be seen"
-        rows.append([row.name, then, now, kinds])
-    lines += table(["record", "ratio of medians, as it was", "paired, by kind", "of each kind"], rows)
     lines += ["## Clocks that run apart", "", "Eight ranks, calls of 30 us, the last of a batch of 25:", ""]
     lines += table(
-        ["clocks apart", "one origin, last call", "own start", "drift that is reported"],
+        ["clocks apart", "one origin, last call", "own start", "slope of one round"],
         (
             [
                 f"±{one.ppm:.0f} ppm",

@@ -1,11 +1,15 @@
 """Verdicts on our own kernels, case by case: which one says that a kernel is right, which one has its times, how old they are.
 
 A case is judged by the last verdict of the whole plan, with races looked for, and timed by the last one that has times: the
-same, or one of `verdict_table.py --times-only`, which says nothing of races. What fails later outweighs both. Nothing is taken
-over silently: a verdict on another text of the kernel, of another version of the problem or of an earlier judge says so.
+same, or one of `verdict_table.py --times-only`, which says nothing of races, and of what moves the data only if a library was
+seen. What fails later outweighs both. Nothing is taken over silently: a verdict on another text of the kernel, with another
+kit, of another version of the problem or of an earlier judge says so, unless that judge differs in nothing but how it takes
+times; and where it took the same samples and concluded otherwise, they are concluded anew.
 """
 
 import json
+import math
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -13,9 +17,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pkb.candidates import source
+from pkb.judge.timing.other import decision
+from pkb.judge.timing.statistics import Ratio, start_half
+from pkb.kit.fingerprint import fingerprint
 from pkb.problems import get
+from pkb.types.timing import Decision
 
 Row = dict[str, Any]
+TIMES_ONLY = "times-only"
+"""The plan of `verdict_table.py --times-only`."""
+OTHER_TIMES_ALONE = {5, 6}
+"""Versions of the judge that compare, and look for races, as the version before did (docs/suite.md)."""
+CONCLUDED_ANEW = {6}
+"""Of these, those that take samples as the version before did."""
 SOLUTIONS = Path(__file__).parents[1] / "solutions"
 
 
@@ -55,9 +69,30 @@ class Known:
         return sorted({id(row): row for row in kept}.values(), key=taken_at)
 
 
+def read_rows(path: Path) -> list[Row]:
+    """Of a file of JSON lines, which need not be there."""
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue  # cut off while it was written
+    return rows
+
+
+def add_row(path: Path, row: Row) -> None:
+    """On a line of its own, also behind one that was cut off."""
+    with path.open("a+b") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write(json.dumps(row, default=str).encode() + b"\n")
+
+
 def read(paths: Iterable[Path]) -> dict[Case, Known]:
     """Without profiles, which are large."""
-    rows = [json.loads(line) for path in paths for line in path.read_text().splitlines() if line]
+    rows = [row for path in paths for row in read_rows(path.resolve(strict=True))]
     cases: dict[Case, Known] = {}
     for row in sorted(rows, key=taken_at):
         row.pop("profile", None)
@@ -76,7 +111,9 @@ def taken_at(row: Row) -> str:
 
 
 def fine(row: Row) -> bool:
-    return bool(row["verdict"] == "correct" and row["communication"] == "custom")
+    """Nothing speaks against it: what moved the data is unknown where nobody observed it, and only there."""
+    seen = ("custom", "unknown") if row["plan"] == TIMES_ONLY else ("custom",)
+    return bool(row["verdict"] == "correct" and row["communication"] in seen)
 
 
 def is_whole(row: Row) -> bool:
@@ -89,18 +126,71 @@ def judge_of(row: Row) -> int:
     return int((row.get("suite") or {}).get("judge", 0))
 
 
+def kit_of(row: Row) -> str:
+    """Nothing: before verdicts named it."""
+    return str((row.get("environment") or {}).get("kit", ""))
+
+
 @cache
 def present_version(file: str) -> str:
     path = SOLUTIONS / file
     return source.read(path).sha256 if path.exists() else ""
 
 
-def earlier(row: Row, judge: int) -> str:
-    """What is old about a verdict, where `judge` is the present one: with its date, or nothing."""
-    problem = get(row["problem"]["id"])
+def comparing(judge: int) -> int:
+    """The first version that compares, and looks for races, as this one does."""
+    while judge in OTHER_TIMES_ALONE:
+        judge -= 1
+    return judge
+
+
+def sampling(judge: int) -> int:
+    """The first version that takes samples as this one does."""
+    while judge in CONCLUDED_ANEW:
+        judge -= 1
+    return judge
+
+
+def concluded(row: Row) -> Row:
+    """The times of a verdict, those of judge 5 with the intervals and decisions of judge 6: of the same samples it says the
+    same, but adds what starts differ by to an interval, so that the one which was kept is all that it needs."""
+    timing: Row = row["timing"]
+    if judge_of(row) + 1 not in CONCLUDED_ANEW:
+        return timing
+    start = start_half(timing["reference_us"], timing["candidate_us"])
+    before, other = _ratio(timing), timing.get("other")
+    now = before.widened(start)
+    main = Decision(timing["decision"]) if now.decision is Decision.FASTER else now.decision
+    kinds = {
+        kind: one | _ends(_ratio(one).widened(start_half(one["reference_us"], one["candidate_us"])))
+        for kind, one in (timing.get("speedup_by_kind") or {}).items()
+    }
+    if other:
+        both = _ratio(other)
+        half = math.sqrt(max(0.0, math.log(both.high / both.value) ** 2 - math.log(before.high / before.value) ** 2))
+        apart, widened = both.value / before.value, both.widened(start)
+        ends = Ratio(apart, apart * math.exp(-half), apart * math.exp(half))
+        said = decision(widened, ends, main, timing["window_speedup_low"])
+        other = other | _ends(widened) | {"decision": str(said)}
+    return timing | _ends(now) | {"decision": str(main), "speedup_by_kind": kinds, "other": other}
+
+
+def _ratio(said: Row) -> Ratio:
+    return Ratio(said["speedup"], said["speedup_low"], said["speedup_high"])
+
+
+def _ends(ratio: Ratio) -> Row:
+    return {"speedup_low": ratio.low, "speedup_high": ratio.high}
+
+
+def earlier(row: Row, judge: int, *, times: bool) -> str:
+    """What is old about the times of a verdict, or about all else in it, where `judge` is the present one: with its date, or
+    nothing."""
+    problem, first_alike = get(row["problem"]["id"]), sampling if times else comparing
     changed = {
-        "judge": judge_of(row) != judge,
+        "judge": first_alike(judge_of(row)) != first_alike(judge),
         "kernel": row["candidate"]["sha256"] != present_version(row["candidate"]["file"]),
+        "kit": kit_of(row) != fingerprint(),
         "problem": row["problem"]["version"] != problem.version,
         "baseline": row["problem"].get("baseline_version") not in (None, problem.baseline_version),
     }
@@ -110,6 +200,19 @@ def earlier(row: Row, judge: int) -> str:
 
 def judge_words(judge: int) -> str:
     return f"judge version {judge}" if judge else "a judge without a version"
+
+
+def judges_words(rows: Iterable[Row], judge: int) -> str:
+    """Which judges these verdicts are of; `judge` where there are none."""
+    return " and ".join(map(judge_words, sorted({judge_of(row) for row in rows}))) or judge_words(judge)
+
+
+def anew_words(rows: Iterable[Row]) -> str:
+    """Whose intervals these are, where they are concluded anew."""
+    older = sorted({judge_of(row) for row in rows if judge_of(row) + 1 in CONCLUDED_ANEW})
+    return "".join(
+        f" (intervals and decisions on samples of {judge_words(one)} by {judge_words(one + 1)}'s rule)" for one in older
+    )
 
 
 def newest_judge(cases: dict[Case, Known]) -> int:

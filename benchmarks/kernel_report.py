@@ -3,15 +3,16 @@
     python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 4,8 --size paper,real --times-only \\
         --known docs/records/kernels.jsonl --out out/a.md
     python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 4,8,2 --size tiny,odd,paper,real --no-timing \\
-        --no-second-world --known docs/records/kernels.jsonl --out out/b.md
+        --no-second-world --lanes 4 --known docs/records/kernels.jsonl --out out/b.md
     python benchmarks/kernel_report.py docs/records/kernels.jsonl out/a.jsonl out/b.jsonl \\
         --keep docs/records/kernels.jsonl --hardware docs/records/h200-virtual.toml --page docs/kernels.md
 
     python benchmarks/kernel_report.py out/again-*.jsonl --again
 
 A row joins the verdict of the whole plan with the times of the same text of the kernel, problem and judge (`kernel_records.py`
-says which count), and says what is missing or older. Utilisation is the bound by what `pkb probe` reached on the same machine
-over the time, so 100 % is what that machine has been seen to do. Whatever stands below the mark in the page is replaced.
+says which count, and which judges judge alike), and says what is missing or older. Utilisation is the bound by what `pkb probe`
+reached on the same machine over the time, so 100 % is what that machine has been seen to do. Whatever stands below the mark in
+the page is replaced.
 `--again` prints instead what the same candidates got each time that they were judged: a file of verdicts for each time.
 """
 
@@ -24,7 +25,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kernel_records import Case, Known, Row, earlier, judge_of, judge_words, kept, newest_judge, read, taken_at
+from kernel_records import (
+    Case,
+    Known,
+    Row,
+    anew_words,
+    concluded,
+    earlier,
+    judge_of,
+    judge_words,
+    judges_words,
+    kept,
+    newest_judge,
+    read,
+    sampling,
+    taken_at,
+)
 
 from pkb.problems import get
 from pkb.roofline.hardware import load
@@ -56,7 +72,7 @@ class Reading(NamedTuple):
 
 def readings(row: Row) -> dict[str, Reading]:
     """By function; verdicts from before there were baselines were timed against the reference."""
-    timing = row["timing"]
+    timing = concluded(row)
     said = (timing.get("reference_us"), timing["speedup"], timing["speedup_low"], timing["speedup_high"])
     found = {timing.get("against", "reference"): Reading(*said, timing["decision"])}
     if other := timing.get("other"):
@@ -125,7 +141,8 @@ def cells(known: Known, hardware: Hardware, judge: int) -> list[str]:
 
 
 def missing(known: Known, judge: int) -> str:
-    timed, judged = (earlier(row, judge) if row is not None else "" for row in (known.timed, known.judged))
+    timed = earlier(known.timed, judge, times=True) if known.timed is not None else ""
+    judged = earlier(known.judged, judge, times=False) if known.judged is not None else ""
     if timed and timed == judged:
         return f"neither judged nor timed since {timed}"
     words = [f"not timed since {timed}"] if timed else []
@@ -137,7 +154,8 @@ def missing(known: Known, judge: int) -> str:
 
 
 def is_present(known: Known, judge: int) -> bool:
-    """Right by a verdict of the whole plan, and timed, both of the present kernel, problem and judge."""
+    """Right by a verdict of the whole plan, and timed, both of the present kernel and problem, by the present judge or, but
+    for times, one that judges alike."""
     return known.timed is not None and known.failed is None and not missing(known, judge)
 
 
@@ -145,17 +163,17 @@ class Counted(NamedTuple):
     """Of the rows that count, at one size and number of ranks."""
 
     kernels: int
-    timed: int
-    """With times of the present kernel, problem and judge."""
     present: list[Known]
-    """Those that were judged by it too."""
+    """With times of the present kernel, kit, problem and judge."""
+    judged: list[Known]
+    """Those of them that were judged too."""
 
     def of(self, decision: str) -> list[str]:
         return [name_of(known) for known in self.present if against_baseline(known).decision == decision]
 
     def cells(self) -> list[str]:
         ratios = [against_baseline(known).speedup for known in self.present]
-        said = [str(self.kernels), str(self.timed), str(len(self.present)), str(len(self.of("faster")))]
+        said = [str(self.kernels), str(len(self.present)), str(len(self.judged)), str(len(self.of("faster")))]
         said += [", ".join(self.of(decision)) or "none" for decision in ("unproven", "same", "slower")]
         if not ratios:
             return [*said, "-"]
@@ -176,29 +194,41 @@ def against_baseline(known: Known) -> Reading:
 
 def counted(cases: dict[Case, Known], size: str, ranks: int, judge: int) -> Counted:
     here = [known for case, known in sorted(cases.items()) if (case.size, case.ranks) == (size, ranks)]
-    present = [known for known in here if is_present(known, judge) and "baseline" in readings(known.timed or {})]
-    timed = sum(known.timed is not None and not earlier(known.timed, judge) for known in here)
-    return Counted(len(here), timed, present)
+    timed = [known for known in here if known.timed is not None and "baseline" in readings(known.timed)]
+    present = [known for known in timed if known.failed is None and not earlier(known.timed or {}, judge, times=True)]
+    return Counted(len(here), present, [known for known in present if is_present(known, judge)])
 
 
 def summary(cases: dict[Case, Known], judge: int) -> list[str]:
-    head = ["size", "ranks", "kernels", "timed", "and judged", "faster", "unproven", "same", "slower", "speedup"]
+    head = ["size", "ranks", "kernels", "timed", "judged too", "faster", "unproven", "same", "slower", "speedup"]
     counts = [(size, ranks, counted(cases, size, ranks, judge)) for size, ranks in TIMED]
     rows = [[f"`{size}`", str(ranks), *found.cells()] for size, ranks, found in counts]
-    days = sorted({taken_at(known.timed)[:10] for _, _, found in counts for known in found.present if known.timed})
-    when = f", taken on {' and '.join(days)}" if days else ""
     total = [known for _, _, found in counts for known in found.present]
+    judged = [known for _, _, found in counts for known in found.judged]
+    taken = [known.timed for known in total if known.timed]
+    days = sorted({taken_at(row)[:10] for row in taken})
+    when = f", taken on {' and '.join(days)}" if days else ""
     faster = sum(against_baseline(known).decision == "faster" for known in total)
+    kernels = sum(found.kernels for _, _, found in counts)
     return [
         "## Against the baseline",
         "",
-        f"By {judge_words(judge)}{when}, of the present kernels and problems: {sum(found.timed for _, _, found in counts)} of "
-        f"{sum(found.kernels for _, _, found in counts)} rows have times, and {len(total)} of those a verdict with races "
-        f"looked for too; {faster} of the {len(total)} are `faster` than the baseline. Only these are counted.",
+        f"By {judge_words(judge)}{anew_words(taken)}{when}, of the present kernels, kit and problems: {len(total)} of "
+        f"{kernels} rows have times, and {faster} of these are `faster` than the baseline; "
+        f"{len(judged)} of these have a verdict with races looked for too{of_other_judges(judged, judge)}. "
+        "The last column of the tables says what is older.",
         "",
         *table(head, rows),
         "",
     ]
+
+
+def of_other_judges(present: Iterable[Known], judge: int) -> str:
+    """Whose times, and whose verdicts, where these are not all the present judge's."""
+    rows = [known.judged for known in present if known.judged is not None]
+    if all(judge_of(row) == judge for row in rows):
+        return ""
+    return f" (by {judges_words(rows, judge)}; these judges differ in how they take times and in nothing else)"
 
 
 def times(cases: dict[Case, Known], hardware: Hardware, judge: int) -> list[str]:
@@ -217,7 +247,7 @@ def kinds(cases: dict[Case, Known]) -> list[str]:
     rows = []
     for case in sorted(cases):
         timed = cases[case].timed
-        for name, kind in (timed["timing"].get("speedup_by_kind") or {}).items() if timed else ():
+        for name, kind in (concluded(timed).get("speedup_by_kind") or {}).items() if timed else ():
             ratio = interval(kind["speedup"], kind["speedup_low"], kind["speedup_high"])
             us = (number(kind["reference_us"]), number(kind["candidate_us"]))
             rows.append([get(case.problem).stem, case.size, str(case.ranks), name, f"{kind['weight']:.0%}", *us, ratio])
@@ -235,7 +265,7 @@ def since(cases: dict[Case, Known], judge: int) -> list[str]:
     rows, slower = [], []
     for case in sorted(cases, key=lambda case: (case.size, case.ranks, case.problem)):
         before, timed = cases[case].before, cases[case].timed
-        if before is None or timed is None or judge_of(timed) != judge or other_shapes(before):
+        if before is None or timed is None or sampling(judge_of(timed)) != sampling(judge) or other_shapes(before):
             continue
         ours = timed["timing"]["candidate_us"] / before["timing"]["candidate_us"]
         found = [readings(row).get("reference") for row in (timed, before)]
@@ -269,7 +299,8 @@ def since(cases: dict[Case, Known], judge: int) -> list[str]:
 
 def judged(cases: dict[Case, Known], judge: int) -> list[str]:
     """Which cases were judged, kernel by kernel, and what came out where it was not `correct` and `custom`."""
-    again = sum(known.judged is not None and not earlier(known.judged, judge) for known in cases.values())
+    every = [known.judged for known in cases.values() if known.judged is not None]
+    again = [row for row in every if not earlier(row, judge, times=False)]
     failed = sum(known.failed is not None for known in cases.values())
     rows = []
     for problem in sorted({case.problem for case in cases}):
@@ -277,8 +308,8 @@ def judged(cases: dict[Case, Known], judge: int) -> list[str]:
     return [
         "## Cases judged",
         "",
-        f"{len(cases)} cases. `correct` with communication `custom`, races looked for, by {judge_words(judge)} in their "
-        f"present text: {again}. Failed: {failed}. Sizes in brackets were judged before that.",
+        f"{len(cases)} cases. `correct` with communication `custom`, races looked for, by {judges_words(again, judge)} in "
+        f"their present text: {len(again)}. Failed: {failed}. Sizes in brackets were judged before that.",
         "",
         *table(["kernel", "2 ranks", "4 ranks", "8 ranks"], rows),
     ]
@@ -293,7 +324,7 @@ def sizes_judged(cases: dict[Case, Known], number: int, ranks: int, judge: int) 
             words.append(f"{size}: not possible")
         elif known.failed is not None:
             words.append(f"**{size}: {known.failed['verdict']}, {known.failed['communication']}**")
-        elif known.judged is not None and (old := earlier(known.judged, judge)):
+        elif known.judged is not None and (old := earlier(known.judged, judge, times=False)):
             before.setdefault(old, []).append(size)
         else:
             words.append(size if known.judged is not None else f"{size}: not judged")

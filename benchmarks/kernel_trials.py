@@ -2,16 +2,22 @@
 
     python benchmarks/kernel_trials.py solutions/*.py [--platform auto] [--ranks 8] [--sizes paper,real] [--out FILE.jsonl]
     python benchmarks/kernel_trials.py solutions/45*.py --sizes real --replace 'PIECE_BYTES = 4096=>PIECE_BYTES = 8192'
+    python benchmarks/kernel_trials.py solutions/*_cuda.py --ranks 4 --sizes paper,real --before v1
 
 It is no judge: kernels run unguarded, beside the reference in the same processes, on few sets of data, and times are medians of
 few calls. What it is for is a second or two a kernel instead of ten. `--replace` tries every file again with a piece of it
 changed, or several, joined by ` && `. A kernel that hangs or crashes costs its own row and a new start of the ranks.
+
+`--before COMMIT` says whether kernels have become slower since: those of that commit, with the kit of that commit, take turns
+with the present ones in the same ranks, so that neither the machine nor the judge that measured them then is in the ratio.
+Times of one kernel differ from start to start by a tenth, in turns by some percent.
 """
 
 import argparse
 import faulthandler
 import importlib
 import importlib.util
+import io
 import json
 import mmap
 import os
@@ -20,6 +26,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import traceback
@@ -27,10 +34,49 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parent.parent
 CALLS = 10
+BEFORE = "before"
+"""The variant that is a kernel of an earlier commit."""
+ARCHIVED = ("src/pkb/kit", "solutions")
+BEFORE_CALLS, BEFORE_REPEATS = 60, 3
+"""To tell some percent."""
 
 
-def cases_of(args: argparse.Namespace) -> list[dict[str, Any]]:
+def earlier(commit: str, files: list[Path], folder: Path) -> dict[str, str]:
+    """The texts of these kernels at a commit, or in what `git archive` made of it, for a machine that has no repository. Its
+    kit is put into `folder` under another name, which the texts import."""
+    archive = ["git", "archive", commit, *ARCHIVED]
+    packed = (
+        Path(commit).read_bytes()
+        if Path(commit).is_file()
+        else subprocess.run(archive, cwd=ROOT, capture_output=True, check=True, timeout=60).stdout
+    )
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        tar.extractall(folder, filter="data")
+    (folder / "src" / "pkb" / "kit").rename(folder / "kit_before")
+    for path in (folder / "kit_before").rglob("*.py"):
+        path.write_text(renamed(path.read_text()))
+    kept = [path for path in files if (folder / "solutions" / path.name).exists()]
+    return {path.name: renamed((folder / "solutions" / path.name).read_text()) for path in kept}
+
+
+def renamed(text: str) -> str:
+    return text.replace("from pkb import kit", "import kit_before as kit").replace("pkb.kit", "kit_before")
+
+
+def cases_of(args: argparse.Namespace, before: dict[str, str]) -> list[dict[str, Any]]:
+    """In the order in which they take turns."""
+    if before:
+        pair = [("", None), (BEFORE, before)]
+        return [
+            {
+                "file": str(path), "size": size, "variant": variant, "calls": BEFORE_CALLS,
+                "text": texts[path.name] if texts else path.read_text(),
+            }
+            for size in args.sizes.split(",") for path in args.files if path.name in before
+            for _ in range(BEFORE_REPEATS) for variant, texts in pair
+        ]  # fmt: skip
     found = []
     for size in args.sizes.split(","):
         for path in args.files:
@@ -165,7 +211,7 @@ def trial(
     bytes_held = sum(t.numel() * t.element_size() for t in describe(arguments(0))[1])
     sets = 2 if bytes_held > 200e6 else 4
     held = {slot: arguments(10 + slot) for slot in range(sets)}
-    calls = 4 if bytes_held > 500e6 else CALLS
+    calls = 4 if bytes_held > 500e6 else case.get("calls", CALLS)
     slots = [i % sets for i in range(calls)]
     device.synchronize()
     dist.barrier(group=gloo())
@@ -186,8 +232,9 @@ def trial(
         answer[side], answer[f"{side}_host_us"] = timed(function, slots, cover_for(host_us))
     dist.barrier(group=gloo())  # nobody reads a peer's buffers any more
     if device.torch_device.type == "cuda":
+        kit = "kit_before" if case["variant"] == BEFORE else "pkb.kit"
         for place, kept in (("pipeline", "_PIPELINES"), ("exchange", "_EXCHANGES"), ("staging", "_STAGES")):
-            getattr(importlib.import_module(f"pkb.kit.{place}"), kept).clear()
+            getattr(importlib.import_module(f"{kit}.{place}"), kept, {}).clear()
         del held, module
         torch.cuda.empty_cache()
     answer["seconds"] = round(time.monotonic() - began, 2)
@@ -218,7 +265,7 @@ class Lines:
 
 
 def run_world(
-    cases: list[dict[str, Any]], ranks: int, platform: Any, deadline: float, limit_s: float
+    cases: list[dict[str, Any]], ranks: int, platform: Any, deadline: float, limit_s: float, kit_before: str
 ) -> tuple[int, list[dict[str, Any]]]:
     """How many cases were dealt with, and their rows."""
     rows: list[dict[str, Any]] = []
@@ -227,7 +274,8 @@ def run_world(
         folder = Path(name)
         (folder / "cases.json").write_text(json.dumps(cases))
         (folder / "barrier").write_bytes(b"\0" * 4096)
-        environment = os.environ | platform.environment(ranks)
+        places = [kit_before, os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | platform.environment(ranks) | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
         processes = []
         for rank, index in zip(range(ranks), platform.device_indices(ranks) or [0] * ranks, strict=True):
             rest = map(str, (rank, ranks, name, index, platform.device, platform.backend))
@@ -292,6 +340,23 @@ def words(row: dict[str, Any]) -> str:
     )
 
 
+def compared(rows: list[dict[str, Any]]) -> list[str]:
+    """A line for each case that ran both ways."""
+    times: dict[tuple[str, str, int], dict[str, list[float]]] = {}
+    for row in rows:
+        if "errors" not in row:
+            sides = times.setdefault((row["file"], row["size"], row["ranks"]), {})
+            sides.setdefault(row["variant"], []).append(row["candidate_us"])
+    lines = []
+    for (file, size, ranks), sides in times.items():
+        if set(sides) == {"", BEFORE}:
+            now, then = (statistics.median(sides[side]) for side in ("", BEFORE))
+            lines.append(
+                f"{file[:34]:34s} {size:5s} {ranks} {then:9.1f} us before, {now:9.1f} us now, {now / then:.3f}"
+            )
+    return lines
+
+
 def main() -> int:
     if sys.argv[1:2] == ["--serve"]:
         rank, world, folder, index, kind, backend = sys.argv[2:]
@@ -303,6 +368,7 @@ def main() -> int:
     options.add_argument("--ranks", default="8")
     options.add_argument("--sizes", default="paper")
     options.add_argument("--replace", action="append", default=[], metavar="OLD=>NEW")
+    options.add_argument("--before", metavar="COMMIT", help="in turns with those of a commit, or of its archive")
     options.add_argument("--limit", type=float, default=3600.0, help="seconds for everything")
     options.add_argument("--case-limit", type=float, default=60.0, help="seconds for one kernel at one size")
     options.add_argument("--out", type=Path)
@@ -312,15 +378,18 @@ def main() -> int:
 
     deadline = time.monotonic() + args.limit
     rows: list[dict[str, Any]] = []
-    for ranks in map(int, args.ranks.split(",")):
-        cases = cases_of(args)
-        while cases and time.monotonic() < deadline:
-            with running(resolve(args.platform), ranks) as platform:
-                done, found = run_world(cases, ranks, platform, deadline, args.case_limit)
-            cases, rows = cases[done:], rows + found
-            if args.out:
-                args.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with tempfile.TemporaryDirectory(prefix="pkb-before-") as folder:
+        before = earlier(args.before, args.files, Path(folder)) if args.before else {}
+        for ranks in map(int, args.ranks.split(",")):
+            cases = cases_of(args, before)
+            while cases and time.monotonic() < deadline:
+                with running(resolve(args.platform), ranks) as platform:
+                    done, found = run_world(cases, ranks, platform, deadline, args.case_limit, folder)
+                cases, rows = cases[done:], rows + found
+                if args.out:
+                    args.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
     wrong = [row for row in rows if "errors" in row or row["ratio"] > 1]
+    print(*compared(rows), sep="\n")
     print(f"{len(rows)} trials, {len(wrong)} wrong or failed")
     return 1 if wrong else 0
 

@@ -114,6 +114,10 @@ class Labelled:
     """Verdicts that name it well."""
 
 
+CHANCE = "sometimes:"
+"""How the reason of such an `xfail` begins (tests/adversaries/test_adversaries.py)."""
+
+
 def header(text: str) -> dict[str, str]:
     return dict(FIELD.findall(text.partition('"""\n')[2].split("\n\n", 1)[0]))
 
@@ -129,6 +133,12 @@ def left_out(*, slow: bool = False) -> dict[str, str]:
         if why := _why_not(path, said, slow=slow):
             found[f"{path.parent.name}/{path.stem}"] = why
     return found
+
+
+def by_chance() -> dict[str, str]:
+    """Candidates of the set that not every evaluation finds, and why: one run over the set counts them as it happens."""
+    headers = {one.name: one.case.get("xfail", "") for one in _adversaries(slow=True)}
+    return {name: why.removeprefix(CHANCE).strip() for name, why in headers.items() if why.startswith(CHANCE)}
 
 
 def _files() -> Iterator[tuple[Path, dict[str, str]]]:

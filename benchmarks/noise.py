@@ -3,12 +3,14 @@
 A record is one evaluation (docs/records): the calls of each round on both sides, and each round's batches on the host wall
 clock. Those of `WINDOW` and `CONTROL` were taken through the window (docs/window.md), those of `AS_IT_WAS` before ranks stayed
 awake inside it, with one batch of the reference a round, the older ones before there was one. `window_noise.py` measures more
-rounds than an evaluation needs; `python benchmarks/noise.py FILE.jsonl ...` keeps of verdicts what is needed here.
+rounds than an evaluation needs; `python benchmarks/noise.py FILE.jsonl ...` keeps of verdicts what is needed here, and with
+`--starts` what `STARTS` has of each: what the problem's own functions took, which are the same code in every start.
 
 Rounds are drawn by a smoothed bootstrap (Silverman 1986, 6.4.1), for a record may have only four: drawn again and again, those
 give medians that jump between a few values, and a variance that is too small by (n - 1) / n. So a drawn round is one that was
 measured, its deviation from the middle stretched, plus a normal deviate of 1.06 n^(-1/5) robust standard deviations, so that
-the variance is right. How little four rounds say about their own variance is not in it.
+the variance is right. How little four rounds say about their own variance is not in it. Rounds of one start say nothing of
+another, so an evaluation also draws a factor for each side: normal, with the standard deviation of a case of `STARTS`.
 """
 
 import json
@@ -16,16 +18,17 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from datetime import datetime, timedelta
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pkb.judge.budgets import Pace
 from pkb.judge.exchange import CallBytes
 from pkb.judge.timing.clock import repeats_for
-from pkb.judge.timing.statistics import trimmed_mean
+from pkb.judge.timing.statistics import LONG_US, Paired, estimate, trimmed_mean
 from pkb.problems import get
 from pkb.rank.server import WAKE_S
 from pkb.types.plan import plan
@@ -36,6 +39,7 @@ AS_IT_WAS = (RECORDS / "h200-shared" / "kernels.jsonl",)
 WINDOW = (RECORDS / "window-noise.jsonl",)
 CONTROL = (RECORDS / "h200-shared" / "control.jsonl", RECORDS / "window-control.jsonl")
 """The reference itself as a candidate."""
+STARTS = RECORDS / "starts.jsonl"
 NEEDED = (
     "reference_samples_us", "candidate_samples_us", "reference_walls_us", "candidate_walls_us", "empty_walls_us",
     "speedup", "speedup_low", "speedup_high", "window_speedup", "window_speedup_low", "window_speedup_high",
@@ -283,7 +287,102 @@ HOSTILE: dict[str, Side] = {
     "rounds correlated by 0.5, each side by itself": _correlated,
 }
 
+# -- starts ------------------------------------------------------------------------------------------------------------
+
+TOGETHER = timedelta(minutes=10)
+"""Starts with no more between one and the next are of one machine in one state, as far as anybody knows."""
+LEAST_STARTS = 3
+MANY_KERNELS = ("54 reference, paper, 8 ranks", "81 reference, paper, 8 ranks", "81 baseline, paper, 8 ranks")
+"""Many kernels a call, on each of eight ranks that share a GPU. Why their starts differ by a tenth nobody knows: they are not
+drawn from, and the judge's interval does not cover them."""
+
+
+def starts_of(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Of the problem's own functions, with what one says of itself where it was the candidate too."""
+    timing, other = record["timing"], record["timing"].get("other")
+    case = {"problem": record["problem"]["id"], "size": record["size"], "ranks": record["ranks"]}
+    start = {"started_at": record.get("started_at"), "judge": (record.get("suite") or {}).get("judge")}
+    us = timing.get("reference_us") or _median(timing["reference_samples_us"])
+    control = {}
+    if record["candidate"]["file"] == "library_nccl.py":
+        samples = Paired(timing["reference_samples_us"], timing["candidate_samples_us"])
+        control["control"] = estimate(samples).rounds.value
+    yield case | {"function": timing.get("against", "reference")} | start | {"us": us} | control
+    if other:
+        yield case | {"function": other["against"]} | start | {"us": other["us"]}
+
+
+class Spread(NamedTuple):
+    value: float
+    """A standard deviation, of the logarithm."""
+    degrees: int
+
+
+class Starts(NamedTuple):
+    """Of one side's time, for calls of a class of lengths."""
+
+    cases: dict[str, Spread]
+    """Whenever they were."""
+    outside: dict[str, Spread]
+    """Of `MANY_KERNELS`."""
+    together: Spread
+    """Of starts close to each other, all cases pooled."""
+    control: Spread
+    """Of both sides of one evaluation against each other, which have the machine and the minute in common."""
+
+    @property
+    def any_day(self) -> Spread:
+        return _pooled(self.cases.values())
+
+    def draw(self, source: random.Random) -> tuple[float, float]:
+        """Factors for the two sides of an evaluation."""
+        spread = source.choice(list(self.cases.values())).value
+        return math.exp(source.gauss(0, spread)), math.exp(source.gauss(0, spread))
+
+
+@cache
+def starts(*, long: bool) -> Starts:
+    every: dict[str, list[dict[str, Any]]] = {}
+    for row in _read([STARTS]):
+        every.setdefault(f"{row['problem']:02d} {row['function']}, {row['size']}, {row['ranks']} ranks", []).append(row)
+    here = {
+        name: rows
+        for name, rows in every.items()
+        if len(rows) >= LEAST_STARTS and (statistics.median(row["us"] for row in rows) >= LONG_US) == long
+    }
+    outside = {name: _spread(here.pop(name)) for name in MANY_KERNELS if name in here}
+    together = [_spread(some) for rows in here.values() for some in _together(rows) if len(some) > 1]
+    controls = [math.log(row["control"]) for rows in here.values() for row in rows if "control" in row]
+    off = math.sqrt(statistics.fmean(x * x for x in controls) / 2)  # of two sides; the mean is known to be 0
+    cases = {name: _spread(rows) for name, rows in here.items()}
+    return Starts(cases, outside, _pooled(together), Spread(off, len(controls)))
+
+
+def _together(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    found: list[list[dict[str, Any]]] = []
+    last = datetime.min
+    for row in sorted((row for row in rows if row["started_at"]), key=lambda row: row["started_at"]):
+        at = datetime.fromisoformat(row["started_at"]).replace(tzinfo=None)
+        if at - last > TOGETHER:
+            found.append([])
+        found[-1].append(row)
+        last = at
+    return found
+
+
+def _spread(rows: Sequence[dict[str, Any]]) -> Spread:
+    return Spread(statistics.stdev(math.log(row["us"]) for row in rows), len(rows) - 1)
+
+
+def _pooled(spreads: Iterable[Spread]) -> Spread:
+    every = list(spreads)
+    degrees = sum(one.degrees for one in every)
+    return Spread(math.sqrt(math.fsum(one.degrees * one.value**2 for one in every) / degrees), degrees)
+
+
 if __name__ == "__main__":
-    for verdict in _read([Path(name) for name in sys.argv[1:]]):
-        if verdict["timing"] and noise_of(verdict):
-            print(json.dumps(slim(verdict)))
+    as_starts = sys.argv[1] == "--starts"
+    for verdict in _read([Path(name) for name in sys.argv[1 + as_starts :]]):
+        if verdict["timing"]:
+            for kept in starts_of(verdict) if as_starts else [slim(verdict)] if noise_of(verdict) else []:
+                print(json.dumps(kept))

@@ -26,7 +26,7 @@ COLOURS = {"compute": "#b5316a", "hbm": "#2f6db3", "link": "#2a8a57", "latency":
 MARK = "<!-- below: made by benchmarks/reference_report.py -->"
 LEGEND = """\
 - **reference**, **baseline**: the specification, and the best stock PyTorch + NCCL that was found; *same*: the reference is it.
-- **us**: median over calls of the latest end minus the earliest start over all ranks, on the device, caches cold, launch
+- **us**: median over calls of the longest that any rank took, by its own start and end on the device, caches cold, launch
   latency hidden (as the judge times them). **ratio**: the reference's time over the baseline's.
 - **GiB**: most memory that tensors took during one call, all ranks together: arguments, result, temporaries.
 - **limit us**: the bound of [roofline.md](roofline.md) on the machine's datasheet; **binds**: the resource that sets it
@@ -103,12 +103,24 @@ def page(rows: Measured, cases: list[tuple[str, int]], failures: list[str]) -> s
         slower = [f"{key[0]} ({r:.2f})" for key in here if (r := ratio(rows, key)) is not None and r < 1]
         if slower:
             lines.append(f"  Baselines slower than their reference, with the ratio: {', '.join(slower)}.")
+    lines += [f"- Not measured yet at `{size}`: {words}." for size in dict(cases) if (words := missing(rows, size))]
     for size, ranks in cases:
         lines += ["", f"### `{size}`, {ranks} ranks", "", *table(rows, keys[size, ranks])]
     lines += ["", "### What the baselines do", "", *what_baselines_do(rows)]
     if failures:
         lines += ["", "### Without a time, or without a comparison", "", *failures]
     return "\n".join(lines) + "\n"
+
+
+def missing(rows: Measured, size: str) -> str:
+    """References and baselines of which no row is about what they are today."""
+    kinds = []
+    for function in ("reference", "baseline"):
+        there = {key[0] for key in rows[function] if key[1] == size}
+        wanted = [one for one in default_registry().all() if size in one.sizes and getattr(one, function) is not None]
+        if ids := [str(problem.id) for problem in wanted if problem.id not in there]:
+            kinds.append(f"{function}{'s' if len(ids) > 1 else ''} of {', '.join(ids)}")
+    return "; ".join(kinds)
 
 
 def table(rows: Measured, keys: list[Key]) -> list[str]:
@@ -183,7 +195,7 @@ def number(value: float) -> str:
 
 def draw(path: Path, rows: Measured, cases: list[tuple[str, int]], hardware: Hardware) -> None:
     """Each function under its limit, latency added: without it the small shapes would all lie at the bottom. A line leads from
-    a reference to its baseline."""
+    a reference to its baseline; one whose baseline is not measured yet has no dot."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -194,18 +206,19 @@ def draw(path: Path, rows: Measured, cases: list[tuple[str, int]], hardware: Har
         chosen = [row for key, row in rows["reference"].items() if key[1:] == case]
         for name, colour in COLOURS.items():
             points = [row for row in chosen if row["binds"] == name]
+            best_rows = []
             for row in points:
-                best = best_of(rows, (row["id"], *case)) or row
-                ends = [row["of_limit_and_latency"], best["of_limit_and_latency"]]
+                best = best_of(rows, (row["id"], *case))
+                best_rows += [best] if best else []
+                ends = [row["of_limit_and_latency"], (best or row)["of_limit_and_latency"]]
                 axes.plot([row["limit_us"]] * 2, ends, color=colour, linewidth=0.8, alpha=0.6)
                 axes.annotate(
                     str(row["id"]), (row["limit_us"], ends[1]), fontsize=6.5, color="#445",
                     xytext=(3, 3), textcoords="offset points",
                 )  # fmt: skip
                 axes.scatter([row["limit_us"]], ends[:1], s=14, facecolor="none", edgecolor=colour, linewidth=0.8)
-            best_rows = [best_of(rows, (row["id"], *case)) or row for row in points]
             axes.scatter(
-                [row["limit_us"] for row in points], [row["of_limit_and_latency"] for row in best_rows],
+                [row["limit_us"] for row in best_rows], [row["of_limit_and_latency"] for row in best_rows],
                 s=26, color=colour, alpha=0.85, label=f"{name} ({len(points)})", edgecolor="white", linewidth=0.5,
             )  # fmt: skip
         axes.axhline(1, color="#22262b", linewidth=1.2)

@@ -1,7 +1,7 @@
 """Times the problems' own functions by themselves: time of a call and peak memory, at each size and number of ranks.
 
     python benchmarks/references.py [--cases paper:8,real:8,decode:8] [--platform auto] [--budget SECONDS] --out DIR
-    python benchmarks/references.py --alternatives --cases real:8 --out DIR       what else was tried as a baseline
+    python benchmarks/references.py --alternatives [--ids 2401,7901] --out DIR    what else was tried as a baseline
 
 First every reference, then every baseline, then torch's symmetric memory where a problem has that. Every row is appended to
 DIR/references.jsonl, DIR/baselines.jsonl or DIR/stock_symmetric.jsonl as soon as it is there. Rows that are there already are
@@ -9,7 +9,8 @@ not taken again, those that failed only with --retry: the same command goes on w
 otherwise. `reference_report.py` makes the page and the picture of them.
 
 `alternatives/` beside this file has other baselines: p5401 is the first that was tried for problem 54. Each is a problem with
-that as its baseline, held to the same comparison; rows go to DIR/alternatives.jsonl.
+that as its baseline, held to the same comparison, and timed at `real` with 8 ranks, or as many as fit one GPU; in the order of
+--ids. Rows go to DIR/alternatives.jsonl, and each is told against what is taken today, by the rows of that in DIR.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,6 +39,8 @@ FILES: dict[StockFunction, str] = {
     "stock_symmetric": "stock_symmetric.jsonl",
 }
 ALTERNATIVES = Path(__file__).parent / "alternatives"
+NOISE = 0.9
+"""Between starts of a machine times differ by a tenth (docs/references.md)."""
 Key = tuple[int, str, int]
 
 
@@ -51,7 +55,7 @@ class BudgetSpent(Exception):
 
 def read(path: Path) -> dict[Key, dict[str, Any]]:
     """The latest row of each case. One that was cut off while it was written does not count, nor one of a call that the problem
-    no longer makes at this size."""
+    no longer makes at this size, or of a baseline that is another by now."""
     rows = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
@@ -59,16 +63,25 @@ def read(path: Path) -> dict[Key, dict[str, Any]]:
         except ValueError:
             continue
         rows[row["id"], row["size"], row["ranks"]] = row
-    return {key: row for key, row in rows.items() if has_present_shapes(row)}
+    return {key: row for key, row in rows.items() if is_present(row)}
 
 
-def has_present_shapes(row: dict[str, Any]) -> bool:
-    problem = all_problems().get(row["id"])
-    if row["size"] not in problem.sizes:
+def is_present(row: dict[str, Any]) -> bool:
+    if row["id"] not in all_problems().ids():  # an alternative that was taken
         return False
-    return not row["argument_bytes"] or row["argument_bytes"] == problem.argument_bytes(
-        row["size"], row["ranks"], row["dtype"]
-    )
+    problem = all_problems().get(row["id"])
+    # Rows without a version are older than any second one. An alternative has that of its problem.
+    other = row["function"] == "baseline" and row.get("version", 1) != problem.baseline_version
+    if row["size"] not in problem.sizes or other:
+        return False
+    said = row["argument_bytes"]
+    return not said or said == argument_bytes(row["id"], row["size"], row["ranks"], row["dtype"])
+
+
+@cache
+def argument_bytes(number: int, size: str, ranks: int, dtype: str) -> int:
+    """Arguments are drawn to know it, if without values: once for all functions of a problem."""
+    return all_problems().get(number).argument_bytes(size, ranks, dtype)
 
 
 @dataclass(frozen=True)
@@ -124,6 +137,8 @@ class Measurement:
             file.write(json.dumps(row.to_dict()) + "\n")
         taken.append(row.id)
         words = row.error or f"{row.time_us:.0f} us, {(row.all_ranks_peak_bytes or 0) / 2**30:.2f} GiB"
+        if self.alternatives and row.time_us:
+            words += f", {gain(self.out, row.to_dict()) or 'what is taken has no time here'}"
         if row.compared is not None:
             words += f", error ratio {row.compared:.2f}"
         if row.compare_error:
@@ -136,6 +151,22 @@ class Measurement:
             raise BudgetSpent
 
 
+def gain(out: Path, row: Mapping[str, Any]) -> str:
+    """An alternative beside the faster of its problem's reference and baseline, in words; empty where neither was timed."""
+    key = (row["id"] // 100, row["size"], row["ranks"])
+    known = (read(out / FILES[function]).get(key) for function in ("reference", "baseline"))
+    taken = min((one["time_us"] for one in known if one is not None and one["time_us"]), default=None)
+    if taken is None:
+        return ""
+    ratio = row["time_us"] / taken
+    words = "FASTER than" if ratio < NOISE else "slower than" if ratio > 1 / NOISE else "about as fast as"
+    return f"{words} what is taken: {row['time_us']:.0f} us against {taken:.0f}, {1 / ratio:.2f} times"
+
+
+def most_ranks(problem: Problem, size: str) -> int:
+    return max(problem.fits_one_gpu.get(size, (8,)))
+
+
 def runs(problem: Problem, function: StockFunction, size: str, ranks: int) -> bool:
     return getattr(problem, function) is not None and problem.why_not(size, ranks, problem.default_dtype) is None
 
@@ -143,7 +174,7 @@ def runs(problem: Problem, function: StockFunction, size: str, ranks: int) -> bo
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--ids", default="all")
-    options.add_argument("--cases", default="paper:8,real:8,decode:8")
+    options.add_argument("--cases", default="", help="of size:ranks; paper:8,real:8,decode:8 by default")
     options.add_argument("--functions", default=",".join(FILES))
     options.add_argument(
         "--alternatives", action="store_true", help="other baselines that were tried, and nothing else"
@@ -155,25 +186,39 @@ def main() -> int:
     options.add_argument("--retry", action="store_true", help="take rows again that failed")
     options.add_argument("--out", type=Path, required=True)
     args = options.parse_args()
-    cases = [(size, int(ranks)) for size, _, ranks in (case.partition(":") for case in args.cases.split(","))]
     functions = cast(list[StockFunction], ["baseline"] if args.alternatives else args.functions.split(","))
     if unknown := set(functions) - set(FILES):
         options.error(f"functions are {', '.join(FILES)}, not {', '.join(sorted(unknown))}")
     args.out.mkdir(parents=True, exist_ok=True)
     registry = Registry(load_folder(ALTERNATIVES)) if args.alternatives else default_registry()
     chosen, started = registry.select(args.ids), time.monotonic()
+    said = args.cases or ("" if args.alternatives else "paper:8,real:8,decode:8")
+    cases = [
+        (size, int(ranks), chosen) for size, _, ranks in (case.partition(":") for case in filter(None, said.split(",")))
+    ]
+    if not cases:
+        fitting = {problem.id: most_ranks(problem, "real") for problem in chosen}
+        for ranks in sorted(set(fitting.values())):
+            cases.append(("real", ranks, [problem for problem in chosen if fitting[problem.id] == ranks]))
     spent = False
-    with running(resolve(args.platform), max(ranks for _, ranks in cases)) as platform:
+    with running(resolve(args.platform), max(ranks for _, ranks, _ in cases)) as platform:
         measurement = Measurement(
             args.out, platform, args.calls, args.truth, args.retry, started + args.budget, started, args.alternatives
         )  # fmt: skip
         try:
             for function in functions:
-                for size, ranks in cases:
-                    measurement.take([p for p in chosen if runs(p, function, size, ranks)], function, size, ranks)
+                for size, ranks, problems in cases:
+                    measurement.take([p for p in problems if runs(p, function, size, ranks)], function, size, ranks)
         except BudgetSpent:
             spent = True
     rows = [row for function in functions for row in read(measurement.file_of(function)).values()]
+    if args.alternatives:
+        right = [row for row in rows if row["time_us"] and row["compared"] is not None]
+        found = [(row, words) for row in right if (words := gain(args.out, row)).startswith("FASTER")]
+        print(
+            "\n".join(f"{row['id']} {row['name']}: {words}" for row, words in found)
+            or "none is faster than what is taken"
+        )
     failed = [row for row in rows if row["error"] and not row["error"].startswith("unsupported")]
     print(f"{len(rows)} rows, {len(failed)} failed{'; the budget is spent, run again to go on' if spent else ''}")
     return 1 if failed or spent else 0

@@ -8,8 +8,8 @@
 Every size is a problem of its own, written to DIR/problems, and an evaluation: the kernel must be correct there, its times are
 paired with the baseline's, and the reference is read beside them. `--times-only` compares few calls and looks for no races, as
 `verdict_table.py` does. Verdicts are appended to DIR/showcase.jsonl one by one. A size that is there already, or in a file of
-`--known`, for the present kernel, problem and baseline is not judged again, so that the same command goes on where it was cut
-short. `--page` replaces what stands below the mark in a page, such as docs/showcase-82.md.
+`--known`, for the present kernel, kit, problem and baseline is not judged again, so that the same command goes on where it was
+cut short. `--page` replaces what stands below the mark in a page, such as docs/showcase-82.md.
 """
 
 import argparse
@@ -19,10 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from verdict_table import TIMES_ONLY, times_only
+from kernel_records import TIMES_ONLY, add_row, read_rows
+from verdict_table import times_only
 
 from pkb.candidates.source import read
 from pkb.judge.session import evaluate
+from pkb.kit.fingerprint import fingerprint
 from pkb.platforms.registry import resolve
 from pkb.problems import get
 from pkb.problems.base import Problem
@@ -72,19 +74,15 @@ def write_problem(folder: Path, problem: Problem, index: int, label: str, size: 
     return f"{point}_{name}"
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            continue  # cut off while it was written
-    return rows
-
-
 def key_of(problem: Problem, label: str, size: Size, ranks: int, platform: str, kernel: str) -> str:
     asked = [problem.id, problem.version, problem.baseline_version, label, size, ranks, platform, kernel]
     return json.dumps(asked, sort_keys=True)
+
+
+def of_earlier_text(done: dict[str, dict[str, Any]], key: str) -> dict[str, Any] | None:
+    """The last row that answers the same question for another text of the kernel, or another kit."""
+    *asked, _ = json.loads(key)
+    return next((row for at, row in reversed(done.items()) if json.loads(at)[:-1] == asked), None)
 
 
 def cells(row: dict[str, Any]) -> list[str]:
@@ -109,7 +107,7 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def table(rows: list[dict[str, Any]], missing: list[str], platform: str, ranks: int) -> str:
+def table(rows: list[dict[str, Any]], missing: list[str], older: list[str], platform: str, ranks: int) -> str:
     """Of what was measured, with what it is of."""
     head = ["size", "reference us", "baseline us", "ours us", "against the baseline", "by the window"]
     head.append("against the reference")
@@ -122,6 +120,8 @@ def table(rows: list[dict[str, Any]], missing: list[str], platform: str, ranks: 
     ]
     if brief:
         said.append(f"Times only, for races see [kernels.md](kernels.md): {'; '.join(brief)}.")
+    if older:
+        said.append(f"Of an earlier text of the kernel or the kit: {'; '.join(older)}.")
     if missing:
         said.append(f"Not measured yet: {'; '.join(missing)}.")
     lines = [" ".join(said), "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
@@ -150,19 +150,21 @@ def main() -> int:
     # Nothing will be judged: then a table can be made anywhere.
     platform, problem = args.platform if args.budget <= 0 else resolve(args.platform), get(args.problem)
     kernel = next(SOLUTIONS.glob(f"{problem.id}_*.py"))
-    sha256 = read(kernel).sha256
+    version = f"{read(kernel).sha256} {fingerprint()}"
     args.out.mkdir(parents=True, exist_ok=True)
     path, stop_at = args.out / "showcase.jsonl", time.monotonic() + args.budget
     done = {row["key"]: row for known in (*args.known, path) for row in read_rows(known)}
     full = plan("quick" if args.trial else "standard")
     chosen = times_only(full) if args.times_only else full
-    rows, missing = [], []
+    rows, missing, older = [], list[str](), list[str]()
     for index, (label, size) in enumerate(list(POINTS[problem.id].items())[: args.points]):
         wanted = dict(problem.sizes["tiny"]) if args.trial else size
-        key = key_of(problem, label, wanted, args.ranks, platform, sha256)
+        key = key_of(problem, label, wanted, args.ranks, platform, version)
         if key not in done:
             if time.monotonic() >= stop_at:
-                missing.append(label)
+                row = of_earlier_text(done, key)
+                (missing if row is None else older).append(label)
+                rows += [row] if row else []
                 continue
             stem = write_problem(args.out / "problems", problem, index, label, wanted)
             case = Case(stem, platform, args.ranks, "real", problem.default_dtype, chosen.name)
@@ -171,11 +173,10 @@ def main() -> int:
             )  # fmt: skip
             verdict = evaluate(job)
             done[key] = {"key": key, "label": label, "verdict": json.loads(json.dumps(verdict.to_dict(), default=str))}
-            with path.open("a") as file:
-                file.write(json.dumps(done[key]) + "\n")
+            add_row(path, done[key])
             print(f"{label}: {verdict.verdict} {verdict.detail}", flush=True)
         rows.append(done[key])
-    text = table(rows, missing, platform, args.ranks) if rows else "Not measured yet.\n"
+    text = table(rows, missing, older, platform, args.ranks) if rows else "Not measured yet.\n"
     print(text)
     if args.keep is not None:
         args.keep.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -186,9 +187,9 @@ def main() -> int:
         args.page.write_text(f"{before}{MARK}\n\n{text}")
     wrong = [row for row in rows if row["verdict"]["verdict"] != "correct"]
     print(
-        f"{len(rows)} sizes, {len(wrong)} not correct{'; the budget is spent, run again to go on' if missing else ''}"
+        f"{len(rows)} sizes, {len(wrong)} not correct{'; the budget is spent, run again to go on' if missing or older else ''}"
     )
-    return 1 if wrong or missing else 0
+    return 1 if wrong or missing or older else 0
 
 
 if __name__ == "__main__":

@@ -4,27 +4,32 @@
     python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 4,8 --times-only --known kernels.jsonl --out table.md
 
 The problem is taken from a file's name, or from a `# problem:` line in it. With `--out`, every verdict is written as soon as it
-is there, and what is there already, or in a file of `--known`, is not judged again: the same file, case, kind of run, versions
-of problem and baseline, and judge. All sizes of a file share one start of its ranks.
+is there, and what is there already, or in a file of `--known`, is not judged again: the same file, kit, case, kind of run,
+versions of problem and baseline, and a judge that takes the same samples, or without times one that judges alike. All sizes of
+a file share one start of its ranks.
 
-Where GPU time is short, one run takes times and another judges. `--times-only` looks for no races and makes two calls for
-correctness: its verdicts say so, and are no verdicts of the plan. Those come from `--no-timing`. Evaluations take turns on a
-device, for the sake of their times; with `--no-timing` and sizes that leave room for others in its memory, several of these can
-run beside each other, each with a `PKB_LOCK_DIR` and an `--out` of its own.
+Where GPU time is short, one run takes times and another judges. `--times-only` looks for no races, makes two calls for
+correctness and does not observe what moves the data: its verdicts say so, and are no verdicts of the plan. Those come from
+`--no-timing`. Evaluations take turns on a device, for the sake of their times; with `--no-timing --lanes 4` up to four run
+beside each other, as many as the device's memory holds (`lanes.py`), and large sizes of a file have a start of their own.
 """
 
 import argparse
 import dataclasses
 import itertools
-import json
 import re
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from kernel_records import TIMES_ONLY, add_row, comparing, judge_of, kit_of, read_rows, sampling
+from lanes import Judged, Work, judge_beside
+
 from pkb.candidates.source import read
 from pkb.judge.session import evaluate_sizes
+from pkb.kit.fingerprint import fingerprint
 from pkb.platforms.registry import resolve
 from pkb.problems import get
 from pkb.problems.suite import suite
@@ -34,7 +39,6 @@ from pkb.types.plan import Plan, plan
 from pkb.types.stock import AGAINST
 from pkb.types.verdict import Evaluation, Verdict
 
-TIMES_ONLY = "times-only"
 NO_RACES = "races not looked for, and few calls compared: times only"
 
 
@@ -75,6 +79,7 @@ def times_only(full: Plan) -> Plan:
         race_calls=0,
         race_repeats=0,
         race_traces=0,
+        observe=False,
     )
 
 
@@ -82,26 +87,64 @@ class Done(NamedTuple):
     """What makes two evaluations the same one."""
 
     sha256: str
+    kit: str
     ranks: int
     size: str
     plan: str
     timed: bool
-    versions: tuple[int, int | None, int | None]
-    """Of the question, of what it was timed against, of the judge."""
+    versions: tuple[int, int | None, int]
+    """Of the question, of what it was timed against, of the first judge that takes the same samples; without times, of the
+    first that judges alike."""
 
 
 def done_in(paths: list[Path]) -> set[Done]:
     """A verdict on the machine is none on the candidate. Whoever was timed was judged too, and a failure will have no times."""
     done: set[Done] = set()
-    for row in (json.loads(line) for path in paths if path.exists() for line in path.read_text().splitlines() if line):
+    for row in (row for path in paths for row in read_rows(path)):
         if row["verdict"] == "harness_error":
             continue
-        judge = (row.get("suite") or {}).get("judge")
-        versions = (row["problem"]["version"], row["problem"].get("baseline_version"), judge)
-        case = (row["candidate"]["sha256"], row["ranks"], row["size"], row["plan"])
+        of_problem = (row["problem"]["version"], row["problem"].get("baseline_version"))
+        case = (row["candidate"]["sha256"], kit_of(row), row["ranks"], row["size"], row["plan"])
         timed = row["timing"] is not None or not Verdict(row["verdict"]).is_timed
-        done |= {Done(*case, with_times, versions) for with_times in {timed, False}}
+        done |= {
+            Done(*case, with_times, (*of_problem, judge_for(judge_of(row), timed=with_times)))
+            for with_times in {timed, False}
+        }
     return done
+
+
+def judge_for(judge: int, *, timed: bool) -> int:
+    return sampling(judge) if timed else comparing(judge)
+
+
+def owed(
+    files: Iterable[Path], ranks: Iterable[int], sizes: Iterable[str], chosen: Plan, *, timed: bool, done: set[Done]
+) -> dict[tuple[int, Path], tuple[str, ...]]:
+    """Sizes that are possible and not done, by ranks and file."""
+    found = {}
+    for count, path in itertools.product(ranks, files):
+        problem, sha256 = get(problem_of(path)), read(path).sha256
+        baseline_version = problem.baseline_version if problem.baseline is not None else None
+        versions = (problem.version, baseline_version, judge_for(suite().judge_version, timed=timed))
+        left = tuple(
+            size
+            for size in sizes
+            if not problem.why_not(size, count, problem.default_dtype)
+            and Done(sha256, fingerprint(), count, size, chosen.name, timed, versions) not in done
+        )
+        if left:
+            found[count, path] = left
+    return found
+
+
+def judge_in_turn(works: list[Work], stop_at: float) -> Iterator[Judged]:
+    """One after another."""
+    for work in works:
+        if (start := time.monotonic()) >= stop_at:
+            return
+        for result in evaluate_sizes(work.job, work.sizes):
+            yield Judged(work, result.size, result, time.monotonic() - start)
+            start = time.monotonic()
 
 
 def main() -> int:
@@ -117,6 +160,7 @@ def main() -> int:
     how = options.add_mutually_exclusive_group()
     how.add_argument("--no-timing", action="store_true")
     how.add_argument("--times-only", action="store_true", help="no races, few calls compared, no profile")
+    options.add_argument("--lanes", type=int, default=1, help="judge so many beside each other; with --no-timing")
     options.add_argument("--no-profile", action="store_true")
     options.add_argument(
         "--known", type=Path, nargs="*", default=[], help="files of verdicts that need not be reached again"
@@ -129,6 +173,8 @@ def main() -> int:
         "--out", type=Path, help="write the table as Markdown and the verdicts as JSON lines beside it"
     )
     args = options.parse_args()
+    if args.lanes > 1 and not args.no_timing:
+        options.error("what is timed must be alone: --lanes goes with --no-timing")
     platform = resolve(args.platform)
     chosen = plan(args.plan)
     if args.no_second_world:
@@ -143,53 +189,55 @@ def main() -> int:
     ]
     record = args.out.with_suffix(".jsonl") if args.out else None
     done = done_in([*args.known, *([record] if record else [])])
-    begun = time.monotonic()
-    surprises = judged = 0
-    for ranks, path in itertools.product(map(int, args.ranks.split(",")), args.files):
+    stop_at = time.monotonic() + args.limit
+    ranks, sizes = map(int, args.ranks.split(",")), args.size.split(",")
+    works = []
+    for (count, path), left in owed(args.files, ranks, sizes, chosen, timed=not args.no_timing, done=done).items():
         problem = get(problem_of(path))
-        dtype, sha256 = problem.default_dtype, read(path).sha256
-        baseline_version = problem.baseline_version if problem.baseline is not None else None
-        versions = (problem.version, baseline_version, suite().judge_version)
-        sizes = [
-            size
-            for size in args.size.split(",")
-            if not problem.why_not(size, ranks, dtype)
-            and Done(sha256, ranks, size, chosen.name, not args.no_timing, versions) not in done
-        ]
-        if not sizes:
-            continue
-        if time.monotonic() - begun > args.limit:
-            print(f"stopped after {args.limit:.0f} s; the next was {path.name}, {','.join(sizes)}, {ranks} ranks")
-            break
         job = Job(
             candidate=path,
-            case=Case(problem.stem, platform, ranks, sizes[0], dtype, chosen.name),
+            case=Case(problem.stem, platform, count, left[0], problem.default_dtype, chosen.name),
             custom_plan=chosen,
             against=args.against,
             timing=not args.no_timing,  # on a CPU too, where nothing is timed unless somebody asks
             call_limit_s=args.call_limit,
             profile=not (args.times_only or args.no_profile),
         )
-        start = time.monotonic()
-        for result in evaluate_sizes(job, sizes):
-            if args.times_only:
-                result = dataclasses.replace(result, checks=(*result.checks, NO_RACES))
-            judged += 1
-            lines.append(row(path, result, time.monotonic() - start))
-            start = time.monotonic()
-            surprise = str(result.verdict) not in [word.strip() for word in expected_of(path).split("|")]
-            surprises += surprise
-            print(lines[-1], f"  <-- {result.detail}" if surprise or result.verdict != "correct" else "", flush=True)
-            if surprise:
-                failure = result.failure
-                print(
-                    f"    expected {expected_of(path)}; {failure.trace[-1500:] if failure else ''}\n"
-                    f"{result.output_tail[-600:]}"
-                )
-            if args.out and record:
-                args.out.write_text("\n".join(lines) + "\n")
-                with record.open("a") as file:
-                    file.write(json.dumps(result.to_dict(), default=str) + "\n")
+        works.append(Work(job, left))
+    wanted, surprises, judged = sum(len(work.sizes) for work in works), 0, 0
+    in_lanes = args.lanes > 1 and len(works) > 1
+    judging = (
+        judge_beside(works, lanes=args.lanes, platform=platform, stop_at=stop_at)
+        if in_lanes
+        else judge_in_turn(works, stop_at)
+    )
+    for work, size, result, seconds in judging:
+        path = work.job.candidate
+        if isinstance(result, str):
+            surprises += 1
+            print(f"{path.stem}, {size}, {work.job.case.ranks} ranks: no verdict: {result}", flush=True)
+            continue
+        if args.times_only:
+            result = dataclasses.replace(result, checks=(*result.checks, NO_RACES))
+        judged += 1
+        lines.append(row(path, result, seconds))
+        surprise = str(result.verdict) not in [word.strip() for word in expected_of(path).split("|")]
+        surprises += surprise
+        print(
+            f"{lines[-1]} {judged} of {wanted}",
+            f"  <-- {result.detail}" if surprise or result.verdict != "correct" else "",
+            flush=True,
+        )
+        if surprise:
+            failure = result.failure
+            print(
+                f"    expected {expected_of(path)}; {failure.trace[-1500:] if failure else ''}\n{result.output_tail[-600:]}"
+            )
+        if args.out and record:
+            args.out.write_text("\n".join(lines) + "\n")
+            add_row(record, result.to_dict())
+    if judged < wanted and time.monotonic() >= stop_at:
+        print(f"stopped after {args.limit:.0f} s; {wanted - judged} are left")
     print(f"{judged} evaluations, {surprises} with another verdict than expected")
     return 1 if surprises else 0
 

@@ -12,7 +12,7 @@ import pytest
 from kit_compilers import needs_cxx, needs_nvcc
 
 from pkb.candidates import torch_adaptor
-from pkb.candidates.walled_build import build_behind_walls
+from pkb.candidates.walled_build import BuildStopped, build_behind_walls
 from pkb.kit import extension, slim, torch_facts
 from pkb.kit.cache import Artifact, Recipe, build_dir
 from pkb.kit.cpp import find_cxx
@@ -151,14 +151,14 @@ def with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_facts, "cuda_version", lambda: "13.0")
 
 
-def fake_build(built: list[str], *, fails: bool = False) -> object:
+def fake_build(built: list[str], *, fails: Exception | None = None) -> object:
     def build(kind: str, given: object, recipe: Recipe) -> tuple[Artifact, dict[str, str]]:
         path = build_dir() / recipe.file_name
         shared = Path(os.environ["PKB_BUILD_CACHE"]) / recipe.file_name
         if not shared.is_file():
             built.append(kind)
             if fails:
-                raise CompileError("no", name="adaptor")
+                raise fails
         path.write_bytes(b"\x7fELF of the adaptor")
         return Artifact(path, cached=False, seconds=0), {}
 
@@ -183,16 +183,19 @@ def test_many_builds_that_start_together_compile_the_adaptor_once(
 
 
 @needs_cxx
-def test_an_adaptor_that_does_not_compile_is_tried_once_and_missed_quietly(
-    with_cuda: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "tries"), [(CompileError("no", name="adaptor"), 1), (BuildStopped("build", "killed"), 2)]
+)
+def test_an_adaptor_that_does_not_compile_is_missed_quietly_and_remembered_if_it_cannot(
+    error: Exception, tries: int, with_cuda: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[str] = []
     (tmp_path / "cache").mkdir()
     monkeypatch.setenv("PKB_BUILD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(torch_adaptor, "build_behind_walls", fake_build(built, fails=True))
+    monkeypatch.setattr(torch_adaptor, "build_behind_walls", fake_build(built, fails=error))
     torch_adaptor.provide()
     torch_adaptor.provide()
-    assert built == ["adaptor"]
+    assert built == ["adaptor"] * tries
     assert slim.adaptor_path() is None
 
 

@@ -5,7 +5,8 @@ import textwrap
 from pathlib import Path
 
 from pkb.judge.session import evaluate
-from pkb.judge.timing.statistics import Paired, estimate, looks
+from pkb.judge.timing.looks import looks
+from pkb.judge.timing.statistics import Paired, estimate
 from pkb.problems.registry import get
 from pkb.types.case import Case
 from pkb.types.job import Job

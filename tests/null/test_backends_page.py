@@ -1,6 +1,5 @@
 """The tables of docs/backends.md, from verdicts."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -10,18 +9,14 @@ import pytest
 
 from pkb.candidates.source import read
 from pkb.generate import prompt_examples
+from program_files import program
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def backends() -> Any:
-    spec = importlib.util.spec_from_file_location("backends", ROOT / "benchmarks" / "backends.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("benchmarks/backends.py")
 
 
 def row(
@@ -33,7 +28,7 @@ def row(
     return {
         "platform": "virtual", "hardware": "a GPU", "problem": {"id": problem}, "benchmark": backend, "ranks": ranks,
         "size": "paper", "candidate": {"sha256": backend}, "verdict": verdict, "detail": "why", "timing": timing, "lines": 70,
-        "built_s": 3.0, "short": False,
+        "built_s": 3.0, "short": False, "started_at": "2026-01-02T03:04", "environment": {},
     }  # fmt: skip
 
 
@@ -42,6 +37,31 @@ def test_a_problem_stands_side_by_side_and_beside_the_kits_time(backends: Any) -
     assert "| CuTe DSL | 70 | 3.0 | 0.90 | 20.0 | wrong | " in page
     assert "| 01_allreduce | 4 | paper | CuTe DSL | correct | 20.0 | 10.0 | 2.00 (1.90 to 2.10) |" in page
     assert "| 01_allreduce | 8 | paper | CuTe DSL | wrong: why | wrong | none | - |" in page
+
+
+def test_what_is_of_an_earlier_text_or_kit_is_counted(backends: Any) -> None:
+    kits, cute = (next(e for e in backends.candidates([name], [1]) if e.backend == name) for name in ("cuda", "cute"))
+    present = [row(each.backend) | {"candidate": {"sha256": read(each.path).sha256}} for each in (kits, cute)]
+    assert "Taken on 2026-01-02; 1 of an earlier text" in backends.page(present), (
+        "a kit that is not named is another one"
+    )
+    present[0]["environment"] = {"kit": backends.fingerprint()}
+    assert "0 of an earlier text" in backends.page(present)
+
+
+def test_all_that_the_kit_compiles_are_of_another_text_with_another_kit(backends: Any) -> None:
+    compiled = {
+        each.backend
+        for each in backends.candidates([*backends.BACKENDS], [])
+        if "kit.compile(" in each.path.read_text()
+    }
+    assert compiled == set(backends.WITH_KIT)
+
+
+def test_the_page_says_what_the_record_says(backends: Any) -> None:
+    """`python benchmarks/backends.py --seconds 0 --out docs/records/backends.jsonl --page docs/backends.md` makes it anew."""
+    _, _, tables = (ROOT / "docs" / "backends.md").read_text().partition(backends.MARK)
+    assert tables.strip() == backends.page(backends.rows_in(ROOT / "docs" / "records" / "backends.jsonl")).strip()
 
 
 def test_what_a_machine_lacks_does_not_hide_what_another_has_shown(backends: Any) -> None:

@@ -139,5 +139,7 @@ def test_a_race_keeps_its_lines_and_loses_its_names() -> None:
 def test_the_records_hold_no_free_text(path: Path) -> None:
     for line in path.read_text().splitlines():
         record = json.loads(line)
-        assert set(record) <= {"collection", "problem", "sample", "evaluation"}
+        assert set(record) <= {"collection", "problem", "sample", "evaluation", "beside", "provisional"}
+        assert type(record.get("beside", 1)) is int
+        assert record.get("provisional", True) is True
         assert foreign(record) == []

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import pkb
 from pkb.cli.candidate_file import infer_problem
-from pkb.cli.machine_facts import isolation_facts
+from pkb.cli.machine_facts import c_compiler, isolation_facts
 from pkb.cli.main import app
 from pkb.judge.settling import why_not
 from pkb.platforms.base import PlatformFacts
@@ -205,6 +205,17 @@ def test_isolation_layers_that_are_off_are_reported_missing() -> None:
         {"pid": "on: x", "network": "off: closed", "hidden": "off: not asked for", "limits": "on, but y"}
     )
     assert [(fact.name, fact.ok) for fact in facts] == [("pid", True), ("network", False), ("limits", True)]
+
+
+def test_what_a_missing_c_compiler_means_is_told(tmp_path: Path) -> None:
+    header = tmp_path / "Python.h"
+    for fact in (c_compiler(None, header), c_compiler("/usr/bin/gcc", header)):
+        assert not fact.ok
+        assert "baseline by torch.compile" in fact.found
+        assert "--against reference" in fact.to_do
+    header.touch()
+    assert c_compiler("/usr/bin/gcc", header).ok
+    assert not c_compiler(None, header).ok
 
 
 def test_unknown_option_is_exit_2() -> None:

@@ -56,6 +56,17 @@ def test_the_order_mixes_kinds_and_is_always_the_same(rates: ModuleType) -> None
     assert {one.kind for one in rates.planned(everything, only="mistake")} == {"mistake"}
 
 
+def test_who_is_found_by_chance_is_named(rates: ModuleType) -> None:
+    """And none of them is a candidate whose times are judged, which has no label here."""
+    chance, there = rates.by_chance(), {one.name for one in rates.labelled_set(slow=True)}
+    assert "mistakes/gives_up_at_the_end_cuda" in chance
+    assert chance.keys() <= there
+    made, kept = rates.page([], {}), (BENCHMARKS.parent / "docs" / "error-rates.md").read_text()
+    for name, why in chance.items():
+        assert f"- {name}: {why}." in made
+        assert f"- {name}: {why}." in kept
+
+
 def row(rates: ModuleType, verdict: str, *, right: bool, expected: str, run: int = 0, kind: str = "mutant") -> object:
     return rates.Judged("x", kind, "k", "cpu", right, tuple(expected.split("|")), verdict, "", 1.0, run)
 

@@ -2,12 +2,17 @@
 
 import hashlib
 import json
+import math
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from pkb.judge.timing.looks import looks
+from pkb.judge.timing.statistics import Paired, estimate
+from pkb.kit.fingerprint import fingerprint
 from pkb.problems import get
 from pkb.roofline.hardware import load
 from program_files import program
@@ -50,7 +55,7 @@ def verdict(
         "candidate": {"file": "a.py", "sha256": hashlib.sha256(version.encode()).hexdigest()},
         "dtype": "bf16", "verdict": verdict, "communication": "custom", "timing": timing, "started_at": at,
         "plan": "times-only" if times_only else "standard", "checks": [] if times_only else ["races: queued (1 x 2 calls)"],
-        "suite": {"version": 1, "judge": judge} if judge else None,
+        "suite": {"version": 1, "judge": judge} if judge else None, "environment": {"kit": fingerprint()},
     }  # fmt: skip
 
 
@@ -78,17 +83,108 @@ def test_a_row_joins_the_whole_verdict_with_times_of_the_same_kernel_problem_and
         text = text_of(report, tmp_path, *both)
         assert row_of(text)[:5] == ["100", "200", "2.00 (1.90 to 2.10), faster", "1.90 (1.50 to no end)", "the same"]
         assert row_of(text)[-1] == ""
-        assert "1 of 1 rows have times, and 1 of those a verdict with races looked for" in text
-        assert "1 of the 1 are `faster` than the baseline" in text
+        assert "1 of 1 rows have times, and 1 of these are `faster` than the baseline" in text
+        assert "1 of these have a verdict with races looked for too" in text
 
 
 def test_races_are_never_taken_from_times(report: ModuleType, tmp_path: Path) -> None:
     text = text_of(report, tmp_path, verdict(us=100, times_only=True))
     assert row_of(text)[-1] == "races not looked for"
-    assert "1 of 1 rows have times, and 0 of those a verdict" in text
+    assert "1 of 1 rows have times, and 1 of these are `faster`" in text
+    assert "0 of these have a verdict" in text
     assert "paper: not judged" in text
     called_standard = verdict(us=100, times_only=True) | {"plan": "standard"}
     assert row_of(text_of(report, tmp_path, called_standard))[-1] == "races not looked for"
+
+
+def test_what_moves_the_data_is_never_taken_from_times(report: ModuleType, tmp_path: Path) -> None:
+    unobserved = verdict(us=100, times_only=True) | {"communication": "unknown"}
+    assert row_of(text_of(report, tmp_path, unobserved, verdict()))[-1] == ""
+    assert row_of(text_of(report, tmp_path, unobserved))[-1] == "races not looked for"
+    whole = verdict(us=100) | {"communication": "unknown"}
+    assert row_of(text_of(report, tmp_path, whole))[-1] == "correct, communication unknown"
+    library = unobserved | {"communication": "library"}
+    assert row_of(text_of(report, tmp_path, verdict(us=100), library))[-1] == "correct, communication library"
+
+
+def test_a_verdict_of_a_judge_that_judges_alike_counts_and_its_times_do_not(
+    report: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["kernel_records"], "OTHER_TIMES_ALONE", {JUDGE})
+    before, again = verdict(us=90, judge=JUDGE - 1), verdict(us=100, times_only=True, at="2026-01-03")
+    text = text_of(report, tmp_path, before, again)
+    assert row_of(text)[0] == "100"
+    assert row_of(text)[-1] == ""
+    assert "1 of these have a verdict with races looked for too (by judge version 6; these judges differ" in text
+    assert "`custom`, races looked for, by judge version 6 in their present text: 1." in text
+    judged_again = verdict(at="2026-01-03")
+    assert row_of(text_of(report, tmp_path, before, judged_again))[-1] == "not timed since 2026-01-02 (other judge)"
+    older = verdict(us=90, judge=JUDGE - 2)
+    assert row_of(text_of(report, tmp_path, older, again))[-1] == "not judged since 2026-01-02 (other judge)"
+
+
+def said(speedup: float, ends: float, decision: str) -> dict[str, Any]:
+    low, high = speedup / ends, speedup * ends
+    return {"speedup": speedup, "speedup_low": low, "speedup_high": high, "decision": decision}
+
+
+@pytest.mark.parametrize(
+    ("judge", "speedup", "decision", "expected"),
+    [
+        (5, 1.04, "faster", "same"),  # calls of 100 us: starts may differ by 5.5 %
+        (5, 1.04, "unproven", "same"),
+        (5, 1.10, "faster", "faster"),
+        (5, 1.10, "unproven", "unproven"),
+        (5, 0.96, "slower", "same"),
+        (5, 0.92, "slower", "slower"),
+        (4, 1.04, "faster", "faster"),  # of other samples: as that judge said
+        (6, 1.04, "faster", "faster"),  # has the term already
+    ],
+)
+def test_times_of_judge_5_are_concluded_as_judge_6_does(
+    judge: int, speedup: float, decision: str, expected: str
+) -> None:
+    one = verdict(us=100, judge=judge)
+    one["timing"] |= said(speedup, 1.02, decision) | {"reference_us": 100 * speedup}
+    assert program("benchmarks/kernel_records.py").concluded(one)["decision"] == expected
+
+
+@pytest.mark.parametrize(("window_low", "expected"), [(0.98, "faster"), (0.2, "unproven")])
+def test_the_second_reading_is_concluded_anew_with_the_first(window_low: float, expected: str) -> None:
+    """It had been confirmed by the first's decision, which is no longer `faster`."""
+    one = verdict(us=100, judge=5, other={"against": "reference", "us": 300.0} | said(3.0, 1.03, "faster"))
+    one["timing"] |= said(1.04, 1.02, "faster") | {"reference_us": 104.0, "window_speedup_low": window_low}
+    other = program("benchmarks/kernel_records.py").concluded(one)["other"]
+    assert (other["decision"], other["us"]) == (expected, 300.0)
+    assert other["speedup_high"] == pytest.approx(3.0 * math.exp(math.hypot(math.log(1.03), 0.0554)), rel=1e-3)
+
+
+def test_what_is_concluded_anew_is_what_the_judge_makes_of_the_samples() -> None:
+    records = program("benchmarks/kernel_records.py")
+    cases = records.read([DOCS / "records" / "kernels.jsonl"])
+    rows = [row for row in records.kept(cases) if row["timing"] and records.judge_of(row) == 5]
+    assert len(rows) == 56
+    planned = [looks(rounds) for rounds in (1, 2, 4, 8)]
+    errors = {
+        one.as_the_last(some[n:end]).error for some in planned for n, one in enumerate(some, 1) for end in (n, None)
+    }
+    for row in rows[::9]:
+        timing, kinds = row["timing"], row["timing"]["sample_kinds"]
+        weights = dict(get(row["problem"]["id"]).kinds) if kinds else {"": 1.0}
+        samples = Paired(timing["reference_samples_us"], timing["candidate_samples_us"], kinds, weights)
+        wanted = [records.concluded(row)[name] for name in ("speedup", "speedup_low", "speedup_high")]
+        assert any(estimate(samples, error).ratio == pytest.approx(wanted) for error in errors), row["problem"]
+
+
+def test_times_of_judge_5_are_present_beside_those_of_judge_6(report: ModuleType, tmp_path: Path) -> None:
+    before, now = verdict(us=100, judge=5), verdict(us=100, judge=6, problem=2)
+    text = text_of(report, tmp_path, before, now)
+    assert row_of(text)[-1] == row_of(text, "02_allgather")[-1] == ""
+    assert (
+        "By judge version 6 (intervals and decisions on samples of judge version 5 by judge version 6's rule)" in text
+    )
+    assert "2 of 2 rows have times, and 2 of these are `faster` than the baseline; 2 of these have a verdict" in text
+    assert "on samples of" not in text_of(report, tmp_path, now)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +193,8 @@ def test_races_are_never_taken_from_times(report: ModuleType, tmp_path: Path) ->
         (verdict(us=100, judge=JUDGE - 1), "2026-01-02 (other judge)"),
         (verdict(us=100, judge=0), "2026-01-02 (other judge)"),
         (verdict("b", us=100), "2026-01-02 (other kernel)"),
+        (verdict(us=100) | {"environment": {"kit": "another"}}, "2026-01-02 (other kit)"),
+        (verdict(us=100) | {"environment": {}}, "2026-01-02 (other kit)"),
         (verdict(us=100) | {"problem": {"id": 1, "name": "allreduce", "version": 1}}, "2026-01-02 (other problem)"),
     ],
 )
@@ -106,11 +204,11 @@ def test_what_is_older_says_so_and_does_not_count(
     text = text_of(report, tmp_path, older, verdict(at="2026-01-03"))
     assert row_of(text)[0] == "100"
     assert row_of(text)[-1] == f"not timed since {words}"
-    assert "0 of 1 rows have times, and 0 of those a verdict" in text
+    assert "0 of 1 rows have times, and 0 of these are `faster`" in text
     text = text_of(report, tmp_path, older | {"timing": None}, verdict(us=50, times_only=True, at="2026-01-03"))
     assert row_of(text)[-1] == f"not judged since {words}"
     assert f"(paper; {words})" in text
-    assert "1 of 1 rows have times, and 0 of those a verdict" in text
+    assert "1 of 1 rows have times, and 1 of these are `faster` than the baseline; 0 of these have a verdict" in text
 
 
 def test_the_baseline_decides_and_the_reference_stands_beside_it(report: ModuleType, tmp_path: Path) -> None:
@@ -122,7 +220,7 @@ def test_the_baseline_decides_and_the_reference_stands_beside_it(report: ModuleT
     row = row_of(text, "17_rope_allgather")
     assert row[2] == "1.01 (0.95 to 1.06), same"
     assert row[4:6] == ["900", "9.00 (8.00 to 10.00), faster"]
-    assert "0 of the 1 are `faster` than the baseline" in text
+    assert "1 of 1 rows have times, and 0 of these are `faster` than the baseline" in text
     without = verdict(us=100, problem=17, judge=0)  # timed against the reference, when there was no baseline
     row = row_of(text_of(report, tmp_path, without), "17_rope_allgather")
     assert row[1:3] == ["", "not timed"]
@@ -161,3 +259,25 @@ def test_the_page_says_what_the_records_say() -> None:
     cases = report.read([DOCS / "records" / "kernels.jsonl"])
     _, _, tables = (DOCS / "kernels.md").read_text().partition(report.MARK)
     assert tables.strip() == report.page(cases, load(str(DOCS / "records" / "h200-virtual.toml"))).strip()
+
+
+def test_the_readme_says_what_the_records_say() -> None:
+    program("benchmarks/kernel_records.py")
+    report = program("benchmarks/kernel_report.py")
+    cases = report.read([DOCS / "records" / "kernels.jsonl"])
+    counts = [report.counted(cases, *at, report.newest_judge(cases)) for at in report.TIMED]
+    present = [known for found in counts for known in found.present]
+    by: dict[str, list[Any]] = {}
+    for known in present:
+        by.setdefault(report.against_baseline(known).decision, []).append(known)
+    text = " ".join((DOCS.parent / "README.md").read_text().split())
+    assert f"{len(by['faster'])} of the {len(present)} cases that were timed" in text
+    assert "All were `correct` there, races looked for, before" in text
+    assert all(known.judged is not None for known in present)
+    assert [report.name_of(known) for known in by["unproven"]] == ["07"], "the gain of one reduce-scatter is not proven"
+    for known in by["slower"] + by["same"]:
+        assert f"({report.against_baseline(known).speedup:.2f}x" in text, known.timed["problem"]
+    (attention,) = by["slower"]
+    kinds = report.concluded(attention.timed)["speedup_by_kind"]
+    causal, full = (f"{kinds[kind]['speedup']:.2g}x" for kind in ("causal", "full"))
+    assert f": causal calls {causal}, others {full})" in text

@@ -14,6 +14,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture
 def showcase() -> Any:
+    program("benchmarks/kernel_records.py")
+    program("benchmarks/lanes.py")
     program("benchmarks/verdict_table.py")
     return program("benchmarks/showcase.py")
 
@@ -35,6 +37,14 @@ def test_the_page_says_what_the_records_say(
 def test_times_alone_and_missing_sizes_are_named(showcase: Any) -> None:
     first = json.loads((DOCS / "records" / "showcase-82.jsonl").read_text().splitlines()[0])
     brief = first | {"label": "brief", "verdict": first["verdict"] | {"plan": showcase.TIMES_ONLY}}
-    text = showcase.table([first, brief], ["many tokens"], "virtual", 8)
+    text = showcase.table([first, brief], ["many tokens"], ["few tokens"], "virtual", 8)
     assert "Times only, for races see [kernels.md](kernels.md): brief." in text
     assert "Not measured yet: many tokens." in text
+    assert "Of an earlier text of the kernel or the kit: few tokens." in text
+
+
+def test_an_earlier_text_counts_for_the_same_question_only(showcase: Any) -> None:
+    keys = [json.dumps(asked) for asked in ([82, 1, "few", "before"], [82, 2, "few", "before"])]
+    done = {key: {"key": key} for key in keys}
+    assert showcase.of_earlier_text(done, json.dumps([82, 1, "few", "now"])) == {"key": keys[0]}
+    assert showcase.of_earlier_text(done, json.dumps([82, 3, "few", "now"])) is None

@@ -1,6 +1,7 @@
-"""Verdicts that need not be reached again: the same file, case, kind of run, versions and judge, and no other."""
+"""Verdicts that need not be reached again: the same file, kit, case, kind of run, versions and judge, and no other."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +12,46 @@ from program_files import program
 
 ROW = {
     "verdict": "correct", "ranks": 4, "size": "paper", "plan": "standard", "timing": None, "candidate": {"sha256": "a"},
-    "problem": {"version": 3, "baseline_version": None}, "suite": {"version": 3, "judge": 3},
+    "problem": {"version": 3, "baseline_version": None}, "suite": {"version": 3, "judge": 3}, "environment": {"kit": "k"},
 }  # fmt: skip
 
 
 @pytest.fixture
-def table() -> Any:
+def table(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Judge 3 takes other times than judge 2, and judges alike."""
+    monkeypatch.setattr(program("benchmarks/kernel_records.py"), "OTHER_TIMES_ALONE", {3})
+    program("benchmarks/lanes.py")
     return program("benchmarks/verdict_table.py")
 
 
 def is_done(table: Any, folder: Path, row: dict[str, Any], **asked: Any) -> bool:
     path = folder / "rows.jsonl"
     path.write_text(json.dumps(row) + "\n")
-    wanted = table.Done("a", 4, "paper", "standard", False, (3, None, 3))
+    judge = table.judge_for(3, timed=asked.get("timed", False))
+    wanted = table.Done("a", "k", 4, "paper", "standard", False, (3, None, judge))
     return wanted._replace(**asked) in table.done_in([path, folder / "missing.jsonl"])
 
 
 def test_what_is_the_same_is_done_and_what_differs_is_not(table: Any, tmp_path: Path) -> None:
     assert is_done(table, tmp_path, ROW)
-    for other in (
+    others: list[dict[str, Any]] = [
         {"ranks": 8}, {"size": "real"}, {"plan": "times-only"}, {"candidate": {"sha256": "b"}},
-        {"suite": {"judge": 2}}, {"suite": None}, {"problem": {"version": 2}},
+        {"suite": {"judge": 1}}, {"suite": {"judge": 4}}, {"suite": None}, {"problem": {"version": 2}},
         {"problem": {"version": 3, "baseline_version": 1}}, {"verdict": "harness_error"},
-    ):  # fmt: skip
+        {"environment": {"kit": "another"}}, {"environment": {}},
+    ]  # fmt: skip
+    for other in others:
         assert not is_done(table, tmp_path, ROW | other), other
+
+
+def test_a_line_that_was_cut_off_costs_no_other(tmp_path: Path) -> None:
+    records, path = program("benchmarks/kernel_records.py"), tmp_path / "rows.jsonl"
+    path.write_text('{"size": "tiny"}\n{"size": "od')
+    for size in ("paper", "real"):
+        records.add_row(path, {"size": size})
+    assert [row["size"] for row in records.read_rows(path)] == ["tiny", "paper", "real"]
+    with pytest.raises(FileNotFoundError):
+        records.read([tmp_path / "misspelt.jsonl"])
 
 
 def test_times_are_taken_where_there_are_none(table: Any, tmp_path: Path) -> None:
@@ -44,10 +61,28 @@ def test_times_are_taken_where_there_are_none(table: Any, tmp_path: Path) -> Non
     assert is_done(table, tmp_path, ROW | {"verdict": "wrong"}, timed=True), "a failure will have no times"
 
 
+def test_a_judge_that_takes_other_times_takes_them_again_and_judges_nobody_again(table: Any, tmp_path: Path) -> None:
+    before = ROW | {"suite": {"version": 2, "judge": 2}, "timing": {}}
+    assert is_done(table, tmp_path, before)
+    assert not is_done(table, tmp_path, before, timed=True)
+    assert not is_done(table, tmp_path, before | {"verdict": "wrong"}, timed=True)
+
+
+def test_samples_that_can_be_concluded_anew_are_not_taken_again(
+    table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["kernel_records"], "CONCLUDED_ANEW", {3})
+    before = ROW | {"suite": {"version": 2, "judge": 2}, "timing": {}}
+    assert is_done(table, tmp_path, before, timed=True)
+    assert not is_done(table, tmp_path, before | {"suite": {"judge": 1}}, timed=True)
+
+
 def test_times_only_is_timed_as_the_plan_is_and_looks_for_no_races(table: Any) -> None:
     full = PLANS["standard"]
     brief = table.times_only(full)
     assert brief.name != full.name
+    assert not brief.observe
+    assert all(plan.observe for plan in PLANS.values()), "what moves the data belongs to every verdict"
     assert brief.race_calls == brief.race_traces == brief.second_world_trials == brief.odd_trials == 0
     for name in ("timing_rounds", "calls_per_round", "warmup_calls", "verify_share"):
         assert getattr(brief, name) == getattr(full, name)

@@ -1,0 +1,217 @@
+"""What the pages of docs still lack, by their own records, and one resumable command that measures it in the order of worth.
+
+    python benchmarks/owed.py [--dry-run]                                           what is owed, step by step
+    python benchmarks/owed.py --out out/owed --budget 560 [--lanes 4] [--only judged,timed] [--archive out/owed.tar.gz]
+    python benchmarks/owed.py --merge out/owed                                      into docs/records, and the pages again
+
+Owed is what has no record of the present kernel, kit, problem and judge: each step (`owed_steps.py`) asks the program that
+keeps those records. Commands begin nothing after the budget and are interrupted at its end; every record is in `--out` the
+moment it is there, so that the same command goes on. `--archive` packs the records after each command; `--merge` takes a
+folder or such an archive. `--dry-run` prints cases and commands. Seconds are of the records, where these hold any. `--budget 0`
+prepares the folder and no more, for a machine without a repository: kernels of before come out of one.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from kernel_records import Row, add_row, read_rows, taken_at
+from kernel_trials import ARCHIVED
+from owed_steps import BEFORE, LEFT, ROOT, STEPS, Owed, Place, program, slower
+from showcase import POINTS
+
+from pkb.types.processes import die_with_parent
+
+DOCS = ROOT / "docs"
+OF_THE_PAGES = "virtual"
+LEAST_S = 20.0
+"""Nothing is begun with less."""
+LAST_S = 25.0
+"""Before the end a command begins nothing more."""
+GRACE_S = 15.0
+"""From an interrupt to the end."""
+
+
+def words_of(owed: Owed) -> str:
+    seconds = "seconds not known" if owed.seconds is None else f"about {owed.seconds:.0f} s"
+    return f"{len(owed.items):4d} owed, {seconds:17s} for {owed.page}" if owed.items else "   0 owed"
+
+
+def prepare(at: Place) -> None:
+    """Programs that go on in their own files find there what the records have; and the kernels of before, where git is."""
+    at.out.mkdir(parents=True, exist_ok=True)
+    for path in (at.records / "backends.jsonl", *(at.records / "references").glob("*.jsonl")):
+        copy = at.out / path.relative_to(at.records)
+        if path.exists() and not copy.exists():
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, copy)
+    if not (at.out / BEFORE).exists() and (ROOT / ".git").exists() and (then := slower(at)):
+        oldest = min(map(taken_at, then.values()))
+        commit = git("rev-list", "-1", f"--before={oldest}", "HEAD").decode().strip()
+        (at.out / BEFORE).write_bytes(git("archive", commit, *ARCHIVED))
+
+
+def git(*words: str) -> bytes:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True, timeout=60).stdout
+
+
+def run(words: list[str], left_s: float) -> int:
+    """Its exit status; interrupted at the end of its time, and killed if it does not end."""
+    asked = [word.replace(LEFT, f"{max(0.0, left_s - LAST_S):.0f}") for word in words]
+    # A group of its own, for the interrupt; and it does not outlive this process.
+    process = subprocess.Popen(asked, cwd=ROOT, process_group=0, preexec_fn=partial(die_with_parent, os.getpid()))
+    try:
+        return process.wait(timeout=left_s)
+    except subprocess.TimeoutExpired:
+        print("out of time: interrupted", flush=True)
+    except KeyboardInterrupt:
+        pass
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        return process.wait(timeout=GRACE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
+
+
+def pack(at: Place, archive: Path) -> None:
+    """Complete, or as it was."""
+    new = archive.with_suffix(".new")
+    with tarfile.open(new, "w:gz") as tar:
+        for path in sorted(at.out.rglob("*.jsonl")):
+            tar.add(path, path.relative_to(at.out))
+    new.replace(archive)
+
+
+def work(at: Place, names: list[str], budget_s: float, archive: Path | None) -> bool:
+    """Whether all of it is done."""
+    stop_at = time.monotonic() + budget_s - GRACE_S
+    prepare(at)
+    begun = []
+    for name in names:
+        if stop_at - time.monotonic() < LEAST_S + LAST_S:
+            break
+        begun.append(name)
+        owed = STEPS[name](at)
+        for command in owed.commands if owed.items else ():
+            if (left_s := stop_at - time.monotonic()) < max(LEAST_S + LAST_S, command.least_s):
+                break
+            print(f"== {name}, {left_s:.0f} s left: {' '.join(map(short, command.words[1:]))}", flush=True)
+            command.after(run(command.words, left_s))
+            if archive is not None:
+                pack(at, archive)
+    left = {name: STEPS[name](at) for name in begun}
+    for name, owed in left.items():
+        print(f"{name:12s} {words_of(owed)}", flush=True)
+    print("".join(f"{name:12s} not begun\n" for name in names[len(begun) :]), end="")
+    return begun == names and not any(owed.items for owed in left.values())
+
+
+def short(word: str) -> str:
+    return word.removeprefix(f"{ROOT}/")
+
+
+def merge(source: Path) -> None:
+    """What came back into the records, and pages of what they say then. Looking at them, and committing, is for people."""
+    records = DOCS / "records"
+    with tempfile.TemporaryDirectory(prefix="pkb-owed-") as name:
+        folder = source
+        if source.is_file():
+            folder = Path(name)
+            with tarfile.open(source) as tar:
+                tar.extractall(folder, filter="data")
+        for path in [folder / "judged.jsonl", folder / "timed.jsonl", *folder.glob("again-*.jsonl")]:
+            if others := {row["platform"] for row in read_rows(path)} - {OF_THE_PAGES}:
+                sys.exit(f"{path.name} has verdicts of platform {', '.join(others)}: the pages are of {OF_THE_PAGES}")
+        stems = ["backends", "before", "tests", "window-control", "window-noise"]
+        files = [*(folder / f"{stem}.jsonl" for stem in stems), *(folder / "references").glob("*.jsonl")]
+        for path in [*files, *folder.glob("again-*.jsonl")]:
+            append(path, records / path.relative_to(folder))
+        append(folder / "truths" / "references.jsonl", records / "references" / "references.jsonl")
+        hardware, kernels = records / "h200-virtual.toml", records / "kernels.jsonl"
+        new = [path for stem in ("judged", "timed") if (path := folder / f"{stem}.jsonl").exists()]
+        pages = [
+            program(
+                "kernel_report.py", kernels, *new, "--keep", kernels, "--hardware", hardware, "--page", DOCS / "kernels.md"
+            ),
+            program("backends.py", "--out", records / "backends.jsonl", "--page", DOCS / "backends.md", "--seconds", 0),
+            program("reference_report.py", records / "references", "--hardware", hardware, "--out", DOCS),
+        ]  # fmt: skip
+        for number in POINTS:
+            known, out = records / f"showcase-{number}.jsonl", folder / f"showcase-{number}"
+            asked = ("--platform", OF_THE_PAGES, "--budget", 0, "--out", out, "--known", known, "--keep", known)
+            pages.append(program("showcase.py", number, *asked, "--page", DOCS / f"showcase-{number}.md"))
+        for words in pages:
+            print(f"== {' '.join(map(short, words[1:]))}", flush=True)
+            status = subprocess.run(words, cwd=ROOT, check=False, timeout=600).returncode
+            if status:  # a showcase says so too of sizes that are missing
+                print(f"{short(words[1])} ended with status {status}: look at what it says", flush=True)
+    print(
+        "by hand: docs/power.md (window-control, window-noise), docs/platforms.md (tests, adversaries), what pages say above"
+    )
+
+
+def append(path: Path, kept: Path) -> None:
+    """What is not there yet, without samples where the same was judged again and again."""
+    there, brief = read_rows(kept), path.stem.startswith("again-")
+    for row in read_rows(path):
+        if (row := without_samples(row) if brief else row) not in there:
+            add_row(kept, row)
+
+
+def without_samples(row: Row) -> Row:
+    many = ("_samples_us", "_walls_us", "sample_kinds")
+    timing = {name: value for name, value in (row["timing"] or {}).items() if not name.endswith(many)}
+    return row | {"timing": timing or None}
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split(",") if word)
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--platform", default=OF_THE_PAGES)
+    options.add_argument("--out", type=Path, default=ROOT / "out" / "owed")
+    options.add_argument("--budget", type=float, help="measure, and end after so many seconds")
+    options.add_argument("--lanes", type=int, default=4, help="of kernels that are judged, not timed, at a time")
+    options.add_argument("--only", default=",".join(STEPS), help="steps, in this order")
+    options.add_argument("--archive", type=Path, help="pack what is there into this file after each command")
+    options.add_argument("--merge", type=Path, metavar="OUT", help="a folder or an archive")
+    options.add_argument("--dry-run", action="store_true", help="also print the cases and the commands")
+    options.add_argument(
+        "--records", type=Path, default=DOCS / "records", help="what is known, in place of docs/records"
+    )
+    options.add_argument("--ranks", type=numbers, default=(4, 8, 2))
+    options.add_argument("--sizes", default="tiny,odd,paper,real")
+    options.add_argument("--kernels", type=numbers, default=(), help="of these problems")
+    args = options.parse_args()
+    if args.merge is not None:
+        merge(args.merge)
+        return 0
+    names = args.only.split(",")
+    if unknown := set(names) - set(STEPS):
+        options.error(f"steps are {', '.join(STEPS)}, not {', '.join(sorted(unknown))}")
+    sizes, only = tuple(args.sizes.split(",")), frozenset(args.kernels)
+    at = Place(args.platform, args.out.resolve(), args.records.resolve(), args.ranks, sizes, only, args.lanes)
+    if args.budget is not None and not args.dry_run:
+        return 0 if work(at, names, args.budget, args.archive) else 3
+    for name in names:
+        owed = STEPS[name](at)
+        print(f"{name:12s} {words_of(owed)}", flush=True)
+        if args.dry_run and owed.items:
+            print(f"    {'; '.join(owed.items)}")
+            print("".join(f"    $ {' '.join(map(short, command.words[1:]))}\n" for command in owed.commands))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

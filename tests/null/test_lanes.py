@@ -1,0 +1,138 @@
+"""Verdicts beside each other: what fits into memory is begun, what company may have caused is judged again, nothing is lost."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from verdict_examples import example
+
+from pkb.problems import get
+from pkb.types.case import Case
+from pkb.types.job import Job
+from pkb.types.verdict import Failure, FailureKind, Verdict
+from program_files import program
+
+ROOM = 134
+NEEDS = {"tiny": 5, "paper": 20, "real": 70, "huge": 200}
+
+
+@pytest.fixture
+def lanes() -> Any:
+    return program("benchmarks/lanes.py")
+
+
+class Scripted:
+    """A lane whose judge says what the test has written down, and is gone then."""
+
+    def __init__(self, work: Any = None, said: tuple[Any, ...] = (), *, company: bool = False) -> None:
+        self.work, self.left, self.company, self.since = work, work.sizes if work else (), company, 0.0
+        self.said, self.pipe = list(said), self
+
+    def recv(self) -> Any:
+        if not self.said:
+            raise EOFError
+        return self.said.pop(0)
+
+    def begin(self, work: Any, *, company: bool) -> None:
+        self.work, self.left, self.company = work, work.sizes, company
+
+    def kill(self) -> None:
+        pass
+
+
+def job(number: int = 1, ranks: int = 8) -> Job:
+    return Job(Path(f"{number}.py"), Case(get(number).stem, "virtual", ranks, "tiny", "bf16", "standard"))
+
+
+def planned(lanes: Any, *files: tuple[str, ...]) -> list[Any]:
+    works = [lanes.Work(job(number), sizes) for number, sizes in enumerate(files, start=1)]
+    return list(lanes.planned(works, ROOM, lambda _, size: NEEDS[size]))
+
+
+def test_sizes_of_a_file_share_a_start_unless_one_of_them_takes_most_of_the_room(lanes: Any) -> None:
+    found = planned(lanes, ("tiny", "paper"), ("tiny", "real"), ("paper", "huge"))
+    starts = [(work.job.case.problem[:2], work.sizes, work.bytes, work.alone) for work in found]
+    assert starts == [
+        ("02", ("real",), 70, False), ("01", ("tiny", "paper"), 20, False), ("03", ("paper",), 20, False),
+        ("02", ("tiny",), 5, False), ("03", ("huge",), ROOM, True),
+    ]  # fmt: skip
+
+
+def test_lanes_never_hold_more_than_the_room(lanes: Any) -> None:
+    waiting = planned(lanes, ("real",), ("real",), ("paper",), ("paper",), ("paper",), ("huge",))
+    there = [Scripted() for _ in range(4)]
+    begun = []
+    while waiting:
+        lanes._hand_out(waiting, there, ROOM, stop_at=float("inf"))
+        at_work = [lane.work for lane in there if lane.work is not None]
+        assert at_work
+        assert sum(work.bytes for work in at_work) <= ROOM
+        assert len(at_work) == 1 or not any(work.alone for work in at_work)
+        begun.append([(work.sizes[0], lane.company) for lane in there if (work := lane.work)])
+        for lane in there:
+            lane.work = None
+    assert begun == [
+        [("real", True), ("paper", True), ("paper", True), ("paper", True)], [("real", False)], [("huge", False)],
+    ]  # fmt: skip
+
+
+def test_nothing_is_begun_after_the_end(lanes: Any) -> None:
+    waiting, lane = planned(lanes, ("tiny",)), Scripted()
+    lanes._hand_out(waiting, [lane], ROOM, stop_at=0.0)
+    assert lane.work is None
+    assert len(waiting) == 1
+
+
+def heard(lanes: Any, lane: Scripted) -> tuple[list[Any], list[Any]]:
+    waiting: list[Any] = []
+    found = []
+    while lane.work is not None:
+        found += lanes._hear(lane, waiting)
+    return found, waiting
+
+
+def test_what_company_may_have_caused_is_judged_again_alone(lanes: Any) -> None:
+    (work,) = planned(lanes, ("tiny", "paper"))
+    no_memory = Failure(FailureKind.EXCEPTION, "CUDA out of memory", name="torch.OutOfMemoryError")
+    doubts: list[Any] = [
+        example(Verdict.DEADLOCK), example(Verdict.CRASH), example(Verdict.HARNESS_ERROR),
+        example(Verdict.RUNTIME_ERROR, failure=no_memory),
+    ]  # fmt: skip
+    for doubt in doubts:
+        said = (example(Verdict.CORRECT, size="tiny"), example(doubt.verdict, size="paper", failure=doubt.failure), "")
+        found, waiting = heard(lanes, Scripted(work, said, company=True))
+        assert [one.size for one in found] == ["tiny"]
+        assert [(one.sizes, one.alone) for one in waiting] == [(("paper",), True)]
+        found, waiting = heard(lanes, Scripted(work, said))
+        assert [one.size for one in found] == ["tiny", "paper"], "alone it is a verdict"
+        assert not waiting
+
+
+@pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.RACE, Verdict.REUSED_OUTPUT, Verdict.COMPILE_ERROR])
+def test_company_excuses_nothing_else(lanes: Any, verdict: Verdict) -> None:
+    (work,) = planned(lanes, ("tiny",))
+    found, waiting = heard(lanes, Scripted(work, (example(verdict, size="tiny"), ""), company=True))
+    assert [one.result.verdict for one in found] == [verdict]
+    assert lanes.BESIDE in found[0].result.checks
+    assert not waiting
+
+
+@pytest.mark.parametrize("last", [(), ("Traceback ...",)])
+def test_a_judge_that_is_gone_is_asked_once_more_and_then_told_of(lanes: Any, last: tuple[str, ...]) -> None:
+    (work,) = planned(lanes, ("tiny", "paper"))
+    said = (example(Verdict.CORRECT, size="tiny"), *last)
+    found, waiting = heard(lanes, Scripted(work, said, company=True))
+    assert [one.size for one in found] == ["tiny"]
+    assert [(one.sizes, one.alone) for one in waiting] == [(("paper",), True)]
+    found, waiting = heard(lanes, Scripted(work, said))
+    assert [(one.size, isinstance(one.result, str)) for one in found] == [("tiny", False), ("paper", True)]
+    assert not waiting
+
+
+def test_memory_is_that_of_the_measured_references(lanes: Any) -> None:
+    """On a GPU of 150 GB: reduce, whose needs docs/platforms.md has, is alone with eight ranks; small calls share it."""
+    gpu = 150e9 * lanes.ROOM
+    assert lanes.bytes_needed(job(4), "real") > 114e9 * lanes.ROOM
+    assert all(4 * lanes.bytes_needed(job(number), "paper") < gpu for number in (1, 4, 13))
+    assert 4 * lanes.bytes_needed(job(1), "real") < gpu
+    assert lanes.bytes_needed(job(1, ranks=2), "real") < lanes.bytes_needed(job(1), "real")

@@ -1,0 +1,163 @@
+"""What is owed follows from the records: there is nothing to keep by hand, and nothing that is there is measured again."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pkb.candidates.source import read
+from pkb.kit.fingerprint import fingerprint
+from pkb.problems import get
+from pkb.problems.suite import suite
+from program_files import ROOT, program
+
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(BENCHMARKS)  # they import each other
+    return program("benchmarks/owed_steps.py")
+
+
+@pytest.fixture
+def owed(steps: Any) -> Any:
+    return program("benchmarks/owed.py")
+
+
+def place(steps: Any, folder: Path, platform: str = "virtual", **asked: Any) -> Any:
+    """Without any record."""
+    for name in ("records", "out"):
+        (folder / name).mkdir(exist_ok=True)
+    return steps.Place(platform, folder / "out", folder / "records", **asked)
+
+
+def write(path: Path, *rows: Any) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def verdict(kernel: str, size: str, **changes: Any) -> dict[str, Any]:
+    path = next((ROOT / "solutions").glob(f"{kernel}_*_cuda.py"))
+    problem = get(int(kernel))
+    return {
+        "verdict": "correct", "ranks": 2, "size": size, "plan": "standard", "timing": None,
+        "candidate": {"sha256": read(path).sha256}, "problem": {"id": problem.id, "version": problem.version},
+        "suite": {"judge": suite().judge_version}, "environment": {"kit": fingerprint()},
+    } | changes  # fmt: skip
+
+
+def test_a_case_is_owed_until_there_is_a_verdict_of_the_present_text(steps: Any, tmp_path: Path) -> None:
+    at = place(steps, tmp_path, ranks=(2,), sizes=("tiny", "odd"), only=frozenset({1, 6}))
+    assert steps.STEPS["judged"](at).items == ["01 tiny 2", "01 odd 2", "06 tiny 2", "06 odd 2"]
+    write(at.records / "kernels.jsonl", verdict("01", "tiny"), verdict("06", "odd", environment={"kit": "another"}))
+    write(at.out / "judged.jsonl", verdict("06", "tiny"))
+    found = steps.STEPS["judged"](at)
+    assert found.items == ["01 odd 2", "06 odd 2"]
+    assert found.seconds is None, "no record holds any"
+    words = found.commands[0].words
+    assert words[words.index("--known") + 1] == str(at.records / "kernels.jsonl")
+    assert words[words.index("--limit") + 1] == steps.LEFT
+    write(at.out / "judged.jsonl", *(verdict(kernel, size) for kernel in ("01", "06") for size in ("tiny", "odd")))
+    assert not steps.STEPS["judged"](at).items
+
+
+def test_seconds_are_those_of_the_same_kernel_without_what_is_not_done(steps: Any, tmp_path: Path) -> None:
+    at = place(steps, tmp_path, ranks=(2,), sizes=("tiny",), only=frozenset({1, 6}), lanes=2)
+    older = {"environment": {}, "stage_seconds": {"start": 4.0, "timing": 90.0}, "timing": {}}
+    write(at.records / "kernels.jsonl", verdict("01", "tiny", **older))
+    assert steps.STEPS["judged"](at).seconds == (4 + 4) / 2, (
+        "of another kernel where there is none of its own; two at a time"
+    )
+
+
+def test_every_step_names_programs_that_exist_and_ends_in_time(steps: Any, tmp_path: Path) -> None:
+    at = place(steps, tmp_path, ranks=(4, 8, 2))
+    for name, step in steps.STEPS.items():
+        found = step(at)
+        assert found.items or name == "before", name
+        for command in found.commands:
+            interpreter, script, *words = command.words
+            assert interpreter == sys.executable
+            assert script == "-m" or Path(script).is_file()
+            # pytest and a measurement of some seconds are interrupted, the others end by themselves.
+            assert steps.LEFT in words or script == "-m" or "--seconds" in words, name
+
+
+def test_the_reference_is_held_against_itself_by_the_present_judge(steps: Any, tmp_path: Path) -> None:
+    at = place(steps, tmp_path)
+    control = {"size": "paper", "suite": {"judge": suite().judge_version}}
+    before = len(steps.window(at).items)
+    write(at.records / "window-control.jsonl", control, control | {"suite": {"judge": 1}})
+    write(at.out / "window-control.jsonl", control)
+    assert len(steps.window(at).items) == before - 2
+
+
+def test_what_failed_or_was_skipped_is_no_record_of_a_test(steps: Any, tmp_path: Path) -> None:
+    at = place(steps, tmp_path)
+    first, second, third = (f"tests/x.py::test[{name}]" for name in "abc")
+    cases = '<testcase name="test[a]" time="1.5"/><testcase name="test[b]"><failure/></testcase>'
+    cases += '<testcase name="test[c]"><skipped/></testcase>'
+    found = steps._tests(at, {first: "1", second: "1", third: "1"}, at_a_time=3)
+    assert found.items == [first, second, third]
+    (at.out / "junit.xml").write_text(f"<testsuite>{cases}</testsuite>")
+    found.commands[0].after(2)  # interrupted after these
+    rows = [json.loads(line) for line in (at.out / "tests.jsonl").read_text().splitlines()]
+    assert [(row["test"], row["failed"], row["skipped"]) for row in rows] == [
+        (first, 0, 0),
+        (second, 1, 0),
+        (third, 0, 1),
+    ]
+    write(at.out / "tests.jsonl", *(row | {"hardware": ""} for row in rows))
+    assert steps._tests(at, {first: "1"}, at_a_time=3).items == [first], "it ran without a GPU"
+    write(at.out / "tests.jsonl", *(row | {"hardware": "H200"} for row in rows))
+    assert steps._tests(at, {first: "1", second: "1", third: "1"}, at_a_time=3).items == [second, third]
+    assert steps._tests(at, {first: "2"}, at_a_time=1).items == [first], "another text of the test"
+
+
+def test_a_file_of_tests_that_was_interrupted_is_not_done(steps: Any, tmp_path: Path) -> None:
+    at = place(steps, tmp_path, platform="cpu")  # which has hardware wherever this runs
+    report = '<testsuite><testcase classname="tests.gpu.test_x" name="test_a"/></testsuite>'
+    for status, left in ((2, ["tests/gpu/test_x.py"]), (0, [])):
+        (at.out / "junit.xml").write_text(report)
+        steps._tests(at, {"tests/gpu/test_x.py": "1"}, at_a_time=1).commands[0].after(status)
+        assert steps._tests(at, {"tests/gpu/test_x.py": "1"}, at_a_time=1).items == left
+
+
+def test_kernels_of_before_are_compared_when_both_ran(steps: Any, tmp_path: Path) -> None:
+    at = place(steps, tmp_path)
+    older = json.loads((ROOT / "docs" / "records" / "kernels.jsonl").read_text().splitlines()[0])
+    now = older | {"started_at": "2100", "suite": {"judge": suite().judge_version}, "verdict": "correct"}
+    rows = [older | {"suite": None, "timing": {"candidate_us": 100.0}}, now | {"timing": {"candidate_us": 104.0}}]
+    write(at.records / "kernels.jsonl", *rows)
+    (item,) = steps.before(at).items
+    row = {
+        "file": Path(older["candidate"]["file"]).stem,
+        "size": older["size"],
+        "ranks": older["ranks"],
+        "kit": fingerprint(),
+    }
+    write(at.out / "before.jsonl", row | {"variant": ""}, row | {"variant": "before", "errors": {"0": "..."}})
+    assert steps.before(at).items == [item]
+    write(at.out / "before.jsonl", row | {"variant": ""}, row | {"variant": "before"})
+    assert not steps.before(at).items
+
+
+def test_a_command_is_interrupted_at_the_end_and_what_it_wrote_stays(owed: Any, tmp_path: Path) -> None:
+    path = tmp_path / "limit"
+    text = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(sys.argv[2]); time.sleep(600)"
+    status = owed.run([sys.executable, "-c", text, str(path), owed.LEFT], owed.LAST_S / 5)
+    assert status != 0
+    assert path.read_text() == "0", "nothing is begun so late"
+
+
+def test_what_came_back_is_added_once_and_without_samples(owed: Any, tmp_path: Path) -> None:
+    came, kept = tmp_path / "again-1.jsonl", tmp_path / "kept.jsonl"
+    write(came, {"timing": {"speedup": 2.0, "candidate_samples_us": [1.0]}}, {"timing": None})
+    for _ in range(2):
+        owed.append(came, kept)
+        rows = [json.loads(line) for line in kept.read_text().splitlines()]
+        assert rows == [{"timing": {"speedup": 2.0}}, {"timing": None}]
+    owed.append(tmp_path / "missing.jsonl", kept)
+    assert len(kept.read_text().splitlines()) == 2
