@@ -5,12 +5,16 @@ peers that nobody can tell from data, and what such a wait orders is not in the 
 from collections.abc import Iterable
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from pkb.rank.emulate.races import operations
 
 _state = {"unknown": False}
-_from_peers: set[int] = set()
-"""Storages that hold what was read from symmetric memory, other than flags."""
+_from_peers: dict[int, StorageWeakRef] = {}
+"""Storages that hold what was read from symmetric memory, other than flags, by their addresses. Only while they live: memory
+that was given back is handed out again, also to tensors that no operator has made, and these hold nothing of a peer's."""
+_MANY = 256
+"""Of such storages: those that are gone are dropped."""
 _COUNTERS = (torch.int32, torch.int64, torch.uint32)
 
 
@@ -30,11 +34,14 @@ def followed(given: Iterable[torch.Tensor], results: Iterable[torch.Tensor], *, 
     if carries and host:
         _state["unknown"] = True
     for tensor in results:
-        place = tensor.untyped_storage().data_ptr()
+        storage = tensor.untyped_storage()
         if carries:
-            _from_peers.add(place)
+            _from_peers[storage.data_ptr()] = StorageWeakRef(storage)
         else:
-            _from_peers.discard(place)
+            _from_peers.pop(storage.data_ptr(), None)
+    if carries and len(_from_peers) > _MANY:
+        for place in [place for place, storage in _from_peers.items() if storage.expired()]:
+            del _from_peers[place]
 
 
 def written(tensor: torch.Tensor) -> None:
@@ -48,7 +55,8 @@ def _of_peers(tensor: torch.Tensor) -> bool:
         return False
     if _symmetric(tensor):
         return not operations.may_be_flags(tensor)
-    return tensor.untyped_storage().data_ptr() in _from_peers
+    held = _from_peers.get(tensor.untyped_storage().data_ptr())
+    return held is not None and not held.expired()
 
 
 def _symmetric(tensor: torch.Tensor) -> bool:
