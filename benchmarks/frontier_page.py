@@ -20,17 +20,17 @@ from pkb.analysis.modes import FailureMode
 from pkb.analysis.published import published
 from pkb.analysis.samples import Sample
 from pkb.problems.registry import default_registry
+from pkb.report.frontier import ON_CPU
 from pkb.types.plan import PUBLISHED
 from pkb.types.taxonomy import PARALLELISM
 
 ROOT = Path(__file__).resolve().parents[1]
 COST = "frontier-cost.json"
 HALF = 0.5
-RECORDS = ROOT / "docs" / "records"
-ON_CPU = "frontier-cpu"
-"""The folder of records of platform cpu, in `RECORDS`, and the name of their page."""
-FETCH = """The kernels behind the published table are in the history of the benchmark that this one descends from. They are not ours: what
-is kept here are ids, hashes, verdicts, times and figures. Anybody can fetch and judge them:
+DOCS = ROOT / "docs"
+RECORDS = DOCS / "records"
+FETCH = """The kernels behind the published table are in the history of the benchmark that this one descends from. They are not
+ours: what is kept here are ids, hashes, verdicts, times and figures. Anybody can fetch and judge them:
 
 ```
 git clone https://github.com/togethercomputer/ParallelKernelBench upstream && git -C upstream checkout dab0830
@@ -46,22 +46,26 @@ Made by `benchmarks/frontier_page.py` from `docs/records/frontier-*.jsonl`; do n
 **Right as published**: by the plan `published` (even inputs, one call, all-close with 1e-2, the result read at once, 5 x 20
 timed calls after 500, point estimates). **Right**: by the plan `standard` (uneven and odd inputs, tolerances of the dtype,
 races, another number of ranks, intervals). The first is no copy of the original harness: references are ours where they differ
-([differences.md](differences.md)), values of arguments are ours everywhere, one call is checked where the original makes five,
-and there are 4 ranks that share one GPU. [sweeps.md](sweeps.md) has the whole list. So a difference of single candidates may be
-one of problems, and times say nothing about NVLink. [frontier-cpu.md](frontier-cpu.md) has the same files judged without a GPU.
+([differences.md](differences.md)), values are of the same kind and not the same, one call is checked where the original makes
+five, and there are 4 ranks that share one GPU. [sweeps.md](sweeps.md) has the whole list. So a difference of single candidates
+may be one of problems, and times say nothing about NVLink. [frontier-cpu.md](frontier-cpu.md) has the same files judged without
+a GPU.
 """
+CPU_OPTIONS = (
+    f"--platform cpu --nvls --size tiny --workers 1 \\\n    --out docs/records/{ON_CPU} --have docs/records/{ON_CPU}"
+)
 CPU_HEAD = f"""# The published kernels, judged without a GPU
 
-Made by `benchmarks/frontier_page.py` from `docs/records/frontier-cpu/frontier-*.jsonl`; do not edit.
+Made by `benchmarks/frontier_page.py` from `docs/records/{ON_CPU}/frontier-*.jsonl`; do not edit.
 
-{FETCH.format(options="--out docs/records/frontier-cpu --have docs/records/frontier-cpu --platform cpu --nvls --size tiny --workers 1")}
-Platform `cpu`: CUDA runs on an emulated GPU ([cuda-on-cpu.md](cuda-on-cpu.md)), Triton in its interpreter, with an emulated
-switch for multicast, and nothing is timed. **Right as published**: by the plan `published` (even inputs, one call, all-close with 1e-2,
-the result read at once). **Right**: by the plan `standard` (uneven and odd inputs, tolerances of the dtype, races provoked and
-proven from recorded calls, another number of ranks). Size `tiny`, while the published figures are of larger shapes: a kernel that
-insists on those, on a multiple of 128 say, fails here and may be right there, and one that faults only at large sizes the
-other way round. References are ours where they differ ([differences.md](differences.md)); [sweeps.md](sweeps.md) says what else
-differs. So totals are compared, and single candidates are not.
+{FETCH.format(options=CPU_OPTIONS)}
+Platform `cpu`: CUDA runs on an emulated GPU ([cuda-on-cpu.md](cuda-on-cpu.md)) and Triton in its interpreter, an emulated
+switch does multicast, and nothing is timed. **Right as published**: by the plan `published` (even inputs, one call, all-close
+with 1e-2, the result read at once). **Right**: by the plan `standard` (uneven and odd inputs, tolerances of the dtype, races
+provoked and proven from recorded calls, another number of ranks). The size is `tiny`, while the published figures are of larger
+shapes: a kernel that insists on those, on a multiple of 128 say, fails here and may be right there, and one that faults only at
+large sizes the other way round. References are ours where they differ ([differences.md](differences.md));
+[sweeps.md](sweeps.md) says what else differs. So totals are compared, and single candidates are not.
 """
 Rows = list[Sequence[object]]
 
@@ -109,21 +113,30 @@ def conditions(trees: Sequence[Tree], folder: Path) -> list[str]:
 
 def judged(trees: Sequence[Tree]) -> list[str]:
     """How much of it there is: a run may have been cut off."""
+    timed = not is_on_cpu(every_sample(trees))
     rows: Rows = []
     for tree in trees:
         cells: list[object] = [tree.name, tree.counts.get("files", "-"), tree.to_judge]
         for plan, samples in ((OURS, tree.ours), (PUBLISHED, tree.as_published)):
-            cells += [f"{len(samples)} of {tree.to_judge}", untimed(samples), tree.provisional[plan]]
+            cells += [
+                f"{len(samples)} of {tree.to_judge}",
+                *([untimed(samples)] if timed else []),
+                tree.provisional[plan],
+            ]
         rows.append(cells)
     head = ("tree", "files", "to judge", *(
-        words for plan in (OURS, PUBLISHED) for words in (f"judged by `{plan}`", "right, not timed", "in doubt")
+        words
+        for plan in (OURS, PUBLISHED)
+        for words in (f"judged by `{plan}`", *(["right, not timed"] if timed else []), "in doubt")
     ))  # fmt: skip
     text = (
         "Not to be judged are files for problems that are gone, empty and refused ones, those that these ranks cannot have, "
-        "and a second one of the same text. Candidates are judged several beside each other first, without times; those that "
-        "are right are then timed alone. In doubt: a deadlock, a crash or a failure for want of memory, by `published` also a "
-        "wrong result, that was seen beside others and not yet alone."
-    )
+        "and a second one of the same text. "
+        + ("Candidates are judged several beside each other first, without times; those that are right are then timed "
+           "alone. " if timed else "")
+        + "In doubt: a deadlock, a crash or a failure for want of memory, by `published` also a wrong result, that was seen "
+        "beside others and not yet alone."
+    )  # fmt: skip
     return section("What has been judged", text, table(head, rows))
 
 
@@ -150,6 +163,10 @@ def totals(trees: Sequence[Tree]) -> list[str]:
         "as published / ours, among the judged ones and never among the right."
     )
     return section("Right / faster", text, [*table(head, rows), *columns(trees)])
+
+
+def every_sample(trees: Iterable[Tree]) -> list[Sample]:
+    return [sample for tree in trees for sample in (*tree.ours, *tree.as_published)]
 
 
 def is_on_cpu(samples: Iterable[Sample]) -> bool:
@@ -337,16 +354,21 @@ def page(folder: Path) -> str:
         paths(trees),
         the_claims(trees, folder),
     ]
-    return HEAD + "\n" + "\n".join(line for part in parts for line in part).rstrip() + "\n"
+    head = CPU_HEAD if is_on_cpu(every_sample(trees)) else HEAD
+    return head + "\n" + "\n".join(line for part in parts for line in part).rstrip() + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--records", type=Path, default=ROOT / "docs" / "records")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "frontier.md")
+    parser.add_argument("--records", type=Path, help="one folder of records; both pages of docs if not said")
+    parser.add_argument("--page", type=Path, default=DOCS / "frontier.md")
     options = parser.parse_args()
-    options.page.write_text(page(options.records))
-    print(options.page)
+    both = {RECORDS: DOCS / "frontier.md"}
+    if any((RECORDS / ON_CPU).glob("frontier-*.jsonl")):
+        both[RECORDS / ON_CPU] = DOCS / f"{ON_CPU}.md"
+    for records, target in ({options.records: options.page} if options.records else both).items():
+        target.write_text(page(records))
+        print(target)
 
 
 if __name__ == "__main__":

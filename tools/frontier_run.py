@@ -1,4 +1,5 @@
 """Puts the records of docs/records/frontier-*.jsonl into a store as one run, so that `pkb report` shows them. No GPU is needed.
+Where no GPU has judged anything yet, they are those of platform cpu, in docs/records/frontier-cpu.
 
     python tools/frontier_run.py --store out/store
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pkb.analysis.lost import AS_PUBLISHED
+from pkb.report.frontier import frontier_files
 from pkb.store import Run, Store, TaskSpec
 from pkb.types.case import Case
 from pkb.types.document import VerdictDocument
@@ -35,7 +37,7 @@ def task_of(record: dict[str, Any]) -> TaskSpec:
 
 def load(store: Store, folder: Path) -> Run | None:
     """The run of these records; None where there are none."""
-    texts = {path: path.read_text() for path in sorted(folder.glob("frontier-*.jsonl"))}
+    texts = {path: path.read_text() for path in frontier_files(folder)}
     records = [record for path, text in texts.items() for record in _records(path, text)]
     if not records:
         return None

@@ -3,12 +3,14 @@
 import csv
 import json
 import re
+from pathlib import Path
 
 import pytest
 from frontier_records import COLLECTIONS, write_frontier
 from made_site import Site, write_site
 
 from pkb.analysis.lost import AS_PUBLISHED, Loss
+from pkb.report.frontier import ON_CPU
 from pkb.store import Store
 from program_files import program
 
@@ -95,3 +97,23 @@ def test_a_file_that_is_not_kept_is_no_answer_without_a_candidate(made: Site) ->
         assert "The source is not kept here" in page
         assert "The answer held no candidate" not in page
         assert 'class="said"' not in page, "words of ours in a record are not what a candidate said"
+
+
+def test_where_no_gpu_has_judged_those_of_the_cpu_are_shown_and_nothing_is_faster(tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    write_frontier(records / ON_CPU)
+    for path in (records / ON_CPU).iterdir():
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for one in lines:
+            one["evaluation"] |= {"platform": "cpu", "size": "tiny", "timing": None}
+        path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    with Store(tmp_path / "store") as store:
+        run = program("tools/frontier_run.py").load(store, records)
+    site = write_site(tmp_path / "store", [run.id], tmp_path / "site", records=records)
+    text = (site.folder / "frontier.html").read_text(encoding="utf-8")
+    assert "<b>Without a GPU</b>" in text
+    assert '<b>3</b><span class="sub">of 12 judged</span>' in text
+    assert '<b>9</b><span class="sub">of 12 judged</span>' in text
+    write_frontier(records)
+    with Store(tmp_path / "store") as store:
+        assert program("tools/frontier_run.py").load(store, records).id != run.id, "a GPU's come first"

@@ -20,6 +20,8 @@ from pkb.types.verdict import Verdict
 
 NOT_RUN = (FailureMode.UNSUPPORTED, FailureMode.HARNESS_ERROR, FailureMode.TORCH_VERSION)
 """What this machine or its torch cannot run: apart, since elsewhere it may be right."""
+ON_CPU = "frontier-cpu"
+"""The folder of those that were judged without a GPU, beside those that were judged on one."""
 Files = Mapping[tuple[int, str], Sample]
 
 
@@ -69,6 +71,8 @@ class FrontierRow:
     """All files by ours."""
     cells: Mapping[int, Both]
     """By problem, the first file."""
+    on_cpu: bool
+    """Nothing of it was timed, or will be."""
 
 
 class Frontier(NamedTuple):
@@ -78,9 +82,13 @@ class Frontier(NamedTuple):
     """Of the published figures; 0 where none are shown."""
 
 
+def frontier_files(folder: Path) -> list[Path]:
+    """A file for each collection and plan. Where a GPU has judged nothing yet, what was judged without one."""
+    return next(filter(None, (sorted(place.glob("frontier-*.jsonl")) for place in (folder, folder / ON_CPU))), [])
+
+
 def read_frontier(folder: Path | None, said: Published | None) -> Frontier:
-    """Of `frontier-*.jsonl`, a file for each collection and plan; nothing where there are none."""
-    paths = sorted(folder.glob("frontier-*.jsonl")) if folder else []
+    paths = frontier_files(folder) if folder else []
     samples = [(path, read_results([path])) for path in paths]  # one by one: the same try by two plans is no repetition
     ours: dict[str, dict[tuple[int, str], Sample]] = {}
     published: dict[str, dict[tuple[int, str], Sample]] = {}
@@ -128,6 +136,7 @@ def _row(name: str, ours: Files, published: Files, doubts: int, said: Published 
         compared=compare_plans([*ours.values()], [*published.values()]),
         modes={mode.value: modes[mode.value] for mode in ORDER if modes[mode.value]},
         cells=cells,
+        on_cpu=all(one.conditions[0] == "cpu" for one in [*ours.values(), *published.values()]),
     )
 
 
