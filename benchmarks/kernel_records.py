@@ -157,13 +157,16 @@ def concluded(row: Row) -> Row:
     timing: Row = row["timing"]
     if judge_of(row) + 1 not in CONCLUDED_ANEW:
         return timing
-    start = start_half(timing["reference_us"], timing["candidate_us"])
+    by_kind = timing.get("speedup_by_kind") or {}
+    medians = {kind: (one["reference_us"], one["candidate_us"]) for kind, one in by_kind.items()}
+    shares = {kind: one["weight"] for kind, one in by_kind.items()}
+    start = start_half(medians or {"": (timing["reference_us"], timing["candidate_us"])}, shares or {"": 1.0})
     before, other = _ratio(timing), timing.get("other")
     now = before.widened(start)
     main = Decision(timing["decision"]) if now.decision is Decision.FASTER else now.decision
     kinds = {
-        kind: one | _ends(_ratio(one).widened(start_half(one["reference_us"], one["candidate_us"])))
-        for kind, one in (timing.get("speedup_by_kind") or {}).items()
+        kind: one | _ends(_ratio(one).widened(start_half({kind: medians[kind]}, shares)))
+        for kind, one in by_kind.items()
     }
     if other:
         both = _ratio(other)

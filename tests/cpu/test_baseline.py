@@ -179,6 +179,15 @@ def test_against_the_reference_it_costs_its_reading_and_nothing_else(tmp_path: P
     assert not [check for check in result.checks if "outputs compared" in check]
 
 
+def test_against_the_reference_a_faulty_baseline_costs_its_reading_and_nothing_else(tmp_path: Path) -> None:
+    result = judged(tmp_path, FAULTS["values differ"], against="reference")
+    assert result.verdict is Verdict.CORRECT, result.detail
+    assert result.timing is not None
+    assert (result.timing.against, result.timing.other) == ("reference", None)
+    (why,) = [check for check in result.checks if check.startswith("no speedup against the baseline")]
+    assert "values differ" in why
+
+
 def linted(folder: Path, functions: str, *, dtype: str = "fp32") -> dict[str, LintRow]:
     (folder / "p901_my_layer.py").write_text(PROBLEM + functions + "\nWORLD_SIZES = (2,)\n")
     problems = load_folder(folder)

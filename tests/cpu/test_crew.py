@@ -87,8 +87,8 @@ def test_whoever_may_compile_is_waited_for_while_a_compiler_runs(tmp_path: Path)
             )  # a wait for that long is ended by the test's limit
 
         assert sorted(answers("if rank == 0: subprocess.run(['sleep', '5'], check=True)")) == [0, 1]
-        with pytest.raises(CrewFailure, match="no answer within 2 s") as caught:
-            answers("if rank == 0: subprocess.run(['sleep', '1']); time.sleep(600)")
+        with pytest.raises(CrewFailure, match=r"no answer within [3-9] s") as caught:  # of which two without a helper
+            answers("if rank == 0: subprocess.run(['sleep', '1.5']); time.sleep(600)")
         assert (caught.value.kind, caught.value.ranks) == ("timeout", [0])
 
 

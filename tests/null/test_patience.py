@@ -1,10 +1,17 @@
 """How long an evaluation waits: a hang costs what the reference needed and a margin, and no honest kernel is cut off."""
 
+import math
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from pkb.cluster.settings import JUDGES_LIMIT_S, QUICK_LIMIT_S, SweepSettings
+from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.patience import LATE_COMPILER_S, WARM_FLOOR_S, first_call_extra_s, warm_limit_s
+from pkb.judge.exchange import IN_PROCESS_S, Exchange
 from pkb.types.case import Case
+from pkb.types.protocol.commands import Schedule
 
 
 def warm(
@@ -60,3 +67,46 @@ def test_first_calls_in_a_sweep(platform: str, size: str, seconds: float) -> Non
     assert SweepSettings().call_limit_for(case) == seconds
     assert SweepSettings(call_limit_s=7.0).call_limit_for(case) == 7.0
     assert SweepSettings.of({"settings": SweepSettings().to_dict()}) == SweepSettings()
+
+
+class WaitingCrew:
+    """Keeps how long it is waited for: at most, and while no compiler is at work."""
+
+    ranks = range(2)
+    platform = SimpleNamespace(device="cuda")
+
+    def tell(self, rank: int, command: object) -> None:
+        return
+
+    def hear(self, command: object, *, timeout_s: float, quiet_s: float = math.inf) -> dict[int, Any]:
+        self.limits = (timeout_s, min(timeout_s, quiet_s))
+        return {}
+
+
+def waited(exchange: Exchange, **allowed: float) -> tuple[float, float]:
+    exchange._keys |= {0: "key"}
+    exchange.run_candidate(Schedule((0,)), **cast(Any, allowed))
+    return cast(WaitingCrew, exchange.candidate).limits
+
+
+@pytest.fixture
+def exchange() -> Exchange:
+    return Exchange(cast(Crew, WaitingCrew()), cast(Crew, WaitingCrew()), limit_s=60.0)
+
+
+def test_only_what_is_for_compilers_ends_early_without_one(exchange: Exchange) -> None:
+    assert waited(exchange) == (60.0, 60.0)
+    assert waited(exchange, extra_s=330.0) == (390.0, 390.0), "a batch as long as the reference's"
+    assert waited(exchange, compiling_s=600.0) == (660.0, 60.0 + IN_PROCESS_S)
+    assert waited(exchange, compiling_s=600.0, extra_s=30.0) == (690.0, 90.0 + IN_PROCESS_S)
+
+
+def test_calls_of_another_size_do_not_shorten_the_limit_of_this_one(exchange: Exchange) -> None:
+    exchange.has_answered(reference_s=0.1, first_call_s=8.0, call_s=2.0)
+    (before, _) = waited(exchange)
+    with exchange.other_size():
+        exchange.has_answered(reference_s=0.001, first_call_s=0.01, call_s=0.001)
+        assert waited(exchange)[0] < before
+    assert waited(exchange)[0] == before
+    exchange.is_new_size()
+    assert waited(exchange) == (60.0, 60.0)

@@ -3,6 +3,7 @@ interval holds a step, or follows one, that the other's does not. In queued and 
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -37,7 +38,9 @@ class RecordingCrew:
     def tell(self, rank: int, command: Command[Any]) -> None:
         self.steps.append(f"tell {rank} of {self.role}: {type(command).__name__}")
 
-    def hear(self, command: Command[Any], *, timeout_s: float, quiet_s: float = 0.0) -> dict[int, Any]:
+    def hear(self, command: Command[Any], *, timeout_s: float, quiet_s: float = math.inf) -> dict[int, Any]:
+        if quiet_s < timeout_s:  # the table of processes is read while it waits
+            self.steps.append(f"look for compilers of {self.role}")
         self.steps.append(f"hear {self.role}: {type(command).__name__}")
         if isinstance(command, LookForCompany):
             return dict.fromkeys(self.ranks, self.seen)

@@ -14,6 +14,7 @@ from pkb.judge.timing.statistics import (
     ERROR,
     LONG_US,
     NEAR,
+    SHORT_US,
     Estimate,
     Paired,
     Ratio,
@@ -122,10 +123,28 @@ def test_another_start_is_in_the_interval(unit: float, half: float) -> None:
     assert half_width(found.ratio) == pytest.approx(-math.log(found.ratio.low / found.ratio.value))
 
 
+def one_start(reference_us: float, candidate_us: float) -> float:
+    return start_half({"": (reference_us, candidate_us)}, {"": 1.0})
+
+
 def test_each_side_and_each_kind_has_the_starts_of_its_length() -> None:
-    assert start_half(LONG_US, LONG_US - 1) == pytest.approx(math.hypot(0.0554, 0.01386) / math.sqrt(2), rel=0.01)
+    assert one_start(LONG_US, SHORT_US) == pytest.approx(math.hypot(0.0554, 0.01386) / math.sqrt(2), rel=0.01)
     found = estimate(two_kinds(long=(90_000, 9_000), short=(120, 110), long_calls=5))
     assert half_width(found.by_kind["short"]) > 0.055 > 0.03 > half_width(found.by_kind["long"])
+
+
+def test_a_short_kind_has_its_part_however_long_another_is() -> None:
+    """Both kinds of a side have one start, and the speedup is of logarithms: microseconds do not weigh."""
+    medians = {"long": (3000.0, 3000.0), "short": (120.0, 120.0)}
+    both = [start_half(medians, {"long": 1 - share, "short": share}) for share in (0.0, 0.5, 0.9, 1.0)]
+    assert both == pytest.approx([0.01386, 0.03465, 0.05128, 0.0554], rel=0.01)
+
+
+def test_who_is_faster_is_never_decided_to_be_less_so() -> None:
+    """The least that is proven of a candidate falls with every microsecond that it takes longer."""
+    reference = 205.0
+    least = [math.log(reference / us) - one_start(reference, us) for us in (100 + n / 4 for n in range(600))]
+    assert least == sorted(least, reverse=True)
 
 
 def test_rounds_must_match() -> None:
@@ -234,6 +253,8 @@ def test_all_looks_together_may_err_as_often_as_one() -> None:
         ((0.5, 0.4, 0.6), False, True, True),
         ((0.95, 0.91, 0.99), False, False, True),
         ((1.02, 0.95, 1.1), False, False, False),
+        ((1.02, 1.015, 1.025), False, False, False),  # near, but a gain: the window may still confirm it
+        ((1.02, 1.015, 1.025), True, True, True),
         ((1.0, 1 / NEAR + 0.001, NEAR - 0.001), False, True, True),
     ],
 )
@@ -251,7 +272,7 @@ def test_all_looks_together_are_hardly_more_than_one_chance_to_be_wrong(
     us: float, of_round: float, most: float
 ) -> None:
     """Unchanged code whose starts differ by just what the judge thinks, and whose rounds by little, as much, or more."""
-    source, start, normal = random.Random(1), start_half(us, us), statistics.NormalDist()
+    source, start, normal = random.Random(1), one_start(us, us), statistics.NormalDist()
     evaluations, faster = 6000, 0
     for _ in range(evaluations):
         off, total, made = source.gauss(0, start / normal.inv_cdf(1 - ERROR)), 0.0, 0
@@ -271,7 +292,7 @@ def test_all_looks_together_are_hardly_more_than_one_chance_to_be_wrong(
 def test_rounds_end_where_only_another_start_could_tell(value: float, half: float, expected: bool) -> None:
     """No number of rounds makes the interval of calls this short narrower than 0.055 on each side."""
     by_rounds = Ratio(value, value * math.exp(-half), value * math.exp(half))
-    found = Estimate(by_rounds, start_half(100.0, 100.0), {})
+    found = Estimate(by_rounds, one_start(100.0, 100.0), {})
     assert found.ratio.decision is Decision.SAME
     assert settled(found, looks(8)[0], confirmed=False) is expected
 

@@ -46,8 +46,8 @@ TRUTH_SHARE = 0.15
 """Of the platform's memory that the truths of several calls may take together."""
 ORACLE_LIMIT_S = 600.0
 IN_PROCESS_S = 20.0
-"""Of what a batch may take longer than others: so much may pass without a compiler's process. Triton's own passes run in the
-rank, and so does the profiler. A candidate that hangs in its first call costs this, not what a build may take."""
+"""Of what a batch may take longer to compile: so much may pass without a compiler's process. Triton's own passes run in the
+rank. A candidate that hangs in its first call costs this, not what a build may take."""
 Reports = dict[int, BatchReport]
 """Of one batch, by rank."""
 
@@ -82,9 +82,9 @@ class Exchange:
         self, oracle: Crew, candidate: Crew, *, limit_s: float, kinds: Mapping[str, float] | None = None
     ) -> None:
         self.oracle, self.candidate = oracle, candidate
+        self._first_limit_s = limit_s
         self._limit_for: Callable[[int], float] = lambda calls: limit_s
         """Of a batch of so many of the candidate's calls."""
-        self._first_limit_s = limit_s
         self._kinds = KindPlan(kinds or {})
         self._slots = itertools.count()
         self._keys: dict[int, str] = {}
@@ -156,6 +156,19 @@ class Exchange:
             device=self.candidate.platform.device,
         )
 
+    @contextlib.contextmanager
+    def other_size(self) -> Iterator[None]:
+        """What calls inside the block take says nothing about those behind it."""
+        before = self._limit_for
+        try:
+            yield
+        finally:
+            self._limit_for = before
+
+    def is_new_size(self) -> None:
+        """The next call may be slower than any before, and has the whole limit."""
+        self._limit_for = lambda calls: self._first_limit_s
+
     def know_truth(self, slots: Sequence[int]) -> CallBytes:
         """Compute what the outputs of these calls must be; and how large they are."""
         start = time.monotonic()
@@ -173,13 +186,16 @@ class Exchange:
         late: Mapping[int, Schedule] | None = None,
         told_late_s: Mapping[int, float] | None = None,
         extra_s: float = 0.0,
+        compiling_s: float = 0.0,
     ) -> Reports:
         """One batch on the candidate's ranks; `late` has schedules for some of them that differ in how late they come.
 
         `told_late_s`: ranks that learn of it after the others, with the key of their arguments. No rank can undo it.
+        `compiling_s`: what it may take beyond `extra_s` as long as compilers are at work. Never in a timed batch: whether
+        there are any is looked up while it runs, and the reference's has no such step.
         """
-        warm_s = self._limit_for(len(schedule.slots))
-        limit = warm_s + extra_s
+        quiet_s = self._limit_for(len(schedule.slots)) + extra_s
+        limit = quiet_s + compiling_s
         common = RunBatch(self._released(schedule, limit + 30), inspect=inspect, profile=profile, records=records)
         own = {rank: replace(common, schedule=self._released(one, limit + 30)) for rank, one in (late or {}).items()}
         told_late_s, waited = told_late_s or {}, 0.0
@@ -188,7 +204,9 @@ class Exchange:
                 time.sleep(late_s - waited)
                 waited = late_s
             self.candidate.tell(rank, own.get(rank, common))
-        return self.candidate.hear(common, timeout_s=limit, quiet_s=warm_s + min(extra_s, IN_PROCESS_S))
+        if not compiling_s:
+            return self.candidate.hear(common, timeout_s=limit)
+        return self.candidate.hear(common, timeout_s=limit, quiet_s=quiet_s + min(compiling_s, IN_PROCESS_S))
 
     def run_oracle(
         self, schedule: Schedule, *, function: StockFunction, records: bool = False, extra_s: float = 0.0

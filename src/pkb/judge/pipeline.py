@@ -24,6 +24,7 @@ from pkb.judge.stages.race_analyser import analyse
 from pkb.judge.stages.race_proof import Recorder, proven_race, touches_peers
 from pkb.judge.stages.races import provoke
 from pkb.judge.stages.weak_execution import run_weakly
+from pkb.judge.timing.conclude import STARTS_NOTE, is_near
 from pkb.judge.timing.measure import measure
 from pkb.judge.timing.other import with_other_reading
 from pkb.judge.worlds import World
@@ -96,6 +97,7 @@ class OneSize:
     ) -> None:
         self.job, self.world, self.notes, self.progress = job, world, notes, progress
         self.exchange, self.problem = world.exchange, world.problem
+        self.exchange.is_new_size()
         self.facts = facts
         self.on_gpu = world.platform.device == "cuda"
         plan = job.plan
@@ -240,15 +242,16 @@ class OneSize:
         if why_not:
             self.notes.checks.append(f"odd size not checked: {why_not}")
             return
-        check_calls(
-            self.exchange,
-            replace(self.spec, size="odd"),
-            trials=plan.odd_trials,
-            words=f"size odd, {job.case.ranks} ranks",
-            progress=self.progress,
-            first_call_extra_s=first_call_extra_s(job.build_limit_s, lazily_built=False, triton=self._triton),
-            same_bits=self._same_bits,
-        )
+        with self.exchange.other_size():
+            check_calls(
+                self.exchange,
+                replace(self.spec, size="odd"),
+                trials=plan.odd_trials,
+                words=f"size odd, {job.case.ranks} ranks",
+                progress=self.progress,
+                first_call_extra_s=first_call_extra_s(job.build_limit_s, lazily_built=False, triton=self._triton),
+                same_bits=self._same_bits,
+            )
         self.notes.checks.append(f"{plan.odd_trials} calls at odd")
 
     def _time(self, first_call_us: float, pace: TimingPace) -> tuple[Timing, Communication]:
@@ -288,7 +291,9 @@ class OneSize:
             size=job.case.size, ranks=job.case.ranks, dtype=job.case.dtype,
         )  # fmt: skip
         rates = bandwidths(cost, reference_us=timing.reference_us, candidate_us=timing.candidate_us)
-        return replace(timing, roofline=limit, **rates), seen
+        unknown = self.on_gpu and platform.shares_device and self.problem.taxonomy.layer != "collective"
+        note = "; ".join(filter(None, [timing.note, STARTS_NOTE if unknown and is_near(timing) else ""]))
+        return replace(timing, note=note, roofline=limit, **rates), seen
 
     def _check_baseline(self, *, again: bool = False) -> None:
         compiles = self.on_gpu and self.problem.function("baseline").__module__ in COMPILED_IN
@@ -305,11 +310,19 @@ class OneSize:
         try:
             if self.against == "reference":
                 self._check_baseline()
-            self.notes.checks.append(f"the baseline's outputs compared; timed against the {self.against}")
-            return with_other_reading(
+            both = with_other_reading(
                 self.exchange, self.spec, timing, calls=pace.calls, on_gpu=self.on_gpu, progress=self.progress,
                 shares=self.world.kinds,
             )  # fmt: skip
+            if self.against == "reference":
+                self._check_baseline(again=True)
+            self.notes.checks.append(f"the baseline's outputs compared; timed against the {self.against}")
+            return both
+        except Decided as faulty:
+            if self.against == "baseline" or faulty.verdict is not Verdict.HARNESS_ERROR:
+                raise
+            self.notes.checks.append(f"no speedup against the baseline: {faulty.detail[:300]}")
+            return timing
         except CrewFailure as failure:
             if failure.role == "candidate":
                 raise

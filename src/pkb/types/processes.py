@@ -61,5 +61,5 @@ def interrupt_later() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signals.signal(number, handler)
-    if came:
-        signals.raise_signal(came[0])
+        if came:  # whatever was raised inside: who was told to end does
+            signals.raise_signal(came[0])

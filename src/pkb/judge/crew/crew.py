@@ -255,7 +255,8 @@ class Crew:
                 self.patience.account(self.spec.role, command, time.monotonic() - began)
 
     def _collect(self, command: Command[R], *, timeout_s: float, quiet_s: float) -> dict[int, RankAnswer[R]]:
-        answers, quiet_since = Answers(command), time.monotonic()
+        answers, began = Answers(command), time.monotonic()
+        looked = quiet_since = began
         if isinstance(command, RunBatch):
             self._printed.allow(calls=len(command.schedule.slots) * self.spec.world_size)
         patience = self._patience_with(command)
@@ -263,8 +264,10 @@ class Crew:
         awake_until = time.monotonic() + AWAKE_S * self._must_stay_awake(command)
         while answers.pending(self.ranks):
             now = time.monotonic()
-            if quiet_s < timeout_s and self._process and has_helpers(self._process.pid, self.spec.world_size):
-                quiet_since = now
+            if quiet_s < timeout_s and self._process and now >= looked + TICK_S:
+                looked = now
+                if has_helpers(self._process.pid, self.spec.world_size):
+                    quiet_since = now
             if now > min(give_up, quiet_since + quiet_s):
                 break
             answered = False
@@ -287,7 +290,7 @@ class Crew:
                 raise
         if answers.failed or len(answers.good) < self.spec.world_size:
             answers.discard()
-            raise self._why(answers, min(timeout_s, quiet_s), patience)
+            raise self._why(answers, min(timeout_s, time.monotonic() - began), patience)
         return answers.good
 
     def _must_stay_awake(self, command: Command[R]) -> bool:

@@ -59,9 +59,14 @@ def check_calls(
         slots = exchange.deliver(spec, 1)
         last = trial == trials - 1
         profile = last and observe
-        extra_s = (first_call_extra_s if trial == 0 else 0.0) + (PROFILER_S if profile else 0.0)
         start = time.perf_counter()
-        reports = exchange.run_candidate(Schedule(slots), inspect=True, profile=profile, extra_s=extra_s)
+        reports = exchange.run_candidate(
+            Schedule(slots),
+            inspect=True,
+            profile=profile,
+            extra_s=PROFILER_S if profile else 0.0,
+            compiling_s=first_call_extra_s if trial == 0 else 0.0,
+        )
         quickest_s = min(quickest_s, time.perf_counter() - start)
         first_call_us = first_call_us or 1e6 * quickest_s
         if not spec.as_published:

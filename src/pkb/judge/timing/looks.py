@@ -37,6 +37,7 @@ def settled(found: Estimate, look: Look, *, confirmed: bool) -> bool:
     """Would more rounds change nothing? A gain that the window has not confirmed yet may be with more of them; what another
     start may add is left, however many there are."""
     ratio, near = found.ratio, max(NEAR, math.exp(found.start))
-    if ratio.low > look.settles:
-        return confirmed
-    return ratio.high < 1 / look.settles or (found.rounds.low > 1 / near and found.rounds.high < near)
+    tight = found.rounds.low > 1 / near and found.rounds.high < near
+    if ratio.low > 1:
+        return confirmed and (ratio.low > look.settles or tight)
+    return ratio.high < 1 / look.settles or tight

@@ -15,9 +15,10 @@ ERROR = 0.025
 """How often a candidate may be called faster that is as fast as the reference; and slower likewise."""
 NEAR = 1.03
 """What is within this factor of 1 is no difference worth more rounds."""
-LONG_US, SHORT_START, LONG_START = 200.0, 0.02, 0.005
+SHORT_US, LONG_US, SHORT_START, LONG_START = 150.0, 200.0, 0.02, 0.005
 """By how much (standard deviation of the logarithm) a side's time differs from one start of its ranks to another, for calls
-below `LONG_US` and for longer ones: docs/records/starts.jsonl, rounded up (docs/power.md)."""
+of `SHORT_US` and less, and of `LONG_US` and more: docs/records/starts.jsonl, rounded up (docs/power.md). Between the two by the
+logarithm of the time, where no start was measured: a step there would call a call that is slower by a microsecond faster."""
 
 GPU_NOISE_US, CPU_NOISE_US = 100.0, 3000.0
 """Per queued call, what the host wall clock may see beyond the reported times: ranks on a CPU share its cores."""
@@ -121,10 +122,20 @@ class Estimate(NamedTuple):
         return self.rounds.widened(self.start)
 
 
-def start_half(reference_us: float, candidate_us: float) -> float:
-    """What another start may move the ratio by, either way. At the whole of `ERROR`: all looks share the start, and are one
+def start_deviation(us: float) -> float:
+    """Of a side's time, from start to start."""
+    part = math.log(us / SHORT_US) / math.log(LONG_US / SHORT_US) if us > 0 else 0.0
+    return SHORT_START + min(1.0, max(0.0, part)) * (LONG_START - SHORT_START)
+
+
+def start_half(medians: Mapping[str, tuple[float, float]], shares: Mapping[str, float]) -> float:
+    """What another start may move the ratio by, either way: of the times of both sides by kind. The kinds of a side share its
+    start, so their deviations add up as their logarithms do. At the whole of `ERROR`: all looks share the start, and are one
     chance to be wrong about it. Where rounds differ by as much, five looks are somewhat more than one chance: 1.4 times."""
-    both = math.hypot(*(LONG_START if us >= LONG_US else SHORT_START for us in (reference_us, candidate_us)))
+    total = sum(shares[kind] for kind in medians)
+    both = math.hypot(
+        *(sum(shares[kind] * start_deviation(us[side]) for kind, us in medians.items()) / total for side in (0, 1))
+    )
     return statistics.NormalDist().inv_cdf(1 - ERROR) * both
 
 
@@ -175,8 +186,11 @@ def estimate(samples: Paired, error: float = ERROR, *, seed: int = 0, resamples:
 
     by_kind: dict[str, Ratio] = {}
     if len(weights) > 1:
-        by_kind = {kind: interval({kind: 1.0}).widened(start_half(*us)) for kind, us in samples.medians().items()}
-    return Estimate(interval(weights), start_half(*samples.typical_us()), by_kind)
+        by_kind = {
+            kind: interval({kind: 1.0}).widened(start_half({kind: us}, weights))
+            for kind, us in samples.medians().items()
+        }
+    return Estimate(interval(weights), start_half(samples.medians(), weights), by_kind)
 
 
 def _medians(logs: Sequence[Mapping[str, Sequence[float]]], kinds: Mapping[str, float]) -> dict[str, float]:
