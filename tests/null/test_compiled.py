@@ -88,6 +88,24 @@ def test_a_compiler_that_fails_is_told_with_what_to_do(by: Callable[[Backend], N
         call(compiled(scaled), 4, 0.5)
 
 
+def test_where_the_device_lacks_something_no_compiler_is_asked_for(by: Callable[[Backend], None]) -> None:
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        raise RuntimeError("CompilationError: type fp8e4nv not supported in this architecture")
+
+    by(backend)
+    with pytest.raises(NotCompiled, match=r"not supported in this architecture; time against the reference"):
+        call(compiled(scaled), 4, 0.5)
+
+
+def test_defaults_are_kept(by: Callable[[Backend], None]) -> None:
+    by(lambda graph, inputs: graph.forward)
+
+    def doubled(x: torch.Tensor, by: float = 2.0, *, more: float = 1.0) -> torch.Tensor:
+        return x * by + more
+
+    assert torch.equal(compiled(doubled)(torch.ones(3)), torch.full((3,), 3.0))
+
+
 def test_what_is_compiled_in_parts_or_too_often_does_not_run_as_it_is_written(by: Callable[[Backend], None]) -> None:
     by(lambda graph, inputs: graph.forward)
     with pytest.raises(NotCompiled):

@@ -1,9 +1,13 @@
 """Problem 52, gradients through FP8, then reduce-scatter."""
 
+import pytest
 import torch
+import torch.distributed as dist
 from harness import ModelTests, Spec
 from model_fp8 import check_maxima, through_fp8
 from on_ranks import Arguments, Outputs
+
+from pkb.problems import p52_fp8_reduce_scatter_grads as p52
 
 
 def fp8_reduce_scatter(ranks: list[Arguments], mistake: str = "") -> list[Outputs]:
@@ -30,3 +34,28 @@ class TestModel(ModelTests):
 
 def test_maxima_are_fair_and_tell_old_entries_from_new() -> None:
     check_maxima(52, "flat_grads")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "compiles"), [(torch.bfloat16, True), (torch.float16, False), (torch.float32, False)]
+)
+def test_only_what_an_approximate_division_codes_alike_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, compiles: bool
+) -> None:
+    """Triton's division is one: in fp32 about one code in two million would be another."""
+    seen: list[torch.dtype] = []
+
+    def approximate(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        seen.append(x.dtype)
+        return (x.float() * (1 / scale)).to(torch.float8_e4m3fn)
+
+    monkeypatch.setattr(p52, "quantised", approximate)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 1)
+    monkeypatch.setattr(dist, "all_to_all_single", lambda into, given: into.copy_(given))
+    monkeypatch.setattr(dist, "all_gather_into_tensor", lambda into, given: into.copy_(given))
+    monkeypatch.setattr(dist, "reduce_scatter_tensor", lambda into, given, op: into.copy_(given))
+    gradient = torch.randn(200_000, generator=torch.Generator().manual_seed(1)).to(dtype)
+    history = torch.full((16,), 3.1, dtype=torch.bfloat16)
+    mean, _ = p52.baseline(gradient, history)
+    assert torch.equal(mean, p52.solution(gradient, history)[0])
+    assert bool(seen) == compiles

@@ -1,5 +1,6 @@
 """Passes of a baseline that torch.compile makes one kernel of, on a GPU; on a CPU they run as they are written."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import wraps
 from types import FunctionType
@@ -13,6 +14,8 @@ ON = ("cuda",)
 COMPILED_IN: set[str] = set()
 """Names of the modules that have such a pass."""
 R = TypeVar("R")
+_OF_THE_HOST = re.compile(r"\b(gcc|g\+\+|clang|cc)\b|compiler|Python\.h", re.IGNORECASE)
+"""What an error says where it is the compiler of the host's code that is missing, or lacks something."""
 
 
 class NotCompiled(RuntimeError):
@@ -63,6 +66,11 @@ def compiled_for_any_length(*places: int) -> Callable[[Callable[..., R]], Callab
     return of
 
 
+def writes_fp8(device: torch.device) -> bool:
+    """Whether a compiled pass may have results in FP8: Triton stores none on GPUs before Ada."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 9)
+
+
 def _worth_it(arguments: tuple[Any, ...]) -> bool:
     return next(one for one in arguments if isinstance(one, torch.Tensor)).device.type in ON
 
@@ -73,9 +81,10 @@ def _run(function: Callable[..., R], arguments: Sequence[Any]) -> R:
     except _compiler_errors() as error:
         first = getattr(error, "inner_exception", error)  # of the backend, where that has failed
         said = f"{type(first).__name__}: {first}".splitlines()[0][:200]
+        lacks = "install gcc and Python's headers (`pkb doctor`), or " if _OF_THE_HOST.search(str(first)) else ""
         raise NotCompiled(
             f"torch.compile, which the judge makes this problem's baseline with, failed on this machine: {said}; "
-            "install gcc and Python's headers (`pkb doctor`), or time against the reference (--against reference)"
+            f"{lacks}time against the reference (--against reference)"
         ) from error
 
 
@@ -83,7 +92,9 @@ def _renamed(function: Callable[..., R], number: int) -> Callable[..., R]:
     """What torch.compile remembers of a function, it remembers by its code's file, line and name."""
     assert isinstance(function, FunctionType)
     code = function.__code__.replace(co_name=f"{function.__name__}_{number}")
-    return FunctionType(code, function.__globals__, code.co_name)
+    made = FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def _compiler_errors() -> tuple[type[Exception], ...]:

@@ -67,6 +67,9 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
         w,
         flops=4 * part,  # size, maximum, code and value of each element
         hbm_bytes=(2 + w) * part * element_bytes,
+        least_hbm_bytes=(1 + w)
+        * part
+        * element_bytes,  # who guesses from a sample that its maximum is not new reads once
         note="codes of one byte travel, where the reference sends values in the dtype; they are decoded W times, not once",
     )
 

@@ -182,8 +182,9 @@ def cost(size: Size, world_size: int, element_bytes: int) -> Cost:
     )
 
 
-# Two steps of bf16: a fused kernel may round a blend once instead of three times, or weigh in another order.
-TWO_STEPS = Close(rtol={torch.bfloat16: 2**-7}, atol={torch.bfloat16: 2**-7})
+# Eight steps of bf16: a fused kernel may round three blends once each, or only the last, where the reference rounds nine times.
+# Such a kernel is nearer to float64 than the reference, and is off by up to 2.5 steps at `paper`.
+BLENDS = Close(rtol={torch.bfloat16: 2**-5}, atol={torch.bfloat16: 2**-5})
 
 PROBLEM = Problem(
     id=78,
@@ -204,7 +205,8 @@ PROBLEM = Problem(
     baseline_reason="tiles are decoded by torch's interpolation and travel in two all-gathers",
     tried=(Alternative("latents travel instead of decoded tiles, and edges of neighbours are decoded again"),),
     cost=cost,
-    compare=TWO_STEPS,
+    compare=BLENDS,
+    version=2,
     truth="native",  # the result is bf16 by definition
     dtypes=("bf16", "fp32"),
 )
