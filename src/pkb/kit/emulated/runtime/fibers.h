@@ -55,6 +55,7 @@ struct Fiber {
   Look look, last;  // for those who ask what it waits for; the last strong read that was recorded
   Look seen[8];     // where a peer is late: one thread may wait for several flags in turn
   unsigned next_seen = 0;
+  unsigned writes = 0;  // that anybody had made at its last volatile look
   PendingRead pending;
   PendingRead stored;              // volatile, in weak execution: not visible to others yet
   std::vector<Copy> copies;

@@ -22,6 +22,7 @@ struct Atomically {  // in weak execution: an atomic access of C++, as strong as
 #define SEEN(NAME, BYTES, WRITE)                                                                                       \
   void __tsan_##NAME(void* p) {                                                                                        \
     if (__builtin_expect(emu_recording_now, 0)) record_weak((uint64_t)p, BYTES, WRITE, GENERIC, __builtin_return_address(0), nullptr); \
+    else if (WRITE) ++plain_writes;                                                                                    \
   }
 #define SEEN_VOLATILE(NAME, BYTES, WRITE)                                                                              \
   void __tsan_##NAME(void* p) {                                                                                        \

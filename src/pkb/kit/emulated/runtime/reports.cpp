@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "board.h"
 #include "record.h"
 
 namespace emu {
@@ -22,11 +23,18 @@ std::set<std::pair<std::string, int>> used_names;
 bool hurry(const std::vector<Kernel*>& running) {
   if (late_ns < (uint64_t)LOOKS * LOOK_NS) return false;
   std::vector<std::pair<const Block*, unsigned>> waiting;
-  for (const Kernel* k : running)
-    for (const Block* b : k->active)
-      if (const auto count = std::count_if(b->fibers.begin(), b->fibers.end(),
-                                           [](const Fiber* f) { return !f->done && !f->blocked() && f->look.address; }))
-        waiting.push_back({b, (unsigned)count});
+  const auto of_peers = [](uint64_t at) {
+    return std::any_of(watched.begin(), watched.end(), [at](const Range& r) { return r.begin <= at && at < r.end; });
+  };
+  for (const bool only : {true, false}) {  // those first who wait for what a peer writes: the others wait for these
+    for (const Kernel* k : running)
+      for (const Block* b : k->active)
+        if (const auto count = std::count_if(b->fibers.begin(), b->fibers.end(), [&](const Fiber* f) {
+              return !f->done && !f->blocked() && f->look.address && (!only || of_peers((uint64_t)f->look.address));
+            }))
+          waiting.push_back({b, (unsigned)count});
+    if (!waiting.empty()) break;
+  }
   if (waiting.empty()) return false;
   const auto [chosen, threads] = waiting[emu_recording_now ? random_numbers() % waiting.size() : 0];
   hurried = chosen, looks_each = emu_recording_now ? 1 + LOOKS / threads : LOOKS;

@@ -182,13 +182,19 @@ bool pass(Block& b) {
 }
 }  // namespace
 
+unsigned plain_writes = 0;
+// A thread waits that sees what it has seen before, at one address or at several in turn, and has written nothing in between.
+// Others' writes count too: then it is taken to wait at its next look, when they have had their turn.
 void look_again(const void* address, unsigned bytes) {
   static const EmuAt at{"volatile", nullptr, 0};
   uint64_t now = 0;
   memcpy(&now, address, std::min(bytes, 8u));
   Look& look = me().look;
-  if (look.address == address && look.value == now && others_see((uint64_t)address)) emu_poll(address, bytes, &at);
-  else look = {address, now, &at};
+  const bool idle = me().writes == plain_writes;
+  const bool again = (look.address == address && look.value == now) || me().unchanged(address, now);
+  look = {address, now, &at};
+  if (again && idle && others_see((uint64_t)address)) emu_poll(address, bytes, &at);
+  me().writes = plain_writes;
 }
 void Kernel::open_grid() {
   if (grid_gate.arrived && grid_gate.arrived == live) {

@@ -66,5 +66,6 @@ extern unsigned looks_each;   // that each of them has in it
 extern uint64_t late_ns;      // that a peer is late by, of which the device has not waited yet
 extern uint64_t waited_ns;    // of the device's time, beside what the host's clock says
 extern unsigned stops;        // how often the device still stands still for a while, when it has waited
-void look_again(const void* address, unsigned bytes);  // a volatile read that is not recorded: a spin, if it is the same again
+extern unsigned plain_writes;  // of any thread: who writes between two looks does not only wait
+void look_again(const void* address, unsigned bytes);  // a volatile read that is not recorded: a spin, if it only looks again
 }  // namespace emu
