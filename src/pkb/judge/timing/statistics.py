@@ -17,8 +17,8 @@ NEAR = 1.03
 """What is within this factor of 1 is no difference worth more rounds."""
 SHORT_US, LONG_US, SHORT_START, LONG_START = 150.0, 200.0, 0.02, 0.005
 """By how much (standard deviation of the logarithm) a side's time differs from one start of its ranks to another, for calls
-of `SHORT_US` and less, and of `LONG_US` and more: docs/records/starts.jsonl, rounded up (docs/power.md). Between the two by the
-logarithm of the time, where no start was measured: a step there would call a call that is slower by a microsecond faster."""
+of `SHORT_US` and less, and of `LONG_US` and more: docs/records/starts.jsonl, rounded up (docs/power.md). No step in between: it
+would call a call that is slower by a microsecond faster."""
 
 GPU_NOISE_US, CPU_NOISE_US = 100.0, 3000.0
 """Per queued call, what the host wall clock may see beyond the reported times: ranks on a CPU share its cores."""
@@ -133,10 +133,8 @@ def start_half(medians: Mapping[str, tuple[float, float]], shares: Mapping[str, 
     start, so their deviations add up as their logarithms do. At the whole of `ERROR`: all looks share the start, and are one
     chance to be wrong about it. Where rounds differ by as much, five looks are somewhat more than one chance: 1.4 times."""
     total = sum(shares[kind] for kind in medians)
-    both = math.hypot(
-        *(sum(shares[kind] * start_deviation(us[side]) for kind, us in medians.items()) / total for side in (0, 1))
-    )
-    return statistics.NormalDist().inv_cdf(1 - ERROR) * both
+    sides = (sum(shares[kind] * start_deviation(us[side]) for kind, us in medians.items()) / total for side in (0, 1))
+    return statistics.NormalDist().inv_cdf(1 - ERROR) * math.hypot(*sides)
 
 
 def estimate(samples: Paired, error: float = ERROR, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
