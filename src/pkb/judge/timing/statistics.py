@@ -123,15 +123,13 @@ class Estimate(NamedTuple):
 
 
 def start_deviation(us: float) -> float:
-    """Of a side's time, from start to start."""
-    part = math.log(us / SHORT_US) / math.log(LONG_US / SHORT_US) if us > 0 else 0.0
+    part = math.log(us / SHORT_US) / math.log(LONG_US / SHORT_US)
     return SHORT_START + min(1.0, max(0.0, part)) * (LONG_START - SHORT_START)
 
 
 def start_half(medians: Mapping[str, tuple[float, float]], shares: Mapping[str, float]) -> float:
-    """What another start may move the ratio by, either way: of the times of both sides by kind. The kinds of a side share its
-    start, so their deviations add up as their logarithms do. At the whole of `ERROR`: all looks share the start, and are one
-    chance to be wrong about it. Where rounds differ by as much, five looks are somewhat more than one chance: 1.4 times."""
+    """What another start may move the ratio by, either way. The kinds of a side share its start: their deviations add up. At
+    the whole of `ERROR`: all looks are one chance to be wrong about it (1.4 chances, where rounds differ by as much)."""
     total = sum(shares[kind] for kind in medians)
     sides = (sum(shares[kind] * start_deviation(us[side]) for kind, us in medians.items()) / total for side in (0, 1))
     return statistics.NormalDist().inv_cdf(1 - ERROR) * math.hypot(*sides)
