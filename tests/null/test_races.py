@@ -24,6 +24,7 @@ from pkb.cli.panel import render
 from pkb.generate.feedback import feedback
 from pkb.judge.exchange import Exchange
 from pkb.judge.hints import NOT_PROVEN_HINT, PROOF_HINT, RACE_HINTS, hints_for
+from pkb.judge.stages import race_proof
 from pkb.judge.stages.race_proof import AnalyserFailed, Recorder, Trace, proven_race
 from pkb.report.race_picture import shown_race
 from pkb.types.document_versions import read_evaluation
@@ -156,6 +157,15 @@ def test_nothing_found_is_said_with_the_number_of_traces(tmp_path: Path) -> None
     assert exchange.candidate.told[:3] == [(0, 320), (1, 321), (0, 384)]
     assert exchange.late == [None, [1], None]
     assert exchange.alike == [False, True, False]
+
+
+def test_what_is_slow_to_record_has_two_traces_and_the_verdict_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(race_proof, "ENOUGH_S", -1.0)
+    found, exchange = proven(tmp_path, CLEAN, CLEAN)
+    assert found.in_words == "no race in 2 traces of 3 calls at tiny with 2 ranks (18000 events)"
+    assert exchange.alike == [False, True]
 
 
 def test_a_finding_is_a_race_that_names_both_lines_of_the_candidate(tmp_path: Path) -> None:
