@@ -102,8 +102,9 @@ def test_without_records_it_says_how_to_make_them(tmp_path: Path) -> None:
     assert "benchmarks/frontier.py" in page
 
 
-def test_the_page_is_the_one_of_these_records() -> None:
-    assert (ROOT / "docs" / "frontier.md").read_text() == pages.page(ROOT / "docs" / "records")
+@pytest.mark.parametrize(("page", "records"), [("frontier.md", "."), ("frontier-cpu.md", "frontier-cpu")])
+def test_the_page_is_the_one_of_these_records(page: str, records: str) -> None:
+    assert (ROOT / "docs" / page).read_text() == pages.page(ROOT / "docs" / "records" / records)
 
 
 def test_what_has_a_record_is_known(folder: Path) -> None:
