@@ -199,6 +199,7 @@ def judge(
     workers: int | None,
     lanes: int,
     settings: SweepSettings,
+    known: Known,
 ) -> Counter[str]:
     """`lanes`: at a time on each GPU; without times if there are several."""
     platforms = {task.case.platform for task in work.tasks.values()}
@@ -217,7 +218,7 @@ def judge(
         store = stack.enter_context(Store(place))
         busy = stack.enter_context(Busy())
         run = store.create_run("sweep", name="frontier", tasks=work.tasks.values(), candidates=work.files)
-        watcher = Recorder(store, run, folder, total=len(work.tasks), lanes=lanes)
+        watcher = Recorder(store, run, folder, total=len(work.tasks), lanes=lanes, known=known)
         executor = LocalExecutor(seats=seats, builders=builders, concurrency=1, devices=devices)
         try:
             Sweep(store, run, executor=executor, settings=settings, watcher=watcher, budget_s=budget_s).work()
@@ -275,7 +276,8 @@ def main() -> None:
     if options.paths:
         return
     for phase in phases(options.trees, plans, options.passes.split(",")):
-        part = part_of(planned(phase.parts, like, known_in(have)), phase.name, only)
+        known = known_in(have)
+        part = part_of(planned(phase.parts, like, known), phase.name, only)
         budget = None if options.budget is None else options.budget - (time.monotonic() - began)
         if part.tasks and (budget is None or budget > LAST_S):
             print(f"{phase.name}: {', '.join(f'{each.plan} {collection_of(each.tree)}' for each in phase.parts)}",
@@ -288,6 +290,7 @@ def main() -> None:
                 workers=options.workers,
                 lanes=options.lanes if phase.name == "words" else 1,
                 settings=settings,
+                known=known,
             )
     work = planned(all_parts, like, known_in(have))
     left_by_pass = {name: len(part_of(work, name, only).tasks) for name in PASSES}

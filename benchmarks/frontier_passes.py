@@ -87,8 +87,9 @@ def pass_of(verdict: str | None, plan: str) -> str:
 class Recorder:
     """Writes every verdict down at once, and tells how it goes without quoting anything."""
 
-    def __init__(self, store: Store, run: Run, folder: Path, *, total: int, lanes: int) -> None:
+    def __init__(self, store: Store, run: Run, folder: Path, *, total: int, lanes: int, known: Known) -> None:
         self.store, self.run, self.folder, self.total, self.lanes = store, run, folder, total, lanes
+        self.known = known
         self.began, self.done, self.counts = time.monotonic(), 0, Counter[str]()
         self.in_a_row = 0
 
@@ -107,7 +108,9 @@ class Recorder:
         self.in_a_row += 1
         if self.in_a_row >= MOST_IN_A_ROW:
             sys.exit(f"{self.in_a_row} tries in a row without a verdict: see `pkb doctor`")
-        if not again:
+        before = self.known.get((task.collection, task.case.plan, task.problem_id, task.candidate_sha or ""))
+        # A verdict that was reached in company says more than none: it stays, and the file is owed.
+        if not again and before in (None, Verdict.HARNESS_ERROR):
             self._keep(task, nothing_said(task), provisional=True)
 
     def _keep(self, task: Task, evaluation: dict[str, Any], *, provisional: bool) -> None:

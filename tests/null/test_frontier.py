@@ -212,6 +212,27 @@ def test_where_a_file_belongs(verdict: str | None, plan: str, name: str) -> None
     assert passes.pass_of(verdict, plan) == name
 
 
+def task(key: int, sha: str = "a") -> SimpleNamespace:
+    case = SimpleNamespace(ranks=4, platform="virtual", size="paper", dtype="bf16", plan="standard")
+    return SimpleNamespace(key=str(key), collection="gpt-5.5 cuda", problem="01_allreduce", problem_id=1, sample=0, case=case,
+                           backend="cuda", candidate_sha=sha)  # fmt: skip
+
+
+@pytest.mark.parametrize(("verdict", "left"), [("correct", "correct"), ("deadlock", "deadlock"), ("harness_error", "")])
+def test_no_verdict_takes_the_place_of_none_only(tmp_path: Path, verdict: str, left: str) -> None:
+    """What was judged in company and got no verdict alone is still owed one."""
+    earlier, out = tmp_path / "earlier", tmp_path / "out"
+    for folder in (earlier, out):
+        folder.mkdir()
+    passes.keep(earlier, record(1, "allreduce", verdict, plan="standard") | {"beside": 5, "provisional": True})
+    ((key, _),) = passes.known_in([earlier]).items()
+    watcher = passes.Recorder(
+        SimpleNamespace(), SimpleNamespace(id="r"), out, total=1, lanes=1, known=passes.known_in([earlier])
+    )
+    watcher.failed(task(0, sha=f"{1:064x}"), "late: 240 s", again=False)
+    assert passes.known_in([earlier, out]) == {key: left}
+
+
 def test_a_machine_on_which_nothing_gets_a_verdict_is_given_up(tmp_path: Path) -> None:
     documents = [record(n, "allreduce", v, plan="standard", stage=stage)["evaluation"] for n, v, stage in (
         (1, "wrong", "correctness"), (2, "compile_error", "build"),
@@ -223,12 +244,7 @@ def test_a_machine_on_which_nothing_gets_a_verdict_is_given_up(tmp_path: Path) -
         def evaluations(self, runs: list[str]) -> list[SimpleNamespace]:
             return [SimpleNamespace(task_key=str(n), document_sha=n) for n in range(2)]
 
-    def task(key: int) -> SimpleNamespace:
-        case = SimpleNamespace(ranks=4, platform="virtual", size="paper", dtype="bf16", plan="standard")
-        return SimpleNamespace(key=str(key), collection="c", problem="01_allreduce", problem_id=1, sample=0, case=case,
-                               backend="cuda", candidate_sha="a")  # fmt: skip
-
-    watcher = passes.Recorder(FakeStore(), SimpleNamespace(id="r"), tmp_path, total=9, lanes=5)
+    watcher = passes.Recorder(FakeStore(), SimpleNamespace(id="r"), tmp_path, total=9, lanes=5, known={})
     for _ in range(passes.MOST_IN_A_ROW - 1):
         watcher.failed(task(0), "MPS does not start", again=True)
     watcher.judged(task(0), "wrong", "")  # its ranks have run
