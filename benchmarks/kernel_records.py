@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from pkb.candidates import source
@@ -104,6 +105,21 @@ def kept(cases: dict[Case, Known]) -> Iterator[Row]:
     """The verdicts that tables need."""
     for case in sorted(cases):
         yield from cases[case].rows()
+
+
+def seconds_of(rows: Iterable[Row], *, timed: bool = True) -> float | None:
+    """That one of these takes, on the average."""
+    stages = [row["stage_seconds"] for row in rows if row.get("stage_seconds")]
+    return fmean(sum(s for name, s in one.items() if timed or name != "timing") for one in stages) if stages else None
+
+
+def expected_s(rows: Iterable[Row], case: Case, *, timed: bool) -> float | None:
+    """That a kernel will take: by its own last, or by others'."""
+    ended = (row for row in rows if row.get("stage_seconds") and row["verdict"] != "harness_error")
+    known = [row for row in ended if row["timing"] or not timed]
+    alike = [row for row in known if (row["size"], row["ranks"]) == (case.size, case.ranks)]
+    own = [row for row in alike if row["problem"]["id"] == case.problem]
+    return seconds_of(own[-1:] or alike, timed=timed)
 
 
 def taken_at(row: Row) -> str:

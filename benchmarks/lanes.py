@@ -50,6 +50,17 @@ class Work(NamedTuple):
     bytes: int = 0
     """Of the device, at the size that needs most."""
     alone: bool = False
+    expected_s: Mapping[str, float] = {}
+    """By size, where records hold any."""
+
+    def in_time(self, left_s: float) -> tuple[str, ...]:
+        """The sizes that will end in so many seconds, one after another; one of which nothing is known may take them all."""
+        found = []
+        for size in self.sizes:
+            if left_s > (takes := self.expected_s.get(size, 0.0)):
+                found.append(size)
+                left_s -= takes
+        return tuple(found)
 
 
 class Judged(NamedTuple):
@@ -102,6 +113,18 @@ def planned(works: Iterable[Work], room: int, need: Callable[[Job, str], int] = 
     return sorted(found, key=lambda work: (work.alone, -work.bytes))
 
 
+def judge_sizes(work: Work, stop_at: float) -> Iterator[Evaluation]:
+    """Those that will end by then, since what is interrupted is lost; one that would not makes way for those behind it."""
+    while sizes := work.in_time(stop_at - time.monotonic()):
+        with contextlib.closing(evaluate_sizes(work.job, sizes)) as verdicts:
+            for result in verdicts:
+                yield result
+                work = work._replace(sizes=tuple(size for size in work.sizes if size != result.size))
+                following = sizes[sizes.index(result.size) + 1 :][:1]
+                if following and not work._replace(sizes=following).in_time(stop_at - time.monotonic()):
+                    break
+
+
 # -- lanes ---------------------------------------------------------------------------------------------------------------
 
 
@@ -111,9 +134,9 @@ def _serve(pipe: Connection, lock_folder: str, parent: int) -> None:
     os.environ["PKB_LOCK_DIR"] = lock_folder
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while True:
-            work = pipe.recv()
+            work, stop_at = pipe.recv()
             try:
-                for result in evaluate_sizes(work.job, work.sizes):
+                for result in judge_sizes(work, stop_at):
                     pipe.send(result)
                 pipe.send("")
             except Exception:  # the process's boundary: told to whoever counts
@@ -135,9 +158,9 @@ class _Lane:
         self.process.start()
         theirs.close()
 
-    def begin(self, work: Work, *, company: bool) -> None:
+    def begin(self, work: Work, stop_at: float, *, company: bool) -> None:
         self.work, self.left, self.company, self.since = work, work.sizes, company, time.monotonic()
-        self.pipe.send(work)
+        self.pipe.send((work, stop_at))
 
     def end(self) -> None:
         self.pipe.close()  # an idle lane ends by that, and one that was interrupted takes its ranks down first
@@ -158,7 +181,7 @@ def doubtful(document: Mapping[str, Any]) -> bool:
 
 
 def judge_beside(works: list[Work], *, lanes: int, platform: str, stop_at: float) -> Iterator[Judged]:
-    """Verdicts as they come; nothing is begun after `stop_at`, on the monotonic clock."""
+    """Verdicts as they come; nothing is begun that would not end by `stop_at`, on the monotonic clock."""
     ranks = max((work.job.case.ranks for work in works), default=1)
     room = int(ROOM * create(platform).facts().memory_for(ranks))
     waiting = planned(works, room)
@@ -190,13 +213,14 @@ def _end_all(there: list[_Lane]) -> None:
 def _hand_out(waiting: list[Work], there: list[_Lane], room: int, stop_at: float) -> None:
     for lane in there:
         busy = [other.work for other in there if other.work is not None]
-        if lane.work is not None or time.monotonic() >= stop_at or any(work.alone for work in busy):
+        if lane.work is not None or any(work.alone for work in busy):
             continue
-        free = room - sum(work.bytes for work in busy)
-        fitting = (work for work in waiting if work.bytes <= free and not (work.alone and busy))
+        free, left_s = room - sum(work.bytes for work in busy), stop_at - time.monotonic()
+        soon = (work for work in waiting if work.in_time(left_s))
+        fitting = (work for work in soon if work.bytes <= free and not (work.alone and busy))
         if (chosen := next(fitting, None)) is not None:
             waiting.remove(chosen)
-            lane.begin(chosen, company=bool(busy))
+            lane.begin(chosen, stop_at, company=bool(busy))
             for other in there:
                 other.company |= bool(busy)
 

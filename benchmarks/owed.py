@@ -35,7 +35,7 @@ OF_THE_PAGES = "virtual"
 LEAST_S = 20.0
 """Nothing is begun with less."""
 LAST_S = 25.0
-"""Before the end a command begins nothing more."""
+"""Before the end a command begins nothing more, and one that knows how long its works take has ended them."""
 GRACE_S = 15.0
 """From an interrupt to the end."""
 

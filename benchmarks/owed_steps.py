@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -19,7 +18,7 @@ import noise
 import references
 import showcase
 import verdict_table
-from kernel_records import Row, add_row, read_rows
+from kernel_records import Case, Row, add_row, expected_s, read_rows, seconds_of
 from kernel_report import SLOWER, TIMED, other_shapes
 
 from pkb.kit.fingerprint import fingerprint
@@ -32,7 +31,7 @@ from pkb.types.plan import plan
 ROOT = Path(__file__).resolve().parents[1]
 BEFORE = "before.tar"
 LEFT = "LEFT"
-"""In a command: the seconds that it may begin something in."""
+"""In a command: the seconds in which it may begin something, or end it where it knows what that takes."""
 STARTS, ROUNDS_S = 3, 45
 """Of the reference against itself, at each size, and how long each is measured."""
 OF_THE_KIT = ("*_kit*", "*_graph*", "*_window*")
@@ -93,12 +92,6 @@ def program(name: str, *words: object) -> list[str]:
     return [sys.executable, str(ROOT / "benchmarks" / name), *map(str, words)]
 
 
-def seconds_of(rows: Iterable[Row], *, timed: bool = True) -> float | None:
-    """That one of these takes, on the average."""
-    stages = [row["stage_seconds"] for row in rows if row.get("stage_seconds")]
-    return fmean(sum(s for name, s in one.items() if timed or name != "timing") for one in stages) if stages else None
-
-
 def all_of(each: Iterable[float | None]) -> float | None:
     known = list(each)
     return None if None in known else sum(filter(None, known))
@@ -124,25 +117,19 @@ def kernels(at: Place, *, timed: bool) -> Owed:
     ranks = [count for count in at.ranks if not timed or count in {count for _, count in TIMED}]
     sizes = [size for size in at.sizes if not timed or size in dict(TIMED)]
     left = verdict_table.owed(at.kernels, ranks, sizes, chosen, timed=timed, done=done)
-    cases = [(path.name[:2], size, count) for (count, path), owed in left.items() for size in owed]
+    cases = [Case(int(path.name[:2]), size, count) for (count, path), owed in left.items() for size in owed]
     how = "--times-only" if timed else f"--no-timing --no-second-world --no-profile --call-limit 60 --lanes {at.lanes}"
     command = program(
         "verdict_table.py", *dict.fromkeys(path for _, path in left), "--platform", at.platform, "--ranks", listed(ranks),
         "--size", listed(sizes), *how.split(), "--limit", LEFT, "--known", known, "--out", out,
     )  # fmt: skip
-    rows = [row for row in at.rows("kernels.jsonl") if row["timing"] or not timed]
-
-    def one(kernel: str, size: str, count: int) -> float | None:
-        """By this kernel's last, or by others'."""
-        alike = [row for row in rows if (row["size"], row["ranks"]) == (size, count)]
-        own = [row for row in alike if row["problem"]["id"] == int(kernel)]
-        return seconds_of(own[-1:] or alike, timed=timed)
-
+    rows = at.rows("kernels.jsonl")
     # Calls of `real` leave little room for others.
     beside = {size: 1 if timed or size == "real" else at.lanes for size in sizes}
-    each = [(one(*case), beside[case[1]]) for case in cases]
+    each = [(expected_s(rows, case, timed=timed), beside[case.size]) for case in cases]
     seconds = all_of(took and took / lanes for took, lanes in each)
-    return Owed("kernels.md", [" ".join(map(str, case)) for case in cases], [Command(command)], seconds)
+    items = [f"{case.problem:02d} {case.size} {case.ranks}" for case in cases]
+    return Owed("kernels.md", items, [Command(command)], seconds)
 
 
 def slower(at: Place) -> dict[kernel_records.Case, Row]:
@@ -299,7 +286,8 @@ def again(at: Place) -> Owed:
         left = verdict_table.owed([ROOT / file for file in TEN], [4], ["paper"], chosen, timed=True, done=done)
         if left:
             asked = ("--platform", at.platform, "--ranks", 4, "--size", "paper", "--no-second-world", "--no-profile")
-            out = ("--known", at.records / name, "--limit", LEFT, "--out", (at.out / name).with_suffix(".md"))
+            limit = ("--limit", LEFT, "--took", at.records / "kernels.jsonl")
+            out = ("--known", at.records / name, *limit, "--out", (at.out / name).with_suffix(".md"))
             commands.append(Command(program("verdict_table.py", *(path for _, path in left), *asked, *out)))
             items += [f"{path.stem}, time {time}" for _, path in left]
     timed = [row for row in at.rows("kernels.jsonl") if row["timing"] and (row["size"], row["ranks"]) == ("paper", 4)]

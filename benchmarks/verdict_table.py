@@ -24,11 +24,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kernel_records import TIMES_ONLY, add_row, comparing, judge_of, kit_of, read_rows, sampling
-from lanes import Judged, Work, judge_beside
+from kernel_records import TIMES_ONLY, add_row, comparing, expected_s, judge_of, kit_of, read_rows, sampling
+from kernel_records import Case as KernelCase
+from lanes import Judged, Work, judge_beside, judge_sizes
 
 from pkb.candidates.source import read
-from pkb.judge.session import evaluate_sizes
 from pkb.kit.fingerprint import fingerprint
 from pkb.platforms.registry import resolve
 from pkb.problems import get
@@ -140,9 +140,8 @@ def owed(
 def judge_in_turn(works: list[Work], stop_at: float) -> Iterator[Judged]:
     """One after another."""
     for work in works:
-        if (start := time.monotonic()) >= stop_at:
-            return
-        for result in evaluate_sizes(work.job, work.sizes):
+        start = time.monotonic()
+        for result in judge_sizes(work, stop_at):
             yield Judged(work, result.size, result, time.monotonic() - start)
             start = time.monotonic()
 
@@ -167,7 +166,13 @@ def main() -> int:
     )
     options.add_argument("--against", choices=AGAINST, default="baseline")
     options.add_argument(
-        "--limit", type=float, default=1e9, help="begin with no further file and ranks after so many seconds"
+        "--limit",
+        type=float,
+        default=1e9,
+        help="seconds: begin nothing that would not have ended then, as far as is known",
+    )
+    options.add_argument(
+        "--took", type=Path, nargs="*", default=[], help="files of verdicts that say how long one takes, beside --known"
     )
     options.add_argument(
         "--out", type=Path, help="write the table as Markdown and the verdicts as JSON lines beside it"
@@ -188,7 +193,9 @@ def main() -> int:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     record = args.out.with_suffix(".jsonl") if args.out else None
-    done = done_in([*args.known, *([record] if record else [])])
+    there = [*args.known, *([record] if record else [])]
+    done = done_in(there)
+    took = [row for path in (*args.took, *there) for row in read_rows(path)]
     stop_at = time.monotonic() + args.limit
     ranks, sizes = map(int, args.ranks.split(",")), args.size.split(",")
     works = []
@@ -203,8 +210,13 @@ def main() -> int:
             call_limit_s=args.call_limit,
             profile=not (args.times_only or args.no_profile),
         )
-        works.append(Work(job, left))
-    wanted, surprises, judged = sum(len(work.sizes) for work in works), 0, 0
+        expected = {
+            size: seconds
+            for size in left
+            if (seconds := expected_s(took, KernelCase(problem.id, size, count), timed=not args.no_timing)) is not None
+        }
+        works.append(Work(job, left, expected_s=expected))
+    wanted, surprises, judged, silent = sum(len(work.sizes) for work in works), 0, 0, 0
     in_lanes = args.lanes > 1 and len(works) > 1
     judging = (
         judge_beside(works, lanes=args.lanes, platform=platform, stop_at=stop_at)
@@ -214,7 +226,7 @@ def main() -> int:
     for work, size, result, seconds in judging:
         path = work.job.candidate
         if isinstance(result, str):
-            surprises += 1
+            surprises, silent = surprises + 1, silent + 1
             print(f"{path.stem}, {size}, {work.job.case.ranks} ranks: no verdict: {result}", flush=True)
             continue
         if args.times_only:
@@ -236,8 +248,8 @@ def main() -> int:
         if args.out and record:
             args.out.write_text("\n".join(lines) + "\n")
             add_row(record, result.to_dict())
-    if judged < wanted and time.monotonic() >= stop_at:
-        print(f"stopped after {args.limit:.0f} s; {wanted - judged} are left")
+    if left_over := wanted - judged - silent:
+        print(f"{left_over} are left: they would not have ended within {args.limit:.0f} s")
     print(f"{judged} evaluations, {surprises} with another verdict than expected")
     return 1 if surprises else 0
 

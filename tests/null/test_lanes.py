@@ -1,6 +1,7 @@
 """Verdicts beside each other: what fits into memory is begun, what company may have caused is judged again, nothing is lost."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ class Scripted:
             raise EOFError
         return self.said.pop(0)
 
-    def begin(self, work: Any, *, company: bool) -> None:
+    def begin(self, work: Any, stop_at: float, *, company: bool) -> None:
         self.work, self.left, self.company = work, work.sizes, company
 
     def kill(self) -> None:
@@ -81,6 +82,52 @@ def test_nothing_is_begun_after_the_end(lanes: Any) -> None:
     lanes._hand_out(waiting, [lane], ROOM, stop_at=0.0)
     assert lane.work is None
     assert len(waiting) == 1
+
+
+@pytest.fixture
+def judging(lanes: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Judges whose sizes take what `takes` says, on a clock of their own; the starts that were made, and what was said."""
+    clock, takes, starts = [0.0], dict.fromkeys(NEEDS, 10.0), list[tuple[str, ...]]()
+
+    def evaluate_sizes(_: Job, sizes: tuple[str, ...]) -> Any:
+        starts.append(sizes)
+        for size in sizes:
+            clock[0] += takes[size]
+            yield example(Verdict.CORRECT, size=size)
+
+    monkeypatch.setattr(lanes, "evaluate_sizes", evaluate_sizes)
+    monkeypatch.setattr(lanes, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    return SimpleNamespace(clock=clock, takes=takes, starts=starts)
+
+
+EXPECTED = {"tiny": 10.0, "paper": 10.0, "real": 60.0}
+
+
+@pytest.mark.parametrize(
+    ("stop_at", "paper_takes", "starts", "judged"),
+    [
+        (100, 10, [("paper", "real", "tiny")], ["paper", "real", "tiny"]),
+        (50, 10, [("paper", "tiny")], ["paper", "tiny"]),
+        (81, 40, [("paper", "real", "tiny"), ("tiny",)], ["paper", "tiny"]),
+        (81, 80, [("paper", "real", "tiny")], ["paper"]),
+        (5, 10, [], []),
+    ],
+)
+def test_a_size_is_begun_if_it_will_end_in_time(
+    lanes: Any, judging: Any, stop_at: float, paper_takes: float, starts: Any, judged: Any
+) -> None:
+    judging.takes |= {"paper": paper_takes, "real": 60.0}
+    work = lanes.Work(job(), ("paper", "real", "tiny"), expected_s=EXPECTED)
+    assert [result.size for result in lanes.judge_sizes(work, stop_at)] == judged
+    assert judging.starts == starts
+
+
+def test_what_would_not_end_leaves_its_lane_to_the_next(lanes: Any, judging: Any) -> None:
+    long, unknown = (lanes.Work(job(n), ("real",), expected_s=took) for n, took in ((1, EXPECTED), (2, {})))
+    waiting, lane = [long, unknown], Scripted()
+    lanes._hand_out(waiting, [lane], ROOM, stop_at=50.0)
+    assert lane.work == unknown, "what nothing is known of has all the time that is left"
+    assert waiting == [long]
 
 
 def heard(lanes: Any, lane: Scripted) -> tuple[list[Any], list[Any]]:

@@ -77,6 +77,17 @@ def test_samples_that_can_be_concluded_anew_are_not_taken_again(
     assert not is_done(table, tmp_path, before | {"suite": {"judge": 1}}, timed=True)
 
 
+def test_what_a_verdict_will_take_is_what_the_same_took_before(tmp_path: Path) -> None:
+    records = program("benchmarks/kernel_records.py")
+    case = records.Case(1, "paper", 4)
+    one = ROW | {"problem": {"id": 1}, "stage_seconds": {"start": 4.0, "timing": 90.0}}
+    other = ROW | {"problem": {"id": 2}, "timing": {"rounds": 6}, "stage_seconds": {"start": 6.0, "timing": 50.0}}
+    broken = one | {"verdict": "harness_error", "stage_seconds": {"start": 1.0}}
+    assert records.expected_s([one, other, broken], case, timed=False) == 4.0
+    assert records.expected_s([one, other, broken], case, timed=True) == 56.0, "of another, which was timed"
+    assert records.expected_s([one], case._replace(ranks=8), timed=False) is None
+
+
 def test_times_only_is_timed_as_the_plan_is_and_looks_for_no_races(table: Any) -> None:
     full = PLANS["standard"]
     brief = table.times_only(full)
