@@ -30,6 +30,7 @@ import tarfile
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -107,12 +108,8 @@ def serve(rank: int, world: int, folder: Path, device_index: int, device_kind: s
     torch.backends.cudnn.allow_tf32 = False
     sharers = world if torch.cuda.device_count() == 1 else 1
     device: Any = CudaDevice(device_index, sharers=sharers) if device_kind == "cuda" else CpuDevice()
-    dist.init_process_group(
-        backend,
-        store=dist.FileStore(str(folder / "rendezvous"), world),  # type: ignore[attr-defined]
-        rank=rank,
-        world_size=world,
-    )
+    store = dist.FileStore(str(folder / "rendezvous"), world)  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     if device_kind == "cuda":
         device.open_barrier()
     with (folder / "barrier").open("r+b") as page:
@@ -265,11 +262,11 @@ class Lines:
 
 
 def run_world(
-    cases: list[dict[str, Any]], ranks: int, platform: Any, deadline: float, limit_s: float, kit_before: str
-) -> tuple[int, list[dict[str, Any]]]:
-    """How many cases were dealt with, and their rows."""
-    rows: list[dict[str, Any]] = []
-    begun = -1
+    cases: list[dict[str, Any]], ranks: int, platform: Any, deadline: float, limit_s: float, kit_before: str,
+    keep: Callable[[dict[str, Any]], None],
+) -> int:  # fmt: skip
+    """How many cases were dealt with; a row of each is kept as soon as it is there."""
+    begun, kept = -1, 0
     with tempfile.TemporaryDirectory(prefix="pkb-trials-") as name:
         folder = Path(name)
         (folder / "cases.json").write_text(json.dumps(cases))
@@ -301,8 +298,8 @@ def run_world(
             if "begin" in message:
                 begun = message["begin"]
                 continue
-            rows.append(label(cases[message["case"]], ranks) | message)
-            print(words(rows[-1]), flush=True)
+            keep(label(cases[message["case"]], ranks) | message)
+            kept += 1
         if ended != "ended":  # where does everybody stand?
             for process in processes:
                 process.send_signal(signal.SIGUSR1)
@@ -312,16 +309,15 @@ def run_world(
         for process in processes:
             process.wait(timeout=20)
         if ended == "out of time":
-            return len(cases), rows
-        if len(rows) <= begun:  # the case that was begun gave no row
+            return len(cases)
+        if kept <= begun:  # the case that was begun gave no row
             tails = {r: (folder / f"errors_{r}").read_text()[-1500:] for r in range(ranks)}
-            row = label(cases[begun], ranks) | {"errors": {"all": ended}, "tails": tails}
-            print(words(row), *(f"rank {r}: {tail}" for r, tail in tails.items()), sep="\n", flush=True)
-            rows.append(row)
+            keep(label(cases[begun], ranks) | {"errors": {"all": ended}, "tails": tails})
+            print(*(f"rank {r}: {tail}" for r, tail in tails.items()), sep="\n", flush=True)
         if begun < 0:
             print("the ranks do not start:", (folder / "errors_0").read_text()[-2000:], flush=True)
-            return len(cases), rows
-    return begun + 1, rows
+            return len(cases)
+    return begun + 1
 
 
 def label(case: dict[str, Any], ranks: int) -> dict[str, Any]:
@@ -331,13 +327,11 @@ def label(case: dict[str, Any], ranks: int) -> dict[str, Any]:
 def words(row: dict[str, Any]) -> str:
     head = f"{row['file'][:34]:34s} {row['size']:5s} {row['ranks']} {row['variant']:30s}"
     if "errors" in row:
-        text = next(iter(row["errors"].values()))
-        return f"{head} FAILED on {sorted(row['errors'])}: {text}"
+        return f"{head} FAILED on {sorted(row['errors'])}: {next(iter(row['errors'].values()))}"
     wrong = "" if row["ratio"] <= 1 else f" WRONG {row['what'][:2]}"
     times = f"{row['reference_us']:9.1f} us, ours {row['candidate_us']:9.1f} us, {row['speedup']:6.2f}x"
-    return (
-        f"{head} {times}, host {row['candidate_host_us']:.0f} us, error {row['ratio']:.2f}, {row['seconds']} s{wrong}"
-    )
+    host = f"host {row['candidate_host_us']:.0f} us"
+    return f"{head} {times}, {host}, error {row['ratio']:.2f}, {row['seconds']} s{wrong}"
 
 
 def compared(rows: list[dict[str, Any]]) -> list[str]:
@@ -371,23 +365,31 @@ def main() -> int:
     options.add_argument("--before", metavar="COMMIT", help="in turns with those of a commit, or of its archive")
     options.add_argument("--limit", type=float, default=3600.0, help="seconds for everything")
     options.add_argument("--case-limit", type=float, default=60.0, help="seconds for one kernel at one size")
-    options.add_argument("--out", type=Path)
+    options.add_argument("--out", type=Path, help="add rows to this file, each as soon as it is there")
     args = options.parse_args()
+    from kernel_records import add_row  # not in ranks, which need to start soon
+
     from pkb.judge.oracle_only.world import running
+    from pkb.kit.fingerprint import fingerprint
     from pkb.platforms.registry import resolve
 
     deadline = time.monotonic() + args.limit
     rows: list[dict[str, Any]] = []
+    versions = {"kit": fingerprint()} | ({"before": Path(args.before).stem} if args.before else {})
+
+    def keep(row: dict[str, Any]) -> None:
+        rows.append(row | versions)
+        print(words(row), flush=True)
+        if args.out:
+            add_row(args.out, rows[-1])
+
     with tempfile.TemporaryDirectory(prefix="pkb-before-") as folder:
         before = earlier(args.before, args.files, Path(folder)) if args.before else {}
         for ranks in map(int, args.ranks.split(",")):
             cases = cases_of(args, before)
             while cases and time.monotonic() < deadline:
                 with running(resolve(args.platform), ranks) as platform:
-                    done, found = run_world(cases, ranks, platform, deadline, args.case_limit, folder)
-                cases, rows = cases[done:], rows + found
-                if args.out:
-                    args.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+                    cases = cases[run_world(cases, ranks, platform, deadline, args.case_limit, folder, keep) :]
     wrong = [row for row in rows if "errors" in row or row["ratio"] > 1]
     print(*compared(rows), sep="\n")
     print(f"{len(rows)} trials, {len(wrong)} wrong or failed")

@@ -12,6 +12,7 @@ prepares the folder and no more, for a machine without a repository: kernels of 
 """
 
 import argparse
+import hashlib
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ from pathlib import Path
 
 from kernel_records import Row, add_row, read_rows, taken_at
 from kernel_trials import ARCHIVED
-from owed_steps import BEFORE, LEFT, ROOT, STEPS, Owed, Place, program, slower
+from owed_steps import BEFORE, LEFT, ROOT, STEPS, Owed, Place, program, slower, texts_of_before
 from showcase import POINTS
 
 from pkb.types.processes import die_with_parent
@@ -53,10 +54,27 @@ def prepare(at: Place) -> None:
         if path.exists() and not copy.exists():
             copy.parent.mkdir(exist_ok=True)
             shutil.copyfile(path, copy)
-    if not (at.out / BEFORE).exists() and (ROOT / ".git").exists() and (then := slower(at)):
-        oldest = min(map(taken_at, then.values()))
-        commit = git("rev-list", "-1", f"--before={oldest}", "HEAD").decode().strip()
-        (at.out / BEFORE).write_bytes(git("archive", commit, *ARCHIVED))
+    for then in slower(at).values() if (ROOT / ".git").exists() else ():
+        if then["candidate"]["sha256"] in texts_of_before(at):
+            continue
+        if (commit := commit_of(then)) is None:
+            print(
+                f"{then['candidate']['file']} of {taken_at(then)} is in no commit: nothing to compare with", flush=True
+            )
+            continue
+        (at.out / BEFORE.replace("*", commit[:12])).write_bytes(git("archive", commit, *ARCHIVED))
+
+
+def commit_of(row: Row) -> str | None:
+    """Where the text of a kernel is the one that was judged: the last before the verdict, for the sake of the kit of then, or
+    one that made it so, where it was judged before it was committed."""
+    path = f"solutions/{row['candidate']['file']}"
+    then = git("rev-list", "-1", f"--before={taken_at(row)}", "HEAD")
+    for commit in (then + git("log", "--format=%H", "HEAD", "--", path)).decode().split():
+        there = git("ls-tree", "--name-only", commit, path)  # a commit may have removed it
+        if there and hashlib.sha256(git("show", f"{commit}:{path}")).hexdigest() == row["candidate"]["sha256"]:
+            return commit
+    return None
 
 
 def git(*words: str) -> bytes:

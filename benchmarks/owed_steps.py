@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import sys
+import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -29,7 +30,8 @@ from pkb.problems.suite import suite
 from pkb.types.plan import plan
 
 ROOT = Path(__file__).resolve().parents[1]
-BEFORE = "before.tar"
+BEFORE = "before-*.tar"
+"""Archives of commits whose kernels are compared with the present ones, one for each commit."""
 LEFT = "LEFT"
 """In a command: the seconds in which it may begin something, or end it where it knows what that takes."""
 STARTS, ROUNDS_S = 3, 45
@@ -144,29 +146,37 @@ def slower(at: Place) -> dict[kernel_records.Case, Row]:
     return found
 
 
+def texts_of_before(at: Place) -> dict[str, Path]:
+    """The archive of every text that is in one, by its hash."""
+    found = {}
+    for archive in sorted(at.out.glob(BEFORE)):
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                if member.name.startswith("solutions/") and (file := tar.extractfile(member)) is not None:
+                    found[hashlib.sha256(file.read()).hexdigest()] = archive
+    return found
+
+
 def before(at: Place) -> Owed:
-    """Both texts of these in turns, in the same ranks. What was is in an archive (`owed.py` makes it)."""
+    """Both texts of these in turns, in the same ranks. What was is in archives (`owed.py` makes them): without that of its
+    very text, a kernel stays owed."""
     sides: dict[tuple[str, str, int], set[str]] = {}
     for row in at.rows("before.jsonl"):
         if row["kit"] == fingerprint() and "errors" not in row:
             sides.setdefault((row["file"], row["size"], row["ranks"]), set()).add(row["variant"])
-    groups: dict[tuple[int, str], list[Path]] = {}
+    groups: dict[tuple[Path, int, str], list[Path]] = {}
+    items, archives = [], texts_of_before(at)
     for case, then in sorted(slower(at).items()):
         path = ROOT / "solutions" / then["candidate"]["file"]
         if len(sides.get((path.stem, case.size, case.ranks), ())) < 2:
-            groups.setdefault((case.ranks, case.size), []).append(path)
-    tried = at.out / "tried.jsonl"
-
-    def keep(status: int) -> None:
-        for row in read_rows(tried):
-            add_row(at.out / "before.jsonl", row | {"kit": fingerprint()})
-        tried.unlink(missing_ok=True)
-
+            items.append(f"{path.name[:2]} {case.size} {case.ranks}")
+            if (archive := archives.get(then["candidate"]["sha256"])) is not None:
+                groups.setdefault((archive, case.ranks, case.size), []).append(path)
     commands = []
-    for (ranks, size), files in groups.items():
-        asked = ("--platform", at.platform, "--ranks", ranks, "--sizes", size, "--before", at.out / BEFORE)
-        commands.append(Command(program("kernel_trials.py", *files, *asked, "--limit", LEFT, "--out", tried), keep))
-    items = [f"{path.name[:2]} {size} {ranks}" for (ranks, size), files in groups.items() for path in files]
+    for (archive, ranks, size), files in groups.items():
+        asked = ("--platform", at.platform, "--ranks", ranks, "--sizes", size, "--before", archive)
+        out = ("--limit", LEFT, "--out", at.out / "before.jsonl")
+        commands.append(Command(program("kernel_trials.py", *files, *asked, *out)))
     return Owed("kernels.md", items, commands, None)
 
 

@@ -1,5 +1,6 @@
 """What is owed follows from the records: there is nothing to keep by hand, and nothing that is there is measured again."""
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -142,6 +143,38 @@ def test_kernels_of_before_are_compared_when_both_ran(steps: Any, tmp_path: Path
     assert steps.before(at).items == [item]
     write(at.out / "before.jsonl", row | {"variant": ""}, row | {"variant": "before"})
     assert not steps.before(at).items
+
+
+def test_each_kernel_is_compared_with_the_very_text_that_was_judged(
+    owed: Any, steps: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two commits the verdict is of the later one's text, and was reached before that commit."""
+    repository, at = tmp_path / "repository", place(steps, tmp_path)
+    name, later = "01_allreduce_cuda.py", "2026-01-02T00:00:00+00:00"
+    (repository / "solutions").mkdir(parents=True)
+    monkeypatch.setattr(owed, "ROOT", repository)
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "a")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "a@b.c")
+        monkeypatch.setenv(f"GIT_{role}_DATE", later)
+    owed.git("init", "-q")
+    for text in ("first", "second"):
+        (repository / "solutions" / name).write_text(text)
+        owed.git("add", ".")
+        owed.git("commit", "-qm", text)
+    monkeypatch.setattr(owed, "ARCHIVED", ("solutions",))
+    then = {"candidate": {"file": name, "sha256": hashlib.sha256(b"first").hexdigest()}, "started_at": "2100"}
+    gone = {"candidate": {"file": name, "sha256": "of no commit"}, "started_at": "2100"}
+    monkeypatch.setattr(owed, "slower", lambda _: {1: then, 2: gone})
+    monkeypatch.setattr(steps, "slower", lambda _: {steps.Case(1, "paper", 4): then, steps.Case(1, "real", 8): gone})
+    for _ in range(2):
+        owed.prepare(at)
+        (archive,) = at.out.glob(steps.BEFORE)
+        found = steps.before(at)
+        assert found.items == ["01 paper 4", "01 real 8"]
+        (command,) = found.commands
+        assert str(archive) in command.words
+        assert command.words[command.words.index("--sizes") + 1] == "paper"
 
 
 def test_a_command_is_interrupted_at_the_end_and_what_it_wrote_stays(owed: Any, tmp_path: Path) -> None:
