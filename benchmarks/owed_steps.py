@@ -208,7 +208,7 @@ def functions(at: Place) -> Owed:
     """References and baselines of the problems, at the sizes of the page."""
     items, ids = [], set()
     for function, name in references.FILES.items():
-        there = {key[:2] for folder in (at.records, at.out) for key in references.read(folder / "references" / name)}
+        there = {key[:2] for key in _taken(at, name)}
         for problem, size in itertools.product(default_registry().all(), ("paper", "real", "decode")):
             if references.runs(problem, function, size, at.most_ranks) and (problem.id, size) not in there:
                 items.append(f"{function} {problem.id:02d} {size}")
@@ -218,10 +218,9 @@ def functions(at: Place) -> Owed:
 
 
 def alternatives(at: Place) -> Owed:
-    files = [folder / "references" / "alternatives.jsonl" for folder in (at.records, at.out)]
-    there = {key[0] for file in files for key in references.read(file)}
+    there = {key[0] for key in _taken(at, "alternatives.jsonl")}
     left = [problem.id for problem in Registry(load_folder(references.ALTERNATIVES)).all() if problem.id not in there]
-    words = [*_references(at, left, f"real:{at.most_ranks}"), "--alternatives"]
+    words = [*_references(at, left), "--alternatives"]
     return Owed("references.md", [f"alternative {number}" for number in left], [Command(words)], None)
 
 
@@ -241,9 +240,16 @@ def truths(at: Place) -> Owed:
     return Owed("references.md", items, commands, None)
 
 
-def _references(at: Place, ids: Iterable[int], cases: str, *, out: str = "references") -> list[str]:
-    asked = ("--ids", listed(sorted(ids)), "--cases", cases, "--budget", LEFT, "--out", at.out / out)
-    return program("references.py", "--platform", at.platform, *asked)
+def _taken(at: Place, name: str) -> set[references.Key]:
+    """Cases with a time, or of which it is known that they have none here."""
+    files = [folder / "references" / name for folder in (at.records, at.out)]
+    return {key for file in files for key, row in references.read(file).items() if not references.failed(row)}
+
+
+def _references(at: Place, ids: Iterable[int], cases: str = "", *, out: str = "references") -> list[str]:
+    """Without cases, those of the program's choice."""
+    asked = ("--ids", listed(sorted(ids)), *(("--cases", cases) if cases else ()), "--retry", "--budget", LEFT)
+    return program("references.py", "--platform", at.platform, *asked, "--out", at.out / out)
 
 
 def showcases(at: Place) -> Owed:

@@ -14,7 +14,6 @@ that as its baseline, held to the same comparison, and timed at `real` with 8 ra
 """
 
 import argparse
-import json
 import sys
 import time
 import traceback
@@ -23,6 +22,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
+
+from kernel_records import add_row, read_rows
 
 from pkb.judge.oracle_only.references import ReferenceRow, run_references
 from pkb.judge.oracle_only.world import running
@@ -54,16 +55,23 @@ class BudgetSpent(Exception):
 
 
 def read(path: Path) -> dict[Key, dict[str, Any]]:
-    """The latest row of each case. One that was cut off while it was written does not count, nor one of a call that the problem
-    no longer makes at this size, or of a baseline that is another by now."""
-    rows = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        rows[row["id"], row["size"], row["ranks"]] = row
+    """The latest row of each case; one without a time does not replace one that has it. Nor do rows count of a call that the
+    problem no longer makes at this size, or of a baseline that is another by now."""
+    rows: dict[Key, dict[str, Any]] = {}
+    for row in read_rows(path):
+        key = (row["id"], row["size"], row["ranks"])
+        if key not in rows or has_time(row) or not has_time(rows[key]):
+            rows[key] = row
     return {key: row for key, row in rows.items() if is_present(row)}
+
+
+def has_time(row: dict[str, Any]) -> bool:
+    return bool(row["time_us"]) and is_present(row)
+
+
+def failed(row: dict[str, Any]) -> bool:
+    """Another try may succeed."""
+    return bool(row["error"]) and not row["error"].startswith("unsupported")
 
 
 def is_present(row: dict[str, Any]) -> bool:
@@ -103,7 +111,7 @@ class Measurement:
         """What is missing of one case. A side that cannot be brought back costs the problem at which it happened."""
         path = self.file_of(function)
         there = read(path)
-        done = {key for key, row in there.items() if not (self.retry and row["error"])}
+        done = {key for key, row in there.items() if not (self.retry and failed(row))}
         missing = [problem for problem in problems if (problem.id, size, ranks) not in done]
         while missing:
             if time.monotonic() >= self.stop_at:
@@ -133,8 +141,7 @@ class Measurement:
                 self.keep(lost, path, taken)
 
     def keep(self, row: ReferenceRow, path: Path, taken: list[int]) -> None:
-        with path.open("a") as file:
-            file.write(json.dumps(row.to_dict()) + "\n")
+        add_row(path, row.to_dict())
         taken.append(row.id)
         words = row.error or f"{row.time_us:.0f} us, {(row.all_ranks_peak_bytes or 0) / 2**30:.2f} GiB"
         if self.alternatives and row.time_us:
@@ -219,9 +226,9 @@ def main() -> int:
             "\n".join(f"{row['id']} {row['name']}: {words}" for row, words in found)
             or "none is faster than what is taken"
         )
-    failed = [row for row in rows if row["error"] and not row["error"].startswith("unsupported")]
-    print(f"{len(rows)} rows, {len(failed)} failed{'; the budget is spent, run again to go on' if spent else ''}")
-    return 1 if failed or spent else 0
+    failures = sum(map(failed, rows))
+    print(f"{len(rows)} rows, {failures} failed{'; the budget is spent, run again to go on' if spent else ''}")
+    return 1 if failures or spent else 0
 
 
 if __name__ == "__main__":

@@ -177,6 +177,42 @@ def test_each_kernel_is_compared_with_the_very_text_that_was_judged(
         assert command.words[command.words.index("--sizes") + 1] == "paper"
 
 
+def test_a_function_that_failed_is_owed_and_hides_no_time(steps: Any, owed: Any, tmp_path: Path) -> None:
+    at = place(steps, tmp_path)
+    for folder in (at.records, at.out):
+        (folder / "references").mkdir()
+    kept, came = (folder / "references" / "references.jsonl" for folder in (at.records, at.out))
+    row = {
+        "id": 1,
+        "size": "paper",
+        "ranks": 8,
+        "function": "reference",
+        "argument_bytes": 0,
+        "time_us": 5.0,
+        "error": "",
+    }
+    failed = row | {"time_us": None, "error": "OutOfMemoryError"}
+    item = "reference 01 paper"
+    write(came, failed)
+    found = steps.functions(at)
+    assert item in found.items
+    assert "--retry" in found.commands[0].words
+    write(came, failed | {"error": "unsupported: does not fit"})
+    assert item not in steps.functions(at).items
+    write(kept, row)
+    write(came, failed)
+    assert item not in steps.functions(at).items
+    owed.append(came, kept)
+    (now,) = steps.references.read(kept).values()
+    assert now["time_us"] == 5.0, "a try that failed later"
+
+
+def test_alternatives_run_with_as_many_ranks_as_fit(steps: Any, tmp_path: Path) -> None:
+    (command,) = steps.alternatives(place(steps, tmp_path)).commands
+    assert "--alternatives" in command.words
+    assert "--cases" not in command.words
+
+
 def test_a_command_is_interrupted_at_the_end_and_what_it_wrote_stays(owed: Any, tmp_path: Path) -> None:
     path = tmp_path / "limit"
     text = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(sys.argv[2]); time.sleep(600)"
