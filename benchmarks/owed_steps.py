@@ -258,7 +258,8 @@ def showcases(at: Place) -> Owed:
         problem, known = get(number), at.records / f"showcase-{number}.jsonl"
         kernel = next((ROOT / "solutions").glob(f"{number}_*.py"))
         version = f"{verdict_table.read(kernel).sha256} {fingerprint()}"
-        rows = read_rows(known) + read_rows(at.out / f"showcase-{number}" / "showcase.jsonl")
+        files = (known, at.out / f"showcase-{number}" / "showcase.jsonl")
+        rows = [row for file in files for row in read_rows(file) if showcase.is_measured(row)]
         done, took = {row["key"] for row in rows}, [*took, *(row["verdict"] for row in rows)]
         keys = {label: showcase.key_of(problem, label, size, 8, at.platform, version) for label, size in points.items()}
         if left := [f"{number}: {label}" for label, key in keys.items() if key not in done]:

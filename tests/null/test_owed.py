@@ -207,6 +207,17 @@ def test_a_function_that_failed_is_owed_and_hides_no_time(steps: Any, owed: Any,
     assert now["time_us"] == 5.0, "a try that failed later"
 
 
+def test_a_showcase_without_a_verdict_is_owed(steps: Any, tmp_path: Path) -> None:
+    at = place(steps, tmp_path)
+    label, size = next(iter(steps.showcase.POINTS[82].items()))
+    kernel = next((ROOT / "solutions").glob("82_*.py"))
+    key = steps.showcase.key_of(get(82), label, size, 8, at.platform, f"{read(kernel).sha256} {fingerprint()}")
+    for verdict, owed in (("harness_error", True), ("correct", False)):
+        row = {"key": key, "label": label, "verdict": {"verdict": verdict}}
+        write(at.records / "showcase-82.jsonl", row)
+        assert (f"82: {label}" in steps.showcases(at).items) is owed
+
+
 def test_alternatives_run_with_as_many_ranks_as_fit(steps: Any, tmp_path: Path) -> None:
     (command,) = steps.alternatives(place(steps, tmp_path)).commands
     assert "--alternatives" in command.words

@@ -3,10 +3,13 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from verdict_examples import example
 
+from pkb.types.verdict import Verdict
 from program_files import program
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -32,6 +35,38 @@ def test_the_page_says_what_the_records_say(
     monkeypatch.setattr(sys, "argv", [*asked, "--known", str(records), "--page", str(made)])
     showcase.main()
     assert made.read_text() == page.read_text()
+
+
+def test_no_verdict_of_the_machine_takes_the_place_of_a_measurement(
+    showcase: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither one that is read nor one that is reached now, of the same text or of another."""
+    records, out = DOCS / "records" / "showcase-82.jsonl", tmp_path / "out"
+    before = [json.loads(line) for line in records.read_text().splitlines()]
+    asked = ["showcase.py", "82", "--platform", "virtual", "--points", "1", "--out", str(out), "--known", str(records)]
+    monkeypatch.setattr(sys, "argv", [*asked, "--keep", str(tmp_path / "kept.jsonl")])
+    monkeypatch.setattr(showcase, "resolve", lambda name: name)
+    monkeypatch.setattr(showcase, "read", lambda path: SimpleNamespace(sha256="of another text"))
+    monkeypatch.setattr(showcase, "evaluate", lambda job: example(Verdict.HARNESS_ERROR))
+    for times in (1, 2):
+        assert showcase.main() == 1
+        assert [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()] == before[:1]
+        assert len((out / "showcase.jsonl").read_text().splitlines()) == times, "it is tried again"
+
+
+def test_a_size_that_would_not_end_in_time_is_not_begun(
+    showcase: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = DOCS / "records" / "showcase-82.jsonl"
+    seconds = [sum(json.loads(line)["verdict"]["stage_seconds"].values()) for line in records.read_text().splitlines()]
+    monkeypatch.setattr(sys, "argv", [
+        "showcase.py", "82", "--platform", "virtual", "--points", "1", "--out", str(tmp_path), "--known", str(records),
+        "--budget", str(seconds[0] - 1),
+    ])  # fmt: skip
+    monkeypatch.setattr(showcase, "resolve", lambda name: name)
+    monkeypatch.setattr(showcase, "read", lambda path: SimpleNamespace(sha256="of another text"))
+    monkeypatch.setattr(showcase, "evaluate", lambda job: pytest.fail("begun"))
+    assert showcase.main() == 1
 
 
 def test_times_alone_and_missing_sizes_are_named(showcase: Any) -> None:
