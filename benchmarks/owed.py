@@ -33,6 +33,7 @@ from pkb.types.processes import die_with_parent
 
 DOCS = ROOT / "docs"
 OF_THE_PAGES = "virtual"
+PLATFORM = "platform.txt"
 LEAST_S = 20.0
 """Nothing is begun with less."""
 LAST_S = 25.0
@@ -49,6 +50,9 @@ def words_of(owed: Owed) -> str:
 def prepare(at: Place) -> None:
     """Programs that go on in their own files find there what the records have; and the kernels of before, where git is."""
     at.out.mkdir(parents=True, exist_ok=True)
+    if (known := platform_in(at.out)) not in (None, at.platform):
+        sys.exit(f"{at.out} has records of platform {known}: choose another --out for {at.platform}")
+    (at.out / PLATFORM).write_text(f"{at.platform}\n")
     for path in (at.records / "backends.jsonl", *(at.records / "references").glob("*.jsonl")):
         copy = at.out / path.relative_to(at.records)
         if path.exists() and not copy.exists():
@@ -63,6 +67,11 @@ def prepare(at: Place) -> None:
             )
             continue
         (at.out / BEFORE.replace("*", commit[:12])).write_bytes(git("archive", commit, *ARCHIVED))
+
+
+def platform_in(folder: Path) -> str | None:
+    """Which all that was measured there is of, since not every record says so itself."""
+    return (folder / PLATFORM).read_text().strip() if (folder / PLATFORM).exists() else None
 
 
 def commit_of(row: Row) -> str | None:
@@ -104,7 +113,7 @@ def pack(at: Place, archive: Path) -> None:
     """Complete, or as it was."""
     new = archive.with_suffix(".new")
     with tarfile.open(new, "w:gz") as tar:
-        for path in sorted(at.out.rglob("*.jsonl")):
+        for path in sorted([at.out / PLATFORM, *at.out.rglob("*.jsonl")]):
             tar.add(path, path.relative_to(at.out))
     new.replace(archive)
 
@@ -146,9 +155,10 @@ def merge(source: Path) -> None:
             folder = Path(name)
             with tarfile.open(source) as tar:
                 tar.extractall(folder, filter="data")
-        for path in [folder / "judged.jsonl", folder / "timed.jsonl", *folder.glob("again-*.jsonl")]:
-            if others := {row["platform"] for row in read_rows(path)} - {OF_THE_PAGES}:
-                sys.exit(f"{path.name} has verdicts of platform {', '.join(others)}: the pages are of {OF_THE_PAGES}")
+        if (platform := platform_in(folder)) != OF_THE_PAGES:
+            sys.exit(
+                f"{source} is of platform {platform or 'unknown'} (its file {PLATFORM}): the pages are of {OF_THE_PAGES}"
+            )
         stems = ["backends", "before", "tests", "window-control", "window-noise"]
         files = [*(folder / f"{stem}.jsonl" for stem in stems), *(folder / "references").glob("*.jsonl")]
         for path in [*files, *folder.glob("again-*.jsonl")]:

@@ -118,7 +118,7 @@ def kernels(at: Place, *, timed: bool) -> Owed:
     done = verdict_table.done_in([known, out.with_suffix(".jsonl")])
     ranks = [count for count in at.ranks if not timed or count in {count for _, count in TIMED}]
     sizes = [size for size in at.sizes if not timed or size in dict(TIMED)]
-    left = verdict_table.owed(at.kernels, ranks, sizes, chosen, timed=timed, done=done)
+    left = verdict_table.owed(at.kernels, ranks, sizes, chosen, platform=at.platform, timed=timed, done=done)
     cases = [Case(int(path.name[:2]), size, count) for (count, path), owed in left.items() for size in owed]
     how = "--times-only" if timed else f"--no-timing --no-second-world --no-profile --call-limit 60 --lanes {at.lanes}"
     command = program(
@@ -300,7 +300,8 @@ def again(at: Place) -> Owed:
     for time in range(1, TIMES + 1):
         name = f"again-{time}.jsonl"
         done = verdict_table.done_in([at.records / name, at.out / name])
-        left = verdict_table.owed([ROOT / file for file in TEN], [4], ["paper"], chosen, timed=True, done=done)
+        files = [ROOT / file for file in TEN]
+        left = verdict_table.owed(files, [4], ["paper"], chosen, platform=at.platform, timed=True, done=done)
         if left:
             asked = ("--platform", at.platform, "--ranks", 4, "--size", "paper", "--no-second-world", "--no-profile")
             limit = ("--limit", LEFT, "--took", at.records / "kernels.jsonl")

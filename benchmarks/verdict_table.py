@@ -88,6 +88,7 @@ class Done(NamedTuple):
 
     sha256: str
     kit: str
+    platform: str
     ranks: int
     size: str
     plan: str
@@ -104,7 +105,7 @@ def done_in(paths: list[Path]) -> set[Done]:
         if row["verdict"] == "harness_error":
             continue
         of_problem = (row["problem"]["version"], row["problem"].get("baseline_version"))
-        case = (row["candidate"]["sha256"], kit_of(row), row["ranks"], row["size"], row["plan"])
+        case = (row["candidate"]["sha256"], kit_of(row), row["platform"], row["ranks"], row["size"], row["plan"])
         timed = row["timing"] is not None or not Verdict(row["verdict"]).is_timed
         done |= {
             Done(*case, with_times, (*of_problem, judge_for(judge_of(row), timed=with_times)))
@@ -118,8 +119,9 @@ def judge_for(judge: int, *, timed: bool) -> int:
 
 
 def owed(
-    files: Iterable[Path], ranks: Iterable[int], sizes: Iterable[str], chosen: Plan, *, timed: bool, done: set[Done]
-) -> dict[tuple[int, Path], tuple[str, ...]]:
+    files: Iterable[Path], ranks: Iterable[int], sizes: Iterable[str], chosen: Plan, *, platform: str, timed: bool,
+    done: set[Done],
+) -> dict[tuple[int, Path], tuple[str, ...]]:  # fmt: skip
     """Sizes that are possible and not done, by ranks and file."""
     found = {}
     for count, path in itertools.product(ranks, files):
@@ -130,7 +132,7 @@ def owed(
             size
             for size in sizes
             if not problem.why_not(size, count, problem.default_dtype)
-            and Done(sha256, fingerprint(), count, size, chosen.name, timed, versions) not in done
+            and Done(sha256, fingerprint(), platform, count, size, chosen.name, timed, versions) not in done
         )
         if left:
             found[count, path] = left
@@ -199,21 +201,24 @@ def main() -> int:
     stop_at = time.monotonic() + args.limit
     ranks, sizes = map(int, args.ranks.split(",")), args.size.split(",")
     works = []
-    for (count, path), left in owed(args.files, ranks, sizes, chosen, timed=not args.no_timing, done=done).items():
+    timed = not args.no_timing
+    for (count, path), left in owed(
+        args.files, ranks, sizes, chosen, platform=platform, timed=timed, done=done
+    ).items():
         problem = get(problem_of(path))
         job = Job(
             candidate=path,
             case=Case(problem.stem, platform, count, left[0], problem.default_dtype, chosen.name),
             custom_plan=chosen,
             against=args.against,
-            timing=not args.no_timing,  # on a CPU too, where nothing is timed unless somebody asks
+            timing=timed,  # on a CPU too, where nothing is timed unless somebody asks
             call_limit_s=args.call_limit,
             profile=not (args.times_only or args.no_profile),
         )
         expected = {
             size: seconds
             for size in left
-            if (seconds := expected_s(took, KernelCase(problem.id, size, count), timed=not args.no_timing)) is not None
+            if (seconds := expected_s(took, KernelCase(problem.id, size, count), timed=timed)) is not None
         }
         works.append(Work(job, left, expected_s=expected))
     wanted, surprises, judged, silent = sum(len(work.sizes) for work in works), 0, 0, 0

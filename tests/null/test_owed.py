@@ -43,7 +43,7 @@ def verdict(kernel: str, size: str, **changes: Any) -> dict[str, Any]:
     path = next((ROOT / "solutions").glob(f"{kernel}_*_cuda.py"))
     problem = get(int(kernel))
     return {
-        "verdict": "correct", "ranks": 2, "size": size, "plan": "standard", "timing": None,
+        "verdict": "correct", "platform": "virtual", "ranks": 2, "size": size, "plan": "standard", "timing": None,
         "candidate": {"sha256": read(path).sha256}, "problem": {"id": problem.id, "version": problem.version},
         "suite": {"judge": suite().judge_version}, "environment": {"kit": fingerprint()},
     } | changes  # fmt: skip
@@ -230,6 +230,17 @@ def test_a_command_is_interrupted_at_the_end_and_what_it_wrote_stays(owed: Any, 
     status = owed.run([sys.executable, "-c", text, str(path), owed.LEFT], owed.LAST_S / 5)
     assert status != 0
     assert path.read_text() == "0", "nothing is begun so late"
+
+
+def test_a_folder_is_of_one_platform_and_pages_of_theirs(owed: Any, steps: Any, tmp_path: Path) -> None:
+    on_cpu, on_gpu = (place(steps, tmp_path, platform=name) for name in ("cpu", "virtual"))
+    owed.work(on_cpu, [], 0.0, None)
+    with pytest.raises(SystemExit, match="platform cpu"):
+        owed.work(on_gpu, [], 0.0, None)
+    owed.pack(on_cpu, tmp_path / "came.tar.gz")
+    for source in (on_cpu.out, tmp_path / "came.tar.gz"):
+        with pytest.raises(SystemExit, match="platform cpu"):
+            owed.merge(source)
 
 
 def test_what_came_back_is_added_once_and_without_samples(owed: Any, tmp_path: Path) -> None:

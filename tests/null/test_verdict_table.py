@@ -11,7 +11,8 @@ from pkb.types.plan import PLANS
 from program_files import program
 
 ROW = {
-    "verdict": "correct", "ranks": 4, "size": "paper", "plan": "standard", "timing": None, "candidate": {"sha256": "a"},
+    "verdict": "correct", "platform": "virtual", "ranks": 4, "size": "paper", "plan": "standard", "timing": None,
+    "candidate": {"sha256": "a"},
     "problem": {"version": 3, "baseline_version": None}, "suite": {"version": 3, "judge": 3}, "environment": {"kit": "k"},
 }  # fmt: skip
 
@@ -28,14 +29,14 @@ def is_done(table: Any, folder: Path, row: dict[str, Any], **asked: Any) -> bool
     path = folder / "rows.jsonl"
     path.write_text(json.dumps(row) + "\n")
     judge = table.judge_for(3, timed=asked.get("timed", False))
-    wanted = table.Done("a", "k", 4, "paper", "standard", False, (3, None, judge))
+    wanted = table.Done("a", "k", "virtual", 4, "paper", "standard", False, (3, None, judge))
     return wanted._replace(**asked) in table.done_in([path, folder / "missing.jsonl"])
 
 
 def test_what_is_the_same_is_done_and_what_differs_is_not(table: Any, tmp_path: Path) -> None:
     assert is_done(table, tmp_path, ROW)
     others: list[dict[str, Any]] = [
-        {"ranks": 8}, {"size": "real"}, {"plan": "times-only"}, {"candidate": {"sha256": "b"}},
+        {"ranks": 8}, {"size": "real"}, {"platform": "cpu"}, {"plan": "times-only"}, {"candidate": {"sha256": "b"}},
         {"suite": {"judge": 1}}, {"suite": {"judge": 4}}, {"suite": None}, {"problem": {"version": 2}},
         {"problem": {"version": 3, "baseline_version": 1}}, {"verdict": "harness_error"},
         {"environment": {"kit": "another"}}, {"environment": {}},
