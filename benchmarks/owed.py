@@ -40,6 +40,9 @@ LAST_S = 25.0
 """Before the end a command begins nothing more, and one that knows how long its works take has ended them."""
 GRACE_S = 15.0
 """From an interrupt to the end."""
+LEAST_BUDGET_S = LEAST_S + LAST_S + GRACE_S
+INTERRUPTED = 2
+"""An exit status, in pytest's words."""
 
 
 def words_of(owed: Owed) -> str:
@@ -99,14 +102,22 @@ def run(words: list[str], left_s: float) -> int:
         return process.wait(timeout=left_s)
     except subprocess.TimeoutExpired:
         print("out of time: interrupted", flush=True)
+        return end(process)
     except KeyboardInterrupt:
-        pass
+        end(process)
+        raise
+
+
+def end(process: subprocess.Popen[bytes]) -> int:
     os.killpg(process.pid, signal.SIGINT)
     try:
         return process.wait(timeout=GRACE_S)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        return process.wait()
+        return -signal.SIGKILL
+    finally:  # also if somebody is impatient
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def pack(at: Place, archive: Path) -> None:
@@ -122,6 +133,9 @@ def work(at: Place, names: list[str], budget_s: float, archive: Path | None) -> 
     """Whether all of it is done."""
     stop_at = time.monotonic() + budget_s - GRACE_S
     prepare(at)
+    if archive is not None:  # told now if that cannot be
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        pack(at, archive)
     begun = []
     for name in names:
         if stop_at - time.monotonic() < LEAST_S + LAST_S:
@@ -132,9 +146,13 @@ def work(at: Place, names: list[str], budget_s: float, archive: Path | None) -> 
             if (left_s := stop_at - time.monotonic()) < max(LEAST_S + LAST_S, command.least_s):
                 break
             print(f"== {name}, {left_s:.0f} s left: {' '.join(map(short, command.words[1:]))}", flush=True)
-            command.after(run(command.words, left_s))
-            if archive is not None:
-                pack(at, archive)
+            status = INTERRUPTED
+            try:
+                status = run(command.words, left_s)
+            finally:
+                command.after(status)
+                if archive is not None:
+                    pack(at, archive)
     left = {name: STEPS[name](at) for name in begun}
     for name, owed in left.items():
         print(f"{name:12s} {words_of(owed)}", flush=True)
@@ -209,7 +227,9 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--platform", default=OF_THE_PAGES)
     options.add_argument("--out", type=Path, default=ROOT / "out" / "owed")
-    options.add_argument("--budget", type=float, help="measure, and end after so many seconds")
+    options.add_argument(
+        "--budget", type=float, help=f"measure, and end after so many seconds, {LEAST_BUDGET_S:.0f} or more"
+    )
     options.add_argument("--lanes", type=int, default=4, help="of kernels that are judged, not timed, at a time")
     options.add_argument("--only", default=",".join(STEPS), help="steps, in this order")
     options.add_argument("--archive", type=Path, help="pack what is there into this file after each command")
@@ -231,7 +251,14 @@ def main() -> int:
     sizes, only = tuple(args.sizes.split(",")), frozenset(args.kernels)
     at = Place(args.platform, args.out.resolve(), args.records.resolve(), args.ranks, sizes, only, args.lanes)
     if args.budget is not None and not args.dry_run:
-        return 0 if work(at, names, args.budget, args.archive) else 3
+        if 0 < args.budget < LEAST_BUDGET_S:
+            options.error(f"nothing is begun with a --budget below {LEAST_BUDGET_S:.0f} s; 0 prepares the folder")
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as if by hand
+        try:
+            return 0 if work(at, names, args.budget, args.archive) else 3
+        except KeyboardInterrupt:
+            print("interrupted; the same command goes on", flush=True)
+            return 130
     for name in names:
         owed = STEPS[name](at)
         print(f"{name:12s} {words_of(owed)}", flush=True)

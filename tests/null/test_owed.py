@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import signal
+import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +233,34 @@ def test_a_command_is_interrupted_at_the_end_and_what_it_wrote_stays(owed: Any, 
     status = owed.run([sys.executable, "-c", text, str(path), owed.LEFT], owed.LAST_S / 5)
     assert status != 0
     assert path.read_text() == "0", "nothing is begun so late"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_it_all_and_what_was_measured_is_packed(tmp_path: Path, number: int) -> None:
+    """In a process of its own, since it is a process that is interrupted."""
+    child = "import sys, time; open(sys.argv[1], 'w').close(); print('begun', flush=True); time.sleep(60)"
+    text = f"""
+import sys
+sys.path.insert(0, {str(BENCHMARKS)!r})
+import owed, owed_steps
+row = {str(tmp_path / "out" / "row.jsonl")!r}
+command = owed_steps.Command([sys.executable, "-c", "{child}", row], lambda status: print("after", status, flush=True))
+one = owed_steps.Owed("page", ["item"], [command], None)
+owed.STEPS = dict.fromkeys(["first", "second"], lambda at: one)
+sys.argv = ["owed.py", "--platform", "cpu", "--budget", "300", "--only", "first,second",
+            "--out", {str(tmp_path / "out")!r}, "--archive", {str(tmp_path / "missing" / "a.tar.gz")!r}]
+sys.exit(owed.main())
+"""
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("== first")
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.splitlines() == ["after 2", "interrupted; the same command goes on"]
+    with tarfile.open(tmp_path / "missing" / "a.tar.gz") as tar:
+        assert "row.jsonl" in tar.getnames()
 
 
 def test_a_folder_is_of_one_platform_and_pages_of_theirs(owed: Any, steps: Any, tmp_path: Path) -> None:
