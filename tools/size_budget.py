@@ -16,7 +16,7 @@ CEILINGS = {
     "src/pkb/analysis": 3030,
     "src/pkb/candidates": 4270,
     "src/pkb/candidates/paths": 1480,  # half of what it was at 0976422
-    "src/pkb/cli": 6065,
+    "src/pkb/cli": 6095,
     "src/pkb/cluster": 1480,
     "src/pkb/generate": 4060,
     "src/pkb/judge": 7745,

@@ -55,7 +55,7 @@ def test_the_whole_protocol_and_again(tmp_path: Path) -> None:
     with serve(script) as server:
         first = protocol(server, tmp_path, "--prices", str(tmp_path / "prices.toml"))
         assert first.returncode == 0, first.stderr
-        assert "4 answers, at most 5 verdicts" in first.stderr
+        assert "4 answers, at most 6 verdicts" in first.stderr
         assert "how long one takes here is not known yet" in first.stderr
         assert "US dollars" in first.stderr
         assert "nothing was asked yet" in first.stderr
@@ -69,11 +69,11 @@ def test_the_whole_protocol_and_again(tmp_path: Path) -> None:
         assert len(server.requests) == asked, "what is done is not asked again"
         assert "protocol-samples: 2 of 2 tasks are done" in third.stderr
         assert re.search(
-            r"up to 5 verdicts, \d+\.\d hours one by one, by the \d+\.\d s of \d stored ones", third.stderr
+            r"up to 6 verdicts, \d+\.\d hours one by one, by the \d+\.\d s of \d stored ones", third.stderr
         )
         runs = re.search(r"pkb report (protocol-samples protocol-agent-\S+) --store", third.stderr)
         assert runs is not None
-        for more in (("--model", f"{MODEL}-other"), ("--steps", "3")):
+        for more in (("--model", f"{MODEL}-other"), ("--steps", "3"), ("--hardware", "h200x8")):
             other = protocol(server, tmp_path, "--yes", *more)
             assert other.returncode == 2, more
             assert "was begun with other" in other.stderr, more
@@ -86,10 +86,31 @@ def test_the_whole_protocol_and_again(tmp_path: Path) -> None:
         assert [row.verdict for row in store.evaluations([kinds["agent"].id])][:2] == ["load_error", "compile_error"]
 
 
+def test_what_cannot_run_is_left_out_before_anything_is_paid_for(tmp_path: Path) -> None:
+    """Samples left problem 51 out, which does not run with 2 ranks, and then the agents could not begin for it."""
+    pytest.importorskip("inspect_ai")
+    samples, agent = [Say(block(REJECTED))] * 2, Call("submit_kernel", {"code": NO_SOLUTION})
+    script: Script = {"01_allreduce": [*samples, agent, Say("enough")]}
+    with serve(script) as server:
+        done = protocol(server, tmp_path, "--problems", "1,51", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "left out: problem 51" in done.stderr
+    assert "4 answers" in done.stderr
+
+
+def test_the_estimate_needs_no_gpu(tmp_path: Path) -> None:
+    """Also where a store exists."""
+    pytest.importorskip("inspect_ai")
+    with Store(tmp_path / "store"), serve({}) as server:
+        told = protocol(server, tmp_path, "--platform", "virtual")
+        assert told.returncode == 0, told.stderr
+        assert "4 answers" in told.stderr
+
+
 def test_the_estimate_counts_what_is_sent_again() -> None:
     found = estimate("m", [3500, 7000], samples=3, steps=2, price=Price(1.0, 10.0))
     prompts = round(3500 / CHARACTERS_A_TOKEN) + round(7000 / CHARACTERS_A_TOKEN)
-    assert (found.answers, found.verdicts) == (2 * 5, 2 * 6)
+    assert (found.answers, found.verdicts) == (2 * 5, 2 * 7)
     assert found.tokens_out == 10 * ANSWER_TOKENS
     assert found.tokens_in == 5 * prompts + 2 * (ANSWER_TOKENS + FEEDBACK_TOKENS)
     assert found.cost_usd == pytest.approx((found.tokens_in + 10 * found.tokens_out) / 1e6)

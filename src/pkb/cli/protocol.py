@@ -1,14 +1,17 @@
 """`pkb protocol`: the whole published protocol for models that one has keys for, with its price told before it starts."""
 
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pkb.cli import model_options as options
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
+from pkb.cli.run_sweep import Asked, SweepWorkers, begin, carry_on, tasks_of, why_not_here
 from pkb.cli.runs_option import StoreFolder
 from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
@@ -47,7 +50,7 @@ def protocol(
         raise UserError(
             f"--samples {samples} --steps {steps} asks for nothing", "--samples 1 or more, --steps 0 or more"
         )
-    case = Case("", platform, ranks, size or AUTO, AUTO, plan)
+    case, problems = _possible(problems, Case("", platform, ranks, size or AUTO, AUTO, plan), folder)
     found = _estimates(
         models, problems, case=case, backend=backend, hardware=hardware, folder=folder, samples=samples, steps=steps,
         prices=prices, answer_tokens=answer_tokens,
@@ -57,28 +60,55 @@ def protocol(
         raise UserError(
             "two of these models have the same name for a run", "name each once, or give each its own --name"
         )
-    _tell(found, [f"{name}-samples", *(f"{name}-agent-{label[model]}" for model in models if steps)], case, store)
+    agents = {model: f"{name}-agent-{label[model]}" for model in models if steps}
+    runs = [f"{name}-samples", *agents.values()]
+    _tell(found, runs, case, store)
     if not yes:
         print(
             "nothing was asked yet: the same command with --yes starts, and goes on where it was stopped",
             file=sys.stderr,
         )
         return
-    statuses = [
-        _samples(models, problems, case=case, backend=backend, hardware=hardware, samples=samples, prices=prices,
-                 name=f"{name}-samples", store=store, folder=folder)
-    ]  # fmt: skip
-    runs = [f"{name}-samples"]
-    for model in models if steps else ():
-        runs.append(f"{name}-agent-{label[model]}")
-        statuses.append(
-            _agent(model, problems, case=case, backend=backend, hardware=hardware, steps=steps, prices=prices, name=runs[-1],
-                   store=store, folder=folder)
-        )  # fmt: skip
-        print(f"{model}: {_curve(runs[-1], steps, store)}")
+    asked = Asked(
+        candidates=[], models=models, problems=problems, samples=samples, backend=backend, case=case, timing=None,
+        hardware=hardware, temperature=None, max_tokens=None, prices=prices, problems_folder=folder, eval_limit_s=3600.0,
+        name=runs[0], against="reference",
+    )  # fmt: skip
+    # All of them before anything is paid for.
+    begun = {run: _existing(run, store) for run in runs}
+    _same(runs[0], _other_samples(begun[runs[0]], asked, store))
+    for model, run in agents.items():
+        _same(run, _other_agent(begun[run], asked, model, steps))
+    statuses = [_samples(begun[runs[0]], asked, store)]
+    for model, run in agents.items():
+        statuses.append(_agent(begun[run], asked, model, steps=steps, name=run, store=store))
+        print(f"{model}: {_curve(run, steps, store)}")
     where = f" --store {store}" if store else ""
     print(f"single shot, best of {samples}, agents: pkb report {' '.join(runs)}{where}", file=sys.stderr)
     raise typer.Exit(2 if any(statuses) else 0)
+
+
+def _possible(problems: str, case: Case, folder: Path | None) -> tuple[Case, str]:
+    """The platform by name, and the problems that can run so, in the words of `--problems`: no answer is paid for that cannot
+    be judged. What this machine has counts if it has the platform; elsewhere it is only estimated."""
+    from pkb.cli.problems_option import open_registry
+    from pkb.judge.settling import check_words
+    from pkb.platforms.registry import create, resolve
+
+    check_words(case)
+    platform = create(resolve(AUTO) if case.platform == AUTO else case.platform)
+    facts, kept, notes = platform.facts(), list[str](), list[str]()
+    for problem in open_registry(folder).select(problems):
+        settled = case.resolve(
+            problem=problem.stem, platform=platform.name, size=platform.default_size, dtype=problem.default_dtype
+        )
+        why_not = why_not_here(settled, problem, facts if facts.available else None)
+        notes += [f"left out: {why_not}"] if why_not else []
+        kept += [] if why_not else [problem.stem]
+    print("".join(f"{note}\n" for note in dict.fromkeys(notes)), end="", file=sys.stderr)
+    if not kept:
+        raise UserError("no problem can run so", "other --ranks, --size or --problems")
+    return replace(case, platform=platform.name), ",".join(kept)
 
 
 def _estimates(
@@ -108,17 +138,15 @@ def _tell(found: "list[CostEstimate]", runs: list[str], case: Case, store: Path 
     """What it will cost, and what of it there is already."""
     from pkb.cli.runs_option import open_reader
     from pkb.cluster.protocol import judge_words, total
-    from pkb.platforms.registry import pick
     from pkb.store import root_folder
 
     for one in [*found, *([total(found)] if len(found) > 1 else [])]:
         print(one.words, file=sys.stderr)
     documents, begun = [], []
     if (root_folder(store) / "pkb.db").is_file():
-        platform = pick(case.platform).name
         with open_reader(store) as reader:
             every = reader.runs()
-            rows = [row for row in reader.evaluations([run.id for run in every]) if row.case.platform == platform]
+            rows = [row for row in reader.evaluations([run.id for run in every]) if row.case.platform == case.platform]
             documents = [reader.document(row.document_sha) for row in rows[-MOST_LOOKED_AT:]]
             begun = [(run.name, reader.tasks(run.id)) for run in every if run.name in runs]
     print(judge_words(sum(one.verdicts for one in found), documents), file=sys.stderr)
@@ -162,46 +190,46 @@ def _curve(name: str, steps: int, store: Path | None) -> str:
     )
 
 
-def _samples(
-    models: list[str], problems: str, *, case: Case, backend: str, hardware: str, samples: int, prices: Path | None, name: str,
-    store: Path | None, folder: Path | None,
-) -> int:  # fmt: skip
-    from pkb.cli.run_sweep import Asked, SweepWorkers, begin, carry_on, tasks_of
+def _other_samples(run: "Run | None", asked: Asked, store: Path | None) -> list[str]:
+    """What the run was begun with and is not asked for now."""
     from pkb.cli.runs_option import open_reader
 
-    asked = Asked(
-        candidates=[], models=models, problems=problems, samples=samples, backend=backend, case=case, timing=None,
-        hardware=hardware, temperature=None, max_tokens=None, prices=prices, problems_folder=folder, eval_limit_s=3600.0,
-        name=name, against="reference",
-    )  # fmt: skip
-    run = _existing(name, store)
     if run is None:
-        return begin(asked, store=store, work=SweepWorkers()).exit_status_for(limited=False)
+        return []
     with open_reader(store) as reader:
         there = {task.key for task in reader.tasks(run.id)}
-    wanted = {task.key for task in tasks_of(asked)}
-    _same(name, ["models, problems, samples, backend or case"] if there != wanted else [])
+    other = there != {task.key for task in tasks_of(asked)}
+    return ["models, problems, samples, backend or case"] * other + _other(
+        run.config["settings"], {"hardware": asked.hardware}
+    )
+
+
+def _other_agent(run: "Run | None", asked: Asked, model: str, steps: int) -> list[str]:
+    case = asked.case
+    wanted = {"model": model, "backend": asked.backend, "hardware": asked.hardware, "steps": steps, "ranks": case.ranks,
+              "plan": case.plan, "problems": asked.problems.split(",")}  # fmt: skip
+    return _other(run.config, wanted | ({"size": case.size} if case.size != AUTO else {})) if run else []
+
+
+def _other(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    return [word for word, value in wanted.items() if config.get(word) != value]
+
+
+def _samples(run: "Run | None", asked: Asked, store: Path | None) -> int:
+    if run is None:
+        return begin(asked, store=store, work=SweepWorkers()).exit_status_for(limited=False)
     return carry_on(run.id, store=store, work=SweepWorkers(), retry_errors=True).exit_status_for(limited=False)
 
 
-def _agent(
-    model: str, problems: str, *, case: Case, backend: str, hardware: str, steps: int, prices: Path | None, name: str,
-    store: Path | None, folder: Path | None,
-) -> int:  # fmt: skip
+def _agent(run: "Run | None", asked: Asked, model: str, *, steps: int, name: str, store: Path | None) -> int:
     from pkb.cli.model_runs import begin_or_resume
-    from pkb.cli.problems_option import open_registry
 
-    run = _existing(name, store)
-    fields = dict(backend=backend, case=case, hardware=hardware, problems_folder=options.path_text(folder), steps=steps)
-    if run is not None:
-        stems = [problem.stem for problem in open_registry(folder).select(problems)]
-        wanted = {"model": model, "backend": backend, "hardware": hardware, "steps": steps, "problems": stems,
-                  "ranks": case.ranks, "plan": case.plan} | ({"size": case.size} if case.size != AUTO else {})  # fmt: skip
-        _same(name, [word for word, value in wanted.items() if run.config.get(word) != value])
+    fields = dict(backend=asked.backend, case=asked.case, hardware=asked.hardware, steps=steps,
+                  problems_folder=options.path_text(asked.problems_folder))  # fmt: skip
     try:
         begin_or_resume(
-            store, resume=run.id if run else None, kind="agent", problems=None if run else problems,
-            model=None if run else model, fields=fields, prices=prices, samples=1, name=name, evaluate=True, out=None,
+            store, resume=run.id if run else None, kind="agent", problems=None if run else asked.problems,
+            model=None if run else model, fields=fields, prices=asked.prices, samples=1, name=name, evaluate=True, out=None,
             json_out=None,
         )  # fmt: skip
     except typer.Exit as ended:

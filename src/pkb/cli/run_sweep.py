@@ -189,7 +189,7 @@ def _possible(plan: "SweepPlan", registry: "Registry", facts: "PlatformFacts | N
     for task in plan.tasks:
         problem, case = registry.get(task.problem), task.case
         case = case.resolve(problem=problem.stem, platform=case.platform, size=case.size, dtype=problem.default_dtype)
-        if why_not := _why_not(case, problem, facts):
+        if why_not := why_not_here(case, problem, facts):
             notes.append(f"left out: {why_not}")
             continue
         settled = replace(task, case=case)
@@ -201,7 +201,7 @@ def _possible(plan: "SweepPlan", registry: "Registry", facts: "PlatformFacts | N
     return replace(plan, tasks=tuple(kept), candidates=candidates, notes=(*plan.notes, *dict.fromkeys(notes)))
 
 
-def _why_not(case: Case, problem: "Problem", facts: "PlatformFacts | None") -> str | None:
+def why_not_here(case: Case, problem: "Problem", facts: "PlatformFacts | None") -> str | None:
     if facts is None:
         return problem.why_not(case.size, case.ranks, case.dtype)
     from pkb.judge.settling import why_not

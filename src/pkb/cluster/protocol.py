@@ -24,7 +24,7 @@ class CostEstimate:
     model: str
     answers: int
     verdicts: int
-    """At most: one for each answer, and the best of an agent's is judged once more."""
+    """At most: one for each answer, and the best of several samples, and of an agent's, is judged once more."""
     tokens_in: int
     tokens_out: int
     cost_usd: float | None
@@ -57,7 +57,8 @@ def estimate(
         outputs += (samples + steps) * answer_tokens
         answers += samples + steps
     cost = None if price is None else price.cost_usd(tokens_in=inputs, tokens_out=outputs)
-    return CostEstimate(model, answers, answers + len(prompts) * bool(steps), inputs, outputs, cost)
+    again = len(prompts) * ((samples > 1) + (steps > 0))
+    return CostEstimate(model, answers, answers + again, inputs, outputs, cost)
 
 
 def total(estimates: Sequence[CostEstimate]) -> CostEstimate:
