@@ -45,28 +45,33 @@ class Known:
     """Of one case."""
 
     judged: Row | None = None
-    timed: Row | None = None
+    times: Row | None = None
+    """The last with times, whatever came since: kept, since they can be taken on few machines."""
     before: Row | None = None
-    """The last with times of a judge before that of `timed`."""
+    """The last with times of a judge before that of `times`."""
     failed: Row | None = None
     """What came last, if that was a failure; only a verdict of the whole plan takes it back."""
+
+    @property
+    def timed(self) -> Row | None:
+        """Whose times count."""
+        return self.times if self.failed is None else None
 
     def add(self, row: Row) -> None:
         if row["verdict"] == "harness_error":
             return
         if not fine(row):
-            self.judged = self.timed = None
-            self.failed = row
+            self.judged, self.failed = None, row
             return
         if is_whole(row):
             self.judged, self.failed = row, None
         if row["timing"] and self.failed is None:
-            if self.timed is not None and judge_of(self.timed) < judge_of(row):
-                self.before = self.timed
-            self.timed = row
+            if self.times is not None and judge_of(self.times) < judge_of(row):
+                self.before = self.times
+            self.times = row
 
     def rows(self) -> list[Row]:
-        kept = [row for row in (self.before, self.judged, self.timed, self.failed) if row is not None]
+        kept = [row for row in (self.before, self.judged, self.times, self.failed) if row is not None]
         return sorted({id(row): row for row in kept}.values(), key=taken_at)
 
 

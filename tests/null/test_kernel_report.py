@@ -242,9 +242,17 @@ def test_good_times_do_not_hide_a_later_failure(report: ModuleType, tmp_path: Pa
         text = text_of(report, tmp_path, verdict(us=100), failed, *later)
         assert row_of(text)[-1] == "deadlock, communication custom"
         assert "**paper: deadlock, custom**" in text
+        assert "0 of 1 rows have times" in text
     text = text_of(report, tmp_path, verdict(us=100), failed, verdict())
-    assert row_of(text)[-1] == "not timed"
+    assert (row_of(text)[0], row_of(text)[-1]) == ("100", ""), "taken back by a verdict of the whole plan"
     assert "deadlock" not in text
+
+
+def test_a_failure_deletes_no_times_from_what_is_kept(report: ModuleType, tmp_path: Path) -> None:
+    """They would be taken again on a machine that is rented, though the failure may be the next text's."""
+    text_of(report, tmp_path, verdict(us=100, at="2026-01-01"), verdict("b", verdict="deadlock"))
+    text = text_of(report, tmp_path, *report.kept(report.read([tmp_path / "verdicts.jsonl"])), verdict(at="2026-01-03"))
+    assert row_of(text)[0] == "100"
 
 
 def test_a_verdict_on_the_machine_is_none_on_the_kernel(report: ModuleType, tmp_path: Path) -> None:
