@@ -202,7 +202,10 @@ def judge_beside(works: list[Work], *, lanes: int, platform: str, stop_at: float
             for lane in [lane for lane in there if lane.work and time.monotonic() - lane.since > SILENCE_S]:
                 lane.kill()
                 yield from _lost(lane, f"nothing for {SILENCE_S:.0f} s", waiting)
-            there[:] = [lane if lane.process.is_alive() else _Lane(lane.folder) for lane in there]
+            # One that died with work in hand is heard first: what it has not said is asked again.
+            there[:] = [
+                lane if lane.work is not None or lane.process.is_alive() else _Lane(lane.folder) for lane in there
+            ]
 
 
 def _end_all(there: list[_Lane]) -> None:

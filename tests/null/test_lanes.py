@@ -1,5 +1,7 @@
 """Verdicts beside each other: what fits into memory is begun, what company may have caused is judged again, nothing is lost."""
 
+import contextlib
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -174,6 +176,42 @@ def test_a_judge_that_is_gone_is_asked_once_more_and_then_told_of(lanes: Any, la
     found, waiting = heard(lanes, Scripted(work, said))
     assert [(one.size, isinstance(one.result, str)) for one in found] == [("tiny", False), ("paper", True)]
     assert not waiting
+
+
+def test_a_lane_that_dies_while_another_is_heard_loses_no_work(lanes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    class Dying(Scripted):
+        """The first two share the device: while the first is heard, the second dies."""
+
+        def __init__(self, folder: str) -> None:
+            super().__init__()
+            self.folder, self.process, self.alive = folder, SimpleNamespace(is_alive=lambda: self.alive), True
+            made.append(self)
+
+        def begin(self, work: Any, stop_at: float, *, company: bool) -> None:
+            super().begin(work, stop_at, company=company)
+            self.since = time.monotonic()
+            if self is not made[1]:
+                self.said = [example(Verdict.CORRECT, size="tiny"), ""]
+
+        def recv(self) -> Any:
+            made[1].alive = False
+            return super().recv()
+
+        def kill(self) -> None:
+            self.alive = False
+
+        def end(self) -> None:
+            pass
+
+    works = [lanes.Work(job(number), ("tiny",), 1) for number in (1, 2)]
+    monkeypatch.setattr(lanes, "_Lane", Dying)
+    monkeypatch.setattr(lanes, "hold", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(lanes, "planned", lambda works, room: list(works))
+    monkeypatch.setattr(lanes, "wait", lambda pipes, timeout: pipes[:1])
+    found = list(lanes.judge_beside(works, lanes=2, platform="cpu", stop_at=time.monotonic() + 60))
+    assert [one.work.job.case.problem[:2] for one in found] == ["01", "02"]
 
 
 def test_memory_is_that_of_the_measured_references(lanes: Any) -> None:
