@@ -9,7 +9,6 @@ appended with them. Exit status 1 if a verdict is not the wanted one.
 """
 
 import argparse
-import json
 import re
 import sys
 import tempfile
@@ -17,6 +16,8 @@ import time
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from kernel_records import add_row, read_rows
 
 ADVERSARIES = Path(__file__).parent.parent / "tests" / "adversaries"
 sys.path.insert(0, str(ADVERSARIES))
@@ -103,8 +104,7 @@ def main() -> int:
     )
     options.add_argument("--limit", type=float, default=1e9, help="begin with no further file after so many seconds")
     args = options.parse_args()
-    known = [json.loads(line) for line in args.record.read_text().splitlines()] if args.record.exists() else []
-    done = {(row["file"], row["version"]): row for row in known}
+    done = {(row["file"], row["version"]): row for row in read_rows(args.record)}
     begun = time.monotonic()
     rows = []
     for path in files(args.platform, args.only):
@@ -119,8 +119,7 @@ def main() -> int:
                     row = judged(path)
                 finally:
                     tempfile.tempdir = None
-            with args.record.open("a") as record:
-                record.write(json.dumps(row) + "\n")
+            add_row(args.record, row)
             print(f"{row['file']}: {row['got']}, {row['seconds']:.0f} s", end="", flush=True)
             print("" if row["fits"] else f"  <-- wanted {row['wanted']}: {row['detail']}\n{row['printed']}", flush=True)
         rows.append((path, row))

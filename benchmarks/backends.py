@@ -11,7 +11,6 @@ so that their times are those of compilers, several at a time. Whatever stands b
 import argparse
 import ast
 import itertools
-import json
 import os
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernel_records import kit_of
+from kernel_records import Row, add_row, kit_of, read_rows
 
 from pkb.candidates.source import read
 from pkb.judge.crew.sides import build_environment
@@ -47,7 +46,6 @@ SHORT = Plan("standard", trials=2, odd_trials=0, second_world_trials=0, race_cal
 """For times of solutions that have been judged thoroughly before."""
 AGAIN = ("unsupported", "harness_error")
 """Verdicts that say something about a machine: another may have what was missing."""
-Row = dict[str, Any]
 
 
 class Backend(NamedTuple):
@@ -105,7 +103,7 @@ def lines_of_code(text: str) -> int:
 def judge(asked: argparse.Namespace) -> None:
     """One after another, until the budget is spent. What is built is built before, several at a time."""
     began, platform = time.monotonic(), resolve(asked.platform)
-    done = {key_of(row) for row in rows_in(asked.out) if row["verdict"] not in AGAIN}
+    done = {key_of(row) for row in read_rows(asked.out) if row["verdict"] not in AGAIN}
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     chosen = candidates(asked.backends, asked.problems)
     waiting = []
@@ -133,8 +131,7 @@ def judge(asked: argparse.Namespace) -> None:
             row |= {"built_s": seconds[each], "short": asked.short}
             if row["timing"]:  # samples are many, and of no use here
                 row["timing"] |= {"reference_samples_us": (), "candidate_samples_us": ()}
-            with asked.out.open("a") as file:
-                file.write(json.dumps(row, default=str) + "\n")
+            add_row(asked.out, row)
             print(f"{time.monotonic() - began:.0f} s: {name}: {found.verdict}: {found.detail}", flush=True)
 
 
@@ -161,10 +158,6 @@ def version_of(row: Row) -> str:
 
 def present_version(each: Candidate) -> str:
     return read(each.path).sha256 + (f" {fingerprint()}" if each.backend in WITH_KIT else "")
-
-
-def rows_in(path: Path) -> list[Row]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
 
 
 def latest(rows: list[Row]) -> dict[tuple[Any, ...], Row]:
@@ -268,7 +261,7 @@ def main() -> int:
     asked = options.parse_args()
     if asked.seconds > 0:
         judge(asked)
-    rows = rows_in(asked.out)
+    rows = read_rows(asked.out)
     if asked.page:
         text = asked.page.read_text()
         if MARK not in text:

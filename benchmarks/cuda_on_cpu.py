@@ -8,7 +8,6 @@ judged again, so it can be stopped and started. Exit status 1 if a verdict is an
 """
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from adversary_table import ADVERSARIES, judged, name_of, put, version_of
+from kernel_records import add_row, read_rows
 
 from pkb.candidates.backend import backend, needs
 from pkb.candidates.source import read
@@ -77,8 +77,7 @@ def main() -> int:
     options.add_argument("--limit", type=float, default=1e9, help="begin with no further file after so many seconds")
     args = options.parse_args()
     os.environ["PKB_TEST_PLATFORM"] = "cpu"
-    known = [json.loads(line) for line in args.record.read_text().splitlines()] if args.record.exists() else []
-    done = {(row["file"], row["version"]): row for row in known}
+    done = {(row["file"], row["version"]): row for row in read_rows(args.record)}
     begun = time.monotonic()
     rows = []
     for path in files():
@@ -90,8 +89,7 @@ def main() -> int:
                 print(f"stopped after {args.limit:.0f} s; the next was {name_of(path)}")
                 break
             row = row_of(path)
-            with args.record.open("a") as record:
-                record.write(json.dumps(row) + "\n")
+            add_row(args.record, row)
             print(f"{row['file']}: {row['got']}, {row['seconds']:.0f} s", end="", flush=True)
             print("" if row["fits"] else f"  <-- wanted {row['wanted']}: {row['detail']}", flush=True)
         rows.append(row)

@@ -38,6 +38,7 @@ from kernel_records import (
     kept,
     newest_judge,
     read,
+    read_rows,
     sampling,
     taken_at,
 )
@@ -344,7 +345,7 @@ def again(paths: list[Path]) -> tuple[str, bool]:
     """A table of what came out each time, and whether that was one verdict and one decision for each."""
     cases: dict[tuple[str, str, int], list[Row]] = {}
     for path in paths:
-        for row in map(json.loads, path.read_text().splitlines()):
+        for row in read_rows(path):
             cases.setdefault((row["candidate"]["file"], row["size"], row["ranks"]), []).append(row)
     rows, one_each = [], True
     for (file, size, ranks), taken in sorted(cases.items()):

@@ -8,7 +8,6 @@ memory left, a judge that is gone) is no verdict: it is judged again, alone, and
 """
 
 import contextlib
-import json
 import multiprocessing
 import os
 import tempfile
@@ -20,6 +19,8 @@ from functools import cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from kernel_records import read_rows
 
 from pkb.judge.budgets import STAGE_BYTES
 from pkb.judge.session import evaluate_sizes
@@ -77,7 +78,7 @@ class Judged(NamedTuple):
 @cache
 def peaks() -> dict[tuple[int, str], tuple[int, int]]:
     """By problem and size: ranks, and what a call of the reference took at most on all of them, as measured."""
-    rows = map(json.loads, PEAKS.read_text().splitlines())
+    rows = read_rows(PEAKS)
     return {
         (row["id"], row["size"]): (row["ranks"], row["all_ranks_peak_bytes"])
         for row in rows

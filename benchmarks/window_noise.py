@@ -8,7 +8,6 @@ measured is added to the file as a record of `noise.py`. Nothing is judged but t
 """
 
 import argparse
-import json
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kernel_records import add_row
 from verdict_table import problem_of
 
 from pkb.judge.budgets import Pace
@@ -106,8 +106,7 @@ def main() -> None:
     with running(asked.platform, asked.ranks) as platform:
         for record in map(partial(measure, platform=platform, asked=asked), asked.files):
             if asked.out is not None:
-                with asked.out.open("a") as file:
-                    file.write(json.dumps(record) + "\n")
+                add_row(asked.out, record)
 
 
 if __name__ == "__main__":

@@ -186,7 +186,8 @@ def test_a_lane_that_dies_while_another_is_heard_loses_no_work(lanes: Any, monke
 
         def __init__(self, folder: str) -> None:
             super().__init__()
-            self.folder, self.process, self.alive = folder, SimpleNamespace(is_alive=lambda: self.alive), True
+            self.folder, self.alive = folder, True
+            self.process = SimpleNamespace(is_alive=lambda: self.alive)
             made.append(self)
 
         def begin(self, work: Any, stop_at: float, *, company: bool) -> None:
