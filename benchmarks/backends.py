@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernel_records import Row, add_row, kit_of, read_rows
+from kernel_records import Row, add_row, kit_of, read_rows, seconds_of
 
 from pkb.candidates.source import read
 from pkb.judge.crew.sides import build_environment
@@ -103,7 +103,8 @@ def lines_of_code(text: str) -> int:
 def judge(asked: argparse.Namespace) -> None:
     """One after another, until the budget is spent. What is built is built before, several at a time."""
     began, platform = time.monotonic(), resolve(asked.platform)
-    done = {key_of(row) for row in read_rows(asked.out) if row["verdict"] not in AGAIN}
+    known = read_rows(asked.out)
+    done, before = {key_of(row) for row in known if row["verdict"] not in AGAIN}, latest(known)
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     chosen = candidates(asked.backends, asked.problems)
     waiting = []
@@ -117,9 +118,10 @@ def judge(asked: argparse.Namespace) -> None:
         seconds = built([*dict.fromkeys(each for each, _ in waiting)], platform, workers=asked.builders)
         for each, case in waiting:
             name = f"{each.path.name}, {case.ranks} ranks, {case.size}"
-            if time.monotonic() - began > asked.seconds:
-                print(f"stopped after {asked.seconds:.0f} s; the next was {name}")
-                return
+            last = before.get((each.problem, each.backend, case.ranks, case.size))
+            if time.monotonic() - began + (seconds_of([last] if last else []) or 0.0) > asked.seconds:
+                print(f"{name}: left, it would not end within {asked.seconds:.0f} s", flush=True)
+                continue
             custom = replace(SHORT, name=asked.plan) if asked.short else None
             job = Job(each.path, case, timing=not asked.no_timing, profile=False, custom_plan=custom)
             try:
@@ -255,7 +257,9 @@ def main() -> int:
     options.add_argument("--no-timing", action="store_true")
     options.add_argument("--short", action="store_true", help="few trials and rounds: for what has been judged before")
     options.add_argument("--builders", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2))
-    options.add_argument("--seconds", type=float, default=600.0, help="begin with no further evaluation after so many")
+    options.add_argument(
+        "--seconds", type=float, default=600.0, help="begin no evaluation that ends later, as far as is known"
+    )
     options.add_argument("--out", type=Path, required=True, help="verdicts, as JSON lines")
     options.add_argument("--page", type=Path)
     asked = options.parse_args()

@@ -102,6 +102,29 @@ def test_the_page_is_written_below_its_mark(backends: Any, tmp_path: Path, monke
     assert backends.MARK in (ROOT / "docs" / "backends.md").read_text()
 
 
+def test_a_case_is_judged_if_it_will_end_in_time(
+    backends: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "b.jsonl"
+    took = {"cuda": 9.0, "triton": 99.0}
+    rows = (row(backend) | {"stage_seconds": {"start": seconds}} for backend, seconds in took.items())
+    record.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    begun = []
+
+    def evaluate(job: Any) -> Any:
+        begun.append(job.candidate.name)
+        raise backends.UserError("no GPU", "")
+
+    monkeypatch.setattr(backends, "evaluate", evaluate)
+    monkeypatch.setattr(backends, "built", lambda chosen, platform, workers: dict.fromkeys(chosen, 0.0))
+    monkeypatch.setenv("PKB_CACHE", "")  # it is set
+    asked = ["--platform", "cpu", "--ranks", "4", "--problems", "1", "--backends", ",".join(took), "--seconds", "60"]
+    monkeypatch.setattr(sys, "argv", ["backends.py", "--out", str(record), *asked])
+    backends.main()
+    assert begun == ["01_allreduce_cuda.py"]
+    assert "would not end within 60 s" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("backend", ["nccl-device", "nvshmem", "cute"])
 def test_examples_of_prompts_have_been_called_correct_as_they_are(backend: str) -> None:
     """By the record: on a GPU, in this very text."""
