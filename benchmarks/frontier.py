@@ -312,4 +312,7 @@ def count_files(folder: Path, work: Planned) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("interrupted: every verdict so far is kept, and the same command goes on")

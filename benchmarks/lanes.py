@@ -124,6 +124,8 @@ def judge_sizes(work: Work, stop_at: float) -> Iterator[Evaluation]:
                 following = sizes[sizes.index(result.size) + 1 :][:1]
                 if following and not work._replace(sizes=following).in_time(stop_at - time.monotonic()):
                     break
+            else:  # none is asked for twice, whatever came of it
+                work = work._replace(sizes=tuple(size for size in work.sizes if size not in sizes))
 
 
 # -- lanes ---------------------------------------------------------------------------------------------------------------
