@@ -1,5 +1,7 @@
 """A perceptron with one hidden layer, trained with Adam whose moments are divided between the ranks (ZeRO)."""
 
+from dataclasses import replace
+
 import torch
 import torch.distributed as dist
 
@@ -16,6 +18,25 @@ def layer_sizes(size: Size, world_size: int) -> tuple[int, int, int, int]:
     return d_in, hidden + extra, d_out, counts[extra]
 
 
+FEW_UNITS, KINK, TRIES = 64, 0.01, 16
+"""Where a rank has few samples, of few hidden units, none of these is within `KINK` of 0."""
+
+
+def clear_of_the_kink(
+    draw: Draw, x: torch.Tensor, mean: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
+    """The samples, with those drawn again that have a hidden unit next to 0. Whoever rounds x W^T to bf16 before the bias is
+    added may have it on the other side, and where a handful of samples make up a gradient, one of them is a good part of it.
+    Where there are many, one counts for little, and none with thousands of units is clear."""
+    if len(bias) > FEW_UNITS:
+        return x
+    for number in range(TRIES):  # as often whatever comes: no choice on the host depends on values
+        units = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
+        other = (draw.normal(f"X, again {number}", tuple(x.shape), dtype=mean.dtype) + mean).to(x.dtype)
+        x = torch.where((units.abs() < KINK).any(dim=1, keepdim=True), other, x)
+    return x
+
+
 def draw_zero_step(draw: Draw) -> Arguments:
     """This rank's samples, all parameters, and the Adam moments of the W-th of the parameters that the rank owns."""
     d_in, hidden, d_out, parameters = layer_sizes(draw.size, draw.world_size)
@@ -24,7 +45,10 @@ def draw_zero_step(draw: Draw) -> Arguments:
     beta1, beta2, step = choice.choice([0.8, 0.9]), choice.choice([0.95, 0.99, 0.999]), choice.randrange(1, 8)
 
     # Every rank's samples have a mean of their own, or the gradients of all ranks would be nearly the same.
-    x = draw.normal("X", (rows, d_in)).add_(draw.normal("mean of X", (1, d_in), scale=0.5))
+    mean = draw.normal("mean of X", (1, d_in), scale=0.5)
+    first = replace(draw, rank=0)  # whose parameters count
+    weight, bias = first.normal("W1", (hidden, d_in), scale=d_in**-0.5), first.normal("b1", (hidden,), scale=0.1)
+    x = clear_of_the_kink(draw, draw.normal("X", (rows, d_in)).add_(mean), mean, weight, bias)
     y = draw.normal("y", (rows, d_out)).add_(draw.normal("mean of y", (1, d_out)))
 
     # About the size of the gradients. Moments are as large as after a few steps, so that old state and new gradient

@@ -14,7 +14,7 @@ pass over the part. It never writes the summed gradient to memory.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -22,7 +22,7 @@ import torch.distributed as dist
 from pkb.problems.base import Problem, Size
 from pkb.problems.compare import Context, NormGate
 from pkb.problems.draw import Arguments, Draw
-from pkb.problems.mlp_adam import fused_adam_, gradients_of
+from pkb.problems.mlp_adam import FEW_UNITS, clear_of_the_kink, fused_adam_, gradients_of
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
@@ -55,6 +55,14 @@ def spread(draw: Draw, shapes: tuple[tuple[int, ...], ...], values: list[float])
     return out
 
 
+def parameters(draw: Draw, shapes: tuple[tuple[int, ...], ...]) -> torch.Tensor:
+    """This rank's part."""
+    hidden, d_in = shapes[0]
+    wide = torch.promote_types(draw.dtype, torch.float32)
+    weights = spread(draw, shapes, [d_in**-0.5, 0.3, hidden**-0.5, 0.3]).to(wide)
+    return (draw.normal("flat_param_shard", (weights.numel(),), dtype=wide) * weights).to(draw.dtype)
+
+
 def inputs(draw: Draw) -> Arguments:
     rows, d_in, d_out = draw.size["rows"], draw.size["d_in"], draw.size["d_out"]
     shapes = param_shapes(draw.size, draw.world_size)
@@ -64,7 +72,11 @@ def inputs(draw: Draw) -> Arguments:
     # Each rank's rows have a mean of their own, so that its gradient is no guess at the mean gradient.
     x_mean = draw.normal("x mean", (1, d_in), scale=0.5, dtype=wide)
     y_mean = draw.normal("y mean", (1, d_out), dtype=wide)
-    weights = spread(draw, shapes, [d_in**-0.5, 0.3, hidden**-0.5, 0.3]).to(wide)
+    x = (draw.normal("X_local", (rows, d_in), dtype=wide) + x_mean).to(draw.dtype)
+    if hidden <= FEW_UNITS:
+        flat = torch.cat([parameters(replace(draw, rank=rank), shapes) for rank in range(draw.world_size)])
+        weight, bias = flat[: hidden * d_in].view(hidden, d_in), flat[hidden * d_in :][:hidden]
+        x = clear_of_the_kink(draw, x, x_mean, weight, bias)
     # Moments as earlier steps would have left them: about the size of the coming gradient, and never near zero.
     through = (d_out / hidden) ** 0.5
     size = (2 / d_out) * draw.world_size**-0.5
@@ -76,9 +88,9 @@ def inputs(draw: Draw) -> Arguments:
     exp_avg = draw.normal("exp_avg", (part,), dtype=wide) * gradient * ((1 - beta1) * min(step - 1, 4) ** 0.5)
     spread_of_squares = draw.uniform("exp_avg_sq", (part,), 0.3, 1.7, dtype=wide)
     return {
-        "X_local": (draw.normal("X_local", (rows, d_in), dtype=wide) + x_mean).to(draw.dtype),
+        "X_local": x,
         "y_local": (draw.normal("y_local", (rows, d_out), dtype=wide) + y_mean).to(draw.dtype),
-        "flat_param_shard": (draw.normal("flat_param_shard", (part,), dtype=wide) * weights).to(draw.dtype),
+        "flat_param_shard": parameters(draw, shapes),
         "param_shapes": shapes,
         "exp_avg_shard": exp_avg.to(draw.dtype),
         "exp_avg_sq_shard": (spread_of_squares * gradient.square() * ((1 - beta2) * (step - 1))).to(draw.dtype),
@@ -256,6 +268,6 @@ PROBLEM = Problem(
         NormGate(tau={torch.bfloat16: 2.5e-2}),
     ),
     requires=requires,
-    version=2,  # betas and eps vary
+    version=3,  # samples clear of the kink, betas and eps vary
     dtypes=("bf16", "fp32", "fp64"),  # squared gradients are below the range of fp16
 )
