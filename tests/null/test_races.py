@@ -102,8 +102,10 @@ class FakeExchange:
         self.candidate = FakeCrew(why_not, unknown_looks)
         self.late: list[Any] = []
         self.alike: list[bool] = []
+        self.sizes: list[tuple[str, ...]] = []
 
-    def deliver(self, spec: DrawSpec, count: int, *, kinds: Sequence[str]) -> tuple[int, ...]:
+    def deliver(self, spec: DrawSpec, count: int, *, kinds: Sequence[str], sizes: Sequence[str]) -> tuple[int, ...]:
+        self.sizes.append(tuple(sizes))
         assert not spec.as_published  # its values are for that plan alone
         assert tuple(kinds) == (("",) * count if spec.even else ())
         self.alike.append(spec.even)
@@ -151,12 +153,13 @@ CLEAN = printed(findings=[], timeline=[])
 
 
 def test_nothing_found_is_said_with_the_number_of_traces(tmp_path: Path) -> None:
-    found, exchange = proven(tmp_path, CLEAN, CLEAN, CLEAN, seed=5)
+    found, exchange = proven(tmp_path, CLEAN, CLEAN, CLEAN, seed=5, other_size="odd")
     assert found.in_words == "no race in 3 traces of 3 calls at tiny with 2 ranks (27000 events)"
     assert found.seeds == (5, 6, 7)
     assert exchange.candidate.told[:3] == [(0, 320), (1, 321), (0, 384)]
     assert exchange.late == [None, [1], None]
     assert exchange.alike == [False, True, False]
+    assert exchange.sizes == [(), (), ("tiny", "odd", "tiny")]
 
 
 def test_what_is_slow_to_record_has_two_traces_and_the_verdict_says_so(

@@ -62,7 +62,9 @@ class RecordingExchange(Exchange):
         super().__init__(oracle, candidate, limit_s=10.0)
         self.steps = steps
 
-    def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False, kinds: Sequence[str] = ()) -> tuple[int, ...]:
+    def deliver(
+        self, spec: DrawSpec, count: int, *, keep: bool = False, kinds: Sequence[str] = (), sizes: Sequence[str] = ()
+    ) -> tuple[int, ...]:
         self.steps.append("deliver")
         slots = self.new_slots(count)
         self._keys |= dict.fromkeys(slots, "key")

@@ -102,15 +102,15 @@ class Exchange:
             crew.facts = crew.hear(command, timeout_s=120)[0].facts
         self._watch.get_used_to_company()
 
-    def deliver(self, spec: DrawSpec, count: int, *, keep: bool = False, kinds: Sequence[str] = ()) -> tuple[int, ...]:
+    def deliver(
+        self, spec: DrawSpec, count: int, *, keep: bool = False, kinds: Sequence[str] = (), sizes: Sequence[str] = ()
+    ) -> tuple[int, ...]:
         """Draw arguments for some calls and hand each rank its own. `keep`: the oracle will run them too. `kinds`: of the
-        calls; by default all that the problem has, round-robin."""
+        calls; by default all that the problem has, round-robin. `sizes`: of the calls, if they are not all of the spec's."""
         slots, key = self.new_slots(count), secrets.token_hex(KEY_BYTES)
+        of_calls = zip(slots, kinds or self._kinds.round_robin(count), sizes or (spec.size,) * count, strict=True)
         self._hand_out(
-            [
-                DrawArguments(replace(spec, kind=kind), slot, keep, key)
-                for slot, kind in zip(slots, kinds or self._kinds.round_robin(count), strict=True)
-            ]
+            [DrawArguments(replace(spec, kind=kind, size=size), slot, keep, key) for slot, kind, size in of_calls]
         )
         return slots
 

@@ -151,6 +151,7 @@ class OneSize:
             recorder = Recorder(
                 self.exchange, replace(self.spec, size="tiny"), SourceLines(source), analyse, self.progress,
                 schedule=self.job.race_schedule, seed=emulator_seed(),
+                other_size="" if self.problem.why_not("odd", self.job.case.ranks, self.job.case.dtype) else "odd",
             )  # fmt: skip
             proof, sound = recorder.prove(traces)
             if weakly and sound and self._backend == "cuda":

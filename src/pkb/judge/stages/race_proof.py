@@ -29,6 +29,8 @@ from pkb.types.verdict import Communication, Evidence, Stage, Verdict
 
 CALLS = 3
 """In a trace: the second and third show what is done to a buffer that a peer may still read."""
+WAYS = ("", "alike", "mixed")
+"""Of traces, in turn."""
 LATE_US = 3000.0
 SLOWER_S = 60.0
 """What a batch may take longer because it is recorded."""
@@ -82,6 +84,8 @@ class Recorder:
     progress: Callable[[str], None]
     schedule: RaceSchedule = "both"
     seed: int | None = None
+    other_size: str = ""
+    """That calls may be of between those of the spec's size; empty where the problem has none with so many ranks."""
 
     def prove(self, traces: int) -> Proved:
         """Never raises for what ranks do: the candidate has passed by now, or failed for another reason."""
@@ -98,7 +102,8 @@ class Recorder:
             with trace_files(seed, proof.ranks) as trace:
                 try:
                     late = _late_rank(self.schedule, number, proof.ranks)
-                    _, said = self.record(trace, late=late, alike=number % 2 == 1)
+                    way = WAYS[number % len(WAYS)]
+                    _, said = self.record(trace, late=late, alike=way == "alike", mixed=way == "mixed")
                     self.exchange.drop()
                 except CrewFailure as failure:
                     why_not = f"recorded calls did not end well: {failure}"[:300]
@@ -118,15 +123,18 @@ class Recorder:
         *,
         late: int | None = None,
         alike: bool = False,
+        mixed: bool = False,
         weak: bool = False,
         extra_s: float = SLOWER_S,
     ) -> tuple[tuple[int, ...], RecordingReply]:
         """The calls, and what ranks said, all together: why there is no record of them, if there is none. The caller drops
         them. `alike`: the calls have the same shapes and are of the same kind, so that buffers which a candidate keeps by
-        shape are used again."""
+        shape are used again. `mixed`: every other call is of another size, for what a candidate counts by shape while calls
+        of all shapes share it."""
         candidate = self.exchange.candidate
         spec = replace(self.spec, even=True) if alike else self.spec
-        slots = self.exchange.deliver(spec, CALLS, kinds=("",) * CALLS if alike else ())
+        sizes = [spec.size if n % 2 == 0 else self.other_size for n in range(CALLS)] if mixed and self.other_size else ()
+        slots = self.exchange.deliver(spec, CALLS, kinds=("",) * CALLS if alike else (), sizes=sizes)
         begin = BeginRecording(trace.seed, weak=weak)
         for rank in candidate.ranks:
             candidate.tell(

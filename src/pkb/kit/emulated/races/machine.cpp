@@ -144,7 +144,7 @@ void Machine::strong(const Event& e, const Who& w) {
 void Machine::fence(const Event& e, const Who& w) {
   const uint8_t scope = e.r.mode >> 3 & 7;
   note(e, w);
-  if (e.r.mode >> 6 == ASYNC) return shadow_->proxy_fence(w);
+  if (e.r.mode >> 6 == ASYNC) return shadow_->proxy_fence(w, publishable(w));
   for (const Released& r : std::vector<Released>(thread_of(w).observed)) {
     if (!mutual(r.scope, r.by, scope, w)) continue;
     const bool strict = r.strict && includes(r.scope, r.by, w) && includes(scope, w, r.by);

@@ -67,9 +67,9 @@ Location& Shadow::location(const Who& w, uint64_t address) {
   if (is_new) found->second.index = ++last_location_;
   return found->second;
 }
-void Shadow::proxy_fence(const Who& w) {
+void Shadow::proxy_fence(const Who& w, const Clock& seen) {
   Clock& c = proxied_[{w.launch, w.block}];
-  c = join(c, with(m_.clock_of(w), {key(THREAD, w.launch, w.block, w.thread), m_.time_of(w) + 1}, m_.places), m_.places);
+  c = join(c, seen, m_.places);
 }
 
 void Shadow::access(const Who& w, uint64_t address, uint32_t bytes, bool write, uint8_t mode, uint32_t site, bool copied) {

@@ -11,7 +11,7 @@ class Shadow {
   Location& location(const Who& w, uint64_t address);
   void memory(uint32_t rank, const Memory& m);
   void begin_shared(uint32_t rank, uint64_t slot, uint64_t dynamic);
-  void proxy_fence(const Who& w);
+  void proxy_fence(const Who& w, const Clock& seen);
 
  private:
   static constexpr unsigned CELL = 8, CELLS = 512, PAGE = CELL * CELLS;
