@@ -4,6 +4,9 @@
 #include <cooperative_groups.h>
 #include <cublas_v2.h>
 #include <cub/cub.cuh>
+#include <cuda/atomic>
+#include <cuda/std/cstdint>
+#include <cuda/std/type_traits>
 #include <thrust/device_ptr.h>
 #include <thrust/execution_policy.h>
 #include <thrust/scan.h>
@@ -161,6 +164,29 @@ void product(torch::Tensor a, torch::Tensor b, torch::Tensor c) {  // of rows, b
                CUDA_R_32F, n, CUDA_R_32F, CUBLAS_GEMM_DEFAULT_TENSOR_OP);
 }
 
+// A lock, counters and a message by libcu++'s atomics: 64 threads add up under the lock, the last to arrive passes the sum on.
+struct Board { cuda::atomic<int, cuda::thread_scope_device> lock, arrived, ready; };
+__global__ void atomics(Board* board, int* sum, int* out, float* total, bool releases) {
+  static_assert(cuda::std::is_same_v<cuda::std::int32_t, int>);
+  int free = 0;
+  while (!board->lock.compare_exchange_weak(free, 1, cuda::memory_order_acquire, cuda::memory_order_relaxed)) free = 0;
+  *sum += threadIdx.x;
+  board->lock.store(0, releases ? cuda::memory_order_release : cuda::memory_order_relaxed);
+  cuda::atomic_ref<float, cuda::thread_scope_device>(*total).fetch_add(0.5f, cuda::std::memory_order_relaxed);
+  cuda::atomic_ref<int> most(out[1]);
+  most.fetch_max((int)threadIdx.x, cuda::memory_order_relaxed);
+  if (board->arrived.fetch_add(1, cuda::memory_order_acq_rel) == (int)(gridDim.x * blockDim.x) - 1) {
+    out[2] = *sum;
+    cuda::atomic_thread_fence(cuda::memory_order_release, cuda::thread_scope_device);
+    board->ready.store(1, cuda::memory_order_relaxed);
+  }
+  board->ready.wait(0, cuda::memory_order_acquire);
+  if (blockIdx.x == 0 && threadIdx.x == 0) out[0] = out[2], out[3] = most.exchange(-1), out[4] = (int)board->ready;
+}
+void atomic_types(torch::Tensor board, torch::Tensor sum, torch::Tensor out, torch::Tensor total, bool releases) {
+  atomics<<<2, 32>>>((Board*)board.data_ptr<int>(), sum.data_ptr<int>(), out.data_ptr<int>(), total.data_ptr<float>(), releases);
+}
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("block_functions", &block_functions);
   m.def("sorts", &sorts);
@@ -170,4 +196,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("bulk_copies", &bulk_copies);
   m.def("graphs", &graphs);
   m.def("product", &product);
+  m.def("atomic_types", &atomic_types);
 }

@@ -123,6 +123,16 @@ def main() -> None:
     check("and late, unless the host is slow", right=any(run[1] == 0 for run in runs))
 
     a, b, c = torch.randn(5, 7).bfloat16(), torch.randn(7, 3).bfloat16(), torch.empty(5, 3)
+    board, lines = torch.zeros(3, dtype=torch.int32), torch.zeros(5, dtype=torch.int32)
+    total, halves = torch.zeros(1, dtype=torch.int32), torch.zeros(1)
+    kinds = raced(lambda: module.atomic_types(board, total, lines, halves, True))
+    check(
+        "libcu++: a lock, counters, a message", right=lines[[0, 3, 4]].tolist() == [992, 31, 1] and halves.item() == 32
+    )
+    check("libcu++: they order what they say", right=not kinds)
+    kinds = raced(lambda: module.atomic_types(board.zero_(), total.zero_(), lines.zero_(), halves, False))
+    check("libcu++: a lock that is given back without a release is a race", right=bool(kinds))
+
     module.product(a, b, c)
     check("a product of cuBLAS", right=torch.allclose(c, a.float() @ b.float(), atol=1e-5))
 

@@ -47,6 +47,8 @@ def why_unsupported(inspection: Inspection, facts: PlatformFacts) -> str:
     fixes = (
         [facts.without_cuda] if missing == ["cuda"] else [missing_words(name) for name in missing if "gpu" in offered]
     )
+    if "triton" in missing:  # a platform that lacks it lacks the package alone
+        fixes.append("Triton is not installed: pip install 'pkb[triton]'")
     fix = "; ".join(filter(None, fixes))
     return f"the {facts.name} platform cannot run {', '.join(missing)} candidates{fix and ': '}{fix}" if missing else ""
 
