@@ -30,6 +30,8 @@ class PaperClaim(NamedTuple):
     here: str
     agrees: bool | None
     """None where it cannot be said, or not yet."""
+    by_verdicts: bool = False
+    """It is about how candidates end, which depends on machine and size."""
 
     @property
     def row(self) -> tuple[str, str, str]:
@@ -44,9 +46,8 @@ def share(part: int, whole: int) -> str:
 def claims(trees: Sequence[Tree], folder: Path) -> list[PaperClaim]:
     """Of the CUDA trees, which the paper is about. All of them every time: one that cannot be said yet says so."""
     cuda = [tree for tree in trees if tree.is_cuda]
-    return [
-        *_solved(cuda), *_failures(cuda), *_paths(cuda), _baselines(folder), _best_of_3(trees),
-    ]  # fmt: skip
+    by_verdicts = [one._replace(by_verdicts=True) for one in (*_solved(cuda), *_failures(cuda))]
+    return [*by_verdicts, *_paths(cuda), _baselines(folder), _best_of_3(trees)]
 
 
 def _solved(cuda: Sequence[Tree]) -> list[PaperClaim]:

@@ -7,6 +7,7 @@ Nothing on the pages is typed: every figure is counted from the records or is on
 """
 
 import argparse
+import csv
 import json
 import statistics
 from collections import Counter
@@ -67,6 +68,13 @@ shapes: a kernel that insists on those, on a multiple of 128 say, fails here and
 large sizes the other way round. References are ours where they differ ([differences.md](differences.md));
 [sweeps.md](sweeps.md) says what else differs. So totals are compared, and single candidates are not.
 """
+H200 = "h200-older-judge.csv"
+"""Beside records of platform cpu: verdicts of an older judge on files of one tree, plan standard at size paper on an H200. What
+it says of overwritten outputs has the name that they have now."""
+CLASSES = {
+    "right": ("correct",), "overwritten output": ("reused_output",), "wrong": ("wrong", "race"), "deadlock": ("deadlock",),
+    "run-time error": ("runtime_error", "crash", "load_error"), "does not build": ("compile_error",),
+}  # fmt: skip
 Rows = list[Sequence[object]]
 
 
@@ -316,6 +324,37 @@ def limits(trees: Sequence[Tree]) -> list[str]:
     return section("What correct kernels reach of the limit", text, table(head, rows))
 
 
+def class_of(verdict: str) -> str:
+    return next((name for name, verdicts in CLASSES.items() if verdict in verdicts), "other")
+
+
+def beside_h200(trees: Sequence[Tree], folder: Path) -> list[str]:
+    """How many files of each class there are in which class here."""
+    if not (folder / H200).exists():
+        return []
+    here = {
+        (tree.name, sample.problem): str((sample.evaluation or {}).get("verdict"))
+        for tree in trees
+        for sample in tree.ours
+    }
+    with (folder / H200).open() as older:
+        known = [(row["verdict"], here.get((row["collection"], int(row["problem"])))) for row in csv.DictReader(older)]
+    pairs = Counter((class_of(there), class_of(found)) for there, found in known if found)
+    columns = [name for name in (*CLASSES, "other") if any(found == name for _, found in pairs)]
+    rows: Rows = [
+        (name, *(pairs[name, column] or "" for column in columns))
+        for name in CLASSES
+        if any(there == name for there, _ in pairs)
+    ]
+    same = sum(count for (there, found), count in pairs.items() if there == found)
+    text = (
+        "GPT-5.5's files by plan `standard`: rows are verdicts of an older judge on an H200 at size paper, columns those of "
+        f"this page. The same class for {same} of {pairs.total()} files; "
+        "[cuda-on-cpu.md](cuda-on-cpu.md#published-candidates) says why others differ."
+    )
+    return section("Beside an H200", text, table(("there", *columns), rows))
+
+
 def paths(trees: Sequence[Tree]) -> list[str]:
     names = ("copy_engine", "sm_load_store", "tma", "nvls", "library", "none")
     rows: Rows = []
@@ -336,7 +375,11 @@ def the_claims(trees: Sequence[Tree], folder: Path) -> list[str]:
         "On the CUDA trees, of the files that this platform and this torch can run, and as published of those that no rule of "
         "ours refuses. A tree that is not judged to the end, or has files in doubt, decides nothing."
     )
-    return section("The paper's claims", text, table(("claim", "here", ""), [one.row for one in claims(trees, folder)]))
+    found = claims(trees, folder)
+    if is_on_cpu(every_sample(trees)):
+        text += " What is right at size tiny without a GPU neither confirms nor denies what is right at larger shapes on eight."
+        found = [one._replace(agrees=None) if one.by_verdicts else one for one in found]
+    return section("The paper's claims", text, table(("claim", "here", ""), [one.row for one in found]))
 
 
 def page(folder: Path) -> str:
@@ -351,6 +394,7 @@ def page(folder: Path) -> str:
         by_class(trees),
         lost(trees),
         modes(trees),
+        beside_h200(trees, folder),
         limits(trees),
         paths(trees),
         the_claims(trees, folder.parent if folder.name == ON_CPU else folder),

@@ -6,7 +6,7 @@
 Each file is judged twice, 4 ranks at size tiny, with the switch on. `published`: even inputs and one call, which is what the
 published protocol looks at (but by our tolerances), then provoked calls and the traces on such inputs. `quick`: uneven inputs,
 the odd size, provoked calls, the traces. A race is seen by the detector alone where everything before the traces was passed.
-Files that could not be built or were refused in docs/records/cpu-frontier.jsonl are left out, and those that raised, crashed or
+Files that could not be built or were refused in docs/records/frontier-cpu are left out, and those that raised, crashed or
 hung there are judged by `published` only: they end before anything is recorded.
 
 Every verdict is appended at once, in numbers and words of our own, and not reached again by a second start. `--whole` keeps
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from frontier import RECORDS, parts_of, planned, sha_of
+from frontier_counts import read_records
 from frontier_passes import keep, known_in
 
 from pkb.analysis.bare_verdicts import bare
@@ -43,7 +44,7 @@ PLANS_HERE = {
     "published": replace(QUICK, trials=PUBLISHED.trials, odd_trials=0, as_published=True, race_traces=TRACES),
     "quick": replace(QUICK, race_traces=TRACES),
 }
-OLDER = RECORDS / "cpu-frontier.jsonl"
+OLDER = RECORDS / "frontier-cpu"
 NOTHING_RUNS = ("compile_error", "rejected", "unsupported")
 ENDS_EARLY = ("runtime_error", "crash", "deadlock", "load_error")
 BEGIN, END = "<!-- races of published kernels -->\n", "<!-- end of races of published kernels -->"
@@ -70,7 +71,8 @@ def run(options: argparse.Namespace) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     older = {
         record["evaluation"]["candidate"]["sha256"]: record["evaluation"]["verdict"]
-        for record in map(json.loads, OLDER.read_text().splitlines())
+        for path in OLDER.glob("frontier-*-standard.jsonl")
+        for record in read_records(path)
     }
     like = Case("", "cpu", 4, "tiny", AUTO)
     work = planned(parts_of(options.plans.split(","), options.trees), like, known_in([options.out]))

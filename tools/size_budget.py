@@ -19,7 +19,7 @@ CEILINGS = {
     "src/pkb/cli": 6095,
     "src/pkb/cluster": 1480,
     "src/pkb/generate": 4060,
-    "src/pkb/judge": 7745,
+    "src/pkb/judge": 7760,
     "src/pkb/kit": 4740,
     "src/pkb/platforms": 1365,
     "src/pkb/rank": 10_115,
@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3740,
     "benchmarks": 10_600,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 56_600,
+    "tests": 57_400,
     "tools": 2500,
 }
 EXCUSE = "long because"

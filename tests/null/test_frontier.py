@@ -23,7 +23,6 @@ for shared in (
     program(f"benchmarks/{shared}.py")
 frontier, pages, runs = map(program, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
 passes = sys.modules["frontier_passes"]
-frontier_cpu = program("benchmarks/frontier_cpu.py")
 headers = program("benchmarks/both_headers.py")
 races = program("benchmarks/frontier_races.py")
 
@@ -285,36 +284,29 @@ def test_records_become_a_run_once(folder: Path, tmp_path: Path) -> None:
         assert runs.load(store, tmp_path / "store") is None
 
 
-def test_the_table_of_verdicts_on_cpu_has_the_newest_of_each_file() -> None:
-    def one(collection: str, sha: str, verdict: str) -> dict[str, Any]:
-        return {"collection": collection, "evaluation": {"verdict": verdict, "candidate": {"sha256": sha}}}
-
-    records = frontier_cpu.latest([
-        one("gpt-5.5 cuda", "a", "unsupported"), one("gpt-5.5 cuda", "b", "correct"), one("opus-4.7 cuda", "a", "race"),
-        one("gpt-5.5 cuda", "a", "wrong"),
-    ])  # fmt: skip
-    rows = frontier_cpu.table(records).splitlines()
-    assert rows[0] == "| Verdict | gemini-3-pro | gpt-5.5 | opus-4.7 | all |"
-    assert set(rows[2:-1]) == {
-        "| `correct` | 0 | 1 | 0 | 1 |",
-        "| `wrong` | 0 | 1 | 0 | 1 |",
-        "| `race` | 0 | 0 | 1 | 1 |",
-    }
-    assert rows[-1] == "| judged | 0 of 87 | 2 of 83 | 1 of 87 | 3 |"
-
-
-def test_verdicts_on_cpu_stand_beside_those_of_an_h200_by_class() -> None:
-    def record(problem: int, verdict: str) -> dict[str, Any]:
-        return {"collection": "gpt-5.5 cuda", "problem": problem, "evaluation": {"verdict": verdict}}
-
-    older = [
-        {"collection": "gpt-5.5 cuda", "problem": str(problem), "verdict": verdict}
-        for problem, verdict in ((1, "correct"), (2, "crash"), (3, "race"), (4, "deadlock"))
-    ]
-    here = [record(1, "race"), record(2, "runtime_error"), record(3, "wrong"), record(5, "correct")]
-    text = frontier_cpu.beside_h200(here, older)
+def test_verdicts_on_cpu_stand_beside_those_of_an_h200_by_class(tmp_path: Path) -> None:
+    here = {1: "race", 2: "runtime_error", 3: "wrong", 5: "correct"}
+    for number, verdict in here.items():
+        name = default_registry().get(str(number)).name
+        one = record(number, name, verdict, plan="standard")
+        passes.keep(tmp_path, one | {"evaluation": one["evaluation"] | {"platform": "cpu"}})
+    rows = [f"gpt-5.5 cuda,{n},{word}" for n, word in ((1, "correct"), (2, "crash"), (3, "race"), (4, "deadlock"))]
+    (tmp_path / pages.H200).write_text("\n".join(["collection,problem,verdict", *rows]))
+    text = pages.page(tmp_path)
     assert "| right | 1 |  |" in text, "called right there and wrong here"
-    assert "The same class for 2 of 3 files." in text, "a file without a verdict here is not counted"
+    assert "The same class for 2 of 3 files" in text, "a file without a verdict here is not counted"
+
+
+def test_what_is_right_without_a_gpu_decides_no_claim_about_one(tmp_path: Path) -> None:
+    for platform, decides in (("virtual", True), ("cpu", False)):
+        folder = tmp_path / platform
+        folder.mkdir()
+        one = record(1, "allreduce", "correct", plan="published")
+        passes.keep(folder, one | {"evaluation": one["evaluation"] | {"platform": platform}})
+        (folder / frontier.COUNTS).write_text(json.dumps({"gpt-5.5 cuda": {"files": 1}}))
+        row = next(line for line in pages.page(folder).splitlines() if line.startswith("| fewer than 35"))
+        assert ("does not agree" in row) is decides
+        assert ("cannot be said" in row) is not decides
 
 
 def traced(
