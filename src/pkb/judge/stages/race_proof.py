@@ -133,7 +133,9 @@ class Recorder:
         of all shapes share it."""
         candidate = self.exchange.candidate
         spec = replace(self.spec, even=True) if alike else self.spec
-        sizes = [spec.size if n % 2 == 0 else self.other_size for n in range(CALLS)] if mixed and self.other_size else ()
+        sizes = (
+            [spec.size if n % 2 == 0 else self.other_size for n in range(CALLS)] if mixed and self.other_size else ()
+        )
         slots = self.exchange.deliver(spec, CALLS, kinds=("",) * CALLS if alike else (), sizes=sizes)
         begin = BeginRecording(trace.seed, weak=weak)
         for rank in candidate.ranks:
