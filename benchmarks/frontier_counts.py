@@ -1,5 +1,6 @@
 """The records of benchmarks/frontier.py: read, and what they say of each tree counted, for the page that is made of them."""
 
+import csv
 import json
 import sys
 from collections import Counter
@@ -18,6 +19,14 @@ from pkb.types.verdict import Verdict
 COUNTS = "frontier-trees.json"
 OURS = "standard"
 """The plan of ours; what was judged by another one stands in its place, and the page says by which."""
+
+H200 = "h200-older-judge.csv"
+"""Beside records of platform cpu: verdicts of an older judge on files of one tree, plan standard at size paper on an H200. What
+it says of overwritten outputs has the name that they have now."""
+CLASSES = {
+    "right": ("correct",), "overwritten output": ("reused_output",), "wrong": ("wrong", "race"), "deadlock": ("deadlock",),
+    "run-time error": ("runtime_error", "crash", "load_error"), "does not build": ("compile_error",),
+}  # fmt: skip
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -167,3 +176,21 @@ def could_not(samples: Sequence[Sample]) -> int:
 
 def share_of_right(samples: Sequence[Sample]) -> float:
     return right(samples) / max(1, len(could(samples)))
+
+
+def class_of(verdict: str) -> str:
+    return next((name for name, verdicts in CLASSES.items() if verdict in verdicts), "other")
+
+
+def classes_beside(trees: Iterable[Tree], folder: Path) -> Counter[tuple[str, str]]:
+    """Of files with a verdict of the older judge: their class there and here."""
+    if not (folder / H200).exists():
+        return Counter()
+    here = {
+        (tree.name, sample.problem): str((sample.evaluation or {}).get("verdict"))
+        for tree in trees
+        for sample in tree.ours
+    }
+    with (folder / H200).open() as older:
+        known = [(row["verdict"], here.get((row["collection"], int(row["problem"])))) for row in csv.DictReader(older)]
+    return Counter((class_of(there), class_of(found)) for there, found in known if found)

@@ -7,7 +7,6 @@ Nothing on the pages is typed: every figure is counted from the records or is on
 """
 
 import argparse
-import csv
 import json
 import statistics
 from collections import Counter
@@ -15,7 +14,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from frontier_claims import claims, share
-from frontier_counts import OURS, Tree, could_not, count, faster, is_timed, right, trees_of, untimed
+from frontier_counts import (
+    CLASSES,
+    OURS,
+    Tree,
+    classes_beside,
+    could_not,
+    count,
+    faster,
+    is_timed,
+    right,
+    trees_of,
+    untimed,
+)
+from frontier_heads import CPU_HEAD, HEAD
 
 from pkb.analysis.modes import FailureMode
 from pkb.analysis.published import published
@@ -30,51 +42,6 @@ COST = "frontier-cost.json"
 HALF = 0.5
 DOCS = ROOT / "docs"
 RECORDS = DOCS / "records"
-FETCH = """The kernels behind the published table are in the history of the benchmark that this one descends from. They are not
-ours: what is kept here are ids, hashes, verdicts, times and figures. Anybody can fetch and judge them:
-
-```
-git clone https://github.com/togethercomputer/ParallelKernelBench upstream && git -C upstream checkout dab0830
-python benchmarks/frontier.py upstream/solutions_* {options}
-python benchmarks/frontier_page.py
-```
-"""
-HEAD = f"""# The published table, judged here
-
-Made by `benchmarks/frontier_page.py` from `docs/records/frontier-*.jsonl`; do not edit.
-
-{FETCH.format(options="--out docs/records --lanes 5     (resumable; --budget SECONDS)")}
-**Right as published**: by the plan `published` (even inputs, one call, all-close with 1e-2, the result read at once, 5 x 20
-timed calls after 500, point estimates). **Right**: by the plan `standard` (uneven and odd inputs, tolerances of the dtype,
-races, another number of ranks, intervals). The first is no copy of the original harness: references are ours where they differ
-([differences.md](differences.md)), values are of the same kind and not the same, one call is checked where the original makes
-five, and there are 4 ranks that share one GPU. [sweeps.md](sweeps.md) has the whole list. So a difference of single candidates
-may be one of problems, and times say nothing about NVLink. [frontier-cpu.md](frontier-cpu.md) has the same files judged without
-a GPU.
-"""
-CPU_OPTIONS = (
-    f"--platform cpu --nvls --size tiny --workers 1 \\\n    --out docs/records/{ON_CPU} --have docs/records/{ON_CPU}"
-)
-CPU_HEAD = f"""# The published kernels, judged without a GPU
-
-Made by `benchmarks/frontier_page.py` from `docs/records/{ON_CPU}/frontier-*.jsonl`; do not edit.
-
-{FETCH.format(options=CPU_OPTIONS)}
-Platform `cpu`: CUDA runs on an emulated GPU ([cuda-on-cpu.md](cuda-on-cpu.md)) and Triton in its interpreter, an emulated
-switch does multicast, and nothing is timed. **Right as published**: by the plan `published` (even inputs, one call, all-close
-with 1e-2, the result read at once). **Right**: by the plan `standard` (uneven and odd inputs, tolerances of the dtype, races
-provoked and proven from recorded calls, another number of ranks). The size is `tiny`, while the published figures are of larger
-shapes: a kernel that insists on those, on a multiple of 128 say, fails here and may be right there, and one that faults only at
-large sizes the other way round. References are ours where they differ ([differences.md](differences.md));
-[sweeps.md](sweeps.md) says what else differs. So totals are compared, and single candidates are not.
-"""
-H200 = "h200-older-judge.csv"
-"""Beside records of platform cpu: verdicts of an older judge on files of one tree, plan standard at size paper on an H200. What
-it says of overwritten outputs has the name that they have now."""
-CLASSES = {
-    "right": ("correct",), "overwritten output": ("reused_output",), "wrong": ("wrong", "race"), "deadlock": ("deadlock",),
-    "run-time error": ("runtime_error", "crash", "load_error"), "does not build": ("compile_error",),
-}  # fmt: skip
 Rows = list[Sequence[object]]
 
 
@@ -324,22 +291,10 @@ def limits(trees: Sequence[Tree]) -> list[str]:
     return section("What correct kernels reach of the limit", text, table(head, rows))
 
 
-def class_of(verdict: str) -> str:
-    return next((name for name, verdicts in CLASSES.items() if verdict in verdicts), "other")
-
-
 def beside_h200(trees: Sequence[Tree], folder: Path) -> list[str]:
     """How many files of each class there are in which class here."""
-    if not (folder / H200).exists():
+    if not (pairs := classes_beside(trees, folder)):
         return []
-    here = {
-        (tree.name, sample.problem): str((sample.evaluation or {}).get("verdict"))
-        for tree in trees
-        for sample in tree.ours
-    }
-    with (folder / H200).open() as older:
-        known = [(row["verdict"], here.get((row["collection"], int(row["problem"])))) for row in csv.DictReader(older)]
-    pairs = Counter((class_of(there), class_of(found)) for there, found in known if found)
     columns = [name for name in (*CLASSES, "other") if any(found == name for _, found in pairs)]
     rows: Rows = [
         (name, *(pairs[name, column] or "" for column in columns))

@@ -23,7 +23,7 @@ for shared in (
     program(f"benchmarks/{shared}.py")
 frontier, pages, runs = map(program, ("benchmarks/frontier.py", "benchmarks/frontier_page.py", "tools/frontier_run.py"))
 passes = sys.modules["frontier_passes"]
-headers = program("benchmarks/both_headers.py")
+headers, counts = program("benchmarks/both_headers.py"), program("benchmarks/frontier_counts.py")
 races = program("benchmarks/frontier_races.py")
 
 
@@ -291,7 +291,7 @@ def test_verdicts_on_cpu_stand_beside_those_of_an_h200_by_class(tmp_path: Path) 
         one = record(number, name, verdict, plan="standard")
         passes.keep(tmp_path, one | {"evaluation": one["evaluation"] | {"platform": "cpu"}})
     rows = [f"gpt-5.5 cuda,{n},{word}" for n, word in ((1, "correct"), (2, "crash"), (3, "race"), (4, "deadlock"))]
-    (tmp_path / pages.H200).write_text("\n".join(["collection,problem,verdict", *rows]))
+    (tmp_path / counts.H200).write_text("\n".join(["collection,problem,verdict", *rows]))
     text = pages.page(tmp_path)
     assert "| right | 1 |  |" in text, "called right there and wrong here"
     assert "The same class for 2 of 3 files" in text, "a file without a verdict here is not counted"
