@@ -53,7 +53,9 @@ class Ranks:
 
     ask = hear
 
-    def deliver(self, spec: DrawSpec, count: int, *, kinds: tuple[str, ...] = ()) -> tuple[int, ...]:
+    def deliver(
+        self, spec: DrawSpec, count: int, *, kinds: tuple[str, ...] = (), sizes: tuple[str, ...] = ()
+    ) -> tuple[int, ...]:
         return tuple(range(count))
 
     def run_candidate(self, schedule: object, *, late: object, extra_s: float) -> None:

@@ -149,16 +149,16 @@ def test_two_can_be_compared(rich: Site, open_page: Open) -> None:
     page.locator("#first").select_option(label="maker/beta-2")
     page.locator("#second").select_option(label="maker/alpha-1 · shots")
     summary = page.locator(".summary")
-    page.wait_for_function("document.querySelector('.summary').textContent.startsWith('maker/alpha-1')")
+    page.wait_for_function("document.querySelector('.summary')?.textContent.startsWith('maker/alpha-1')")
     assert "p = " in summary.inner_text()
     rows = page.locator("#comparison tbody tr").count()
     assert rows == 12
     better = int(page.locator(".tile b").first.inner_text())
     page.locator("#swap").click()
-    page.wait_for_function("document.querySelector('.summary').textContent.startsWith('maker/beta-2')")
+    page.wait_for_function("document.querySelector('.summary')?.textContent.startsWith('maker/beta-2')")
     assert int(page.locator(".tile b").nth(1).inner_text()) == better, "what is better one way is worse the other way"
     page.locator("#tries").select_option("2")
-    page.wait_for_function("document.querySelector('.summary').textContent.includes('best of 2')")
+    page.wait_for_function("document.querySelector('.summary')?.textContent.includes('best of 2')")
     target = page.locator("#pair-csv").get_attribute("href")
     assert (rich.folder / target).is_file()
     assert not complaints

@@ -151,7 +151,7 @@ class OneSize:
             recorder = Recorder(
                 self.exchange, replace(self.spec, size="tiny"), SourceLines(source), analyse, self.progress,
                 schedule=self.job.race_schedule, seed=emulator_seed(),
-                other_size="" if self.problem.why_not("odd", self.job.case.ranks, self.job.case.dtype) else "odd",
+                other_size="odd" if self.job.plan.odd_trials and not self._why_not_odd() else "",
             )  # fmt: skip
             proof, sound = recorder.prove(traces)
             if weakly and sound and self._backend == "cuda":
@@ -235,11 +235,14 @@ class OneSize:
             self.notes.checks.append(f"communication by the library: line {line} looks up {function}")
             self.notes.evidence = replace(self.notes.evidence, communication=Communication.LIBRARY)
 
+    def _why_not_odd(self) -> str | None:
+        return self.problem.why_not("odd", self.job.case.ranks, self.job.case.dtype)
+
     def _odd(self) -> None:
         job, plan = self.job, self.job.plan
         if not plan.odd_trials or job.case.size == "odd":
             return
-        why_not = self.problem.why_not("odd", job.case.ranks, job.case.dtype)
+        why_not = self._why_not_odd()
         if why_not:
             self.notes.checks.append(f"odd size not checked: {why_not}")
             return
