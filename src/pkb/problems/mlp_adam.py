@@ -27,14 +27,23 @@ def clear_of_the_kink(
 ) -> torch.Tensor:
     """The samples, with those drawn again that have a hidden unit next to 0. Whoever rounds x W^T to bf16 before the bias is
     added may have it on the other side, and where a handful of samples make up a gradient, one of them is a good part of it.
-    Where there are many, one counts for little, and none with thousands of units is clear."""
-    if len(bias) > FEW_UNITS:
-        return x
+    Where there are many, one counts for little, and none with thousands of units is clear: not for more than `FEW_UNITS`."""
     for number in range(TRIES):  # as often whatever comes: no choice on the host depends on values
         units = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
         other = (draw.normal(f"X, again {number}", tuple(x.shape), dtype=mean.dtype) + mean).to(x.dtype)
         x = torch.where((units.abs() < KINK).any(dim=1, keepdim=True), other, x)
     return x
+
+
+def local_samples(draw: Draw, rows: int, d_in: int, hidden: int) -> torch.Tensor:
+    """X of this rank, for rank 0's W1 and b1. It has a mean of its own, or gradients of all ranks would be nearly the same."""
+    mean = draw.normal("mean of X", (1, d_in), scale=0.5)
+    x = draw.normal("X", (rows, d_in)).add_(mean)
+    if hidden > FEW_UNITS:  # and large parameters are not drawn once more
+        return x
+    first = replace(draw, rank=0)
+    weight, bias = first.normal("W1", (hidden, d_in), scale=d_in**-0.5), first.normal("b1", (hidden,), scale=0.1)
+    return clear_of_the_kink(draw, x, mean, weight, bias)
 
 
 def draw_zero_step(draw: Draw) -> Arguments:
@@ -44,11 +53,7 @@ def draw_zero_step(draw: Draw) -> Arguments:
     choice = draw.random("hyperparameters", key="all")
     beta1, beta2, step = choice.choice([0.8, 0.9]), choice.choice([0.95, 0.99, 0.999]), choice.randrange(1, 8)
 
-    # Every rank's samples have a mean of their own, or the gradients of all ranks would be nearly the same.
-    mean = draw.normal("mean of X", (1, d_in), scale=0.5)
-    first = replace(draw, rank=0)  # whose parameters count
-    weight, bias = first.normal("W1", (hidden, d_in), scale=d_in**-0.5), first.normal("b1", (hidden,), scale=0.1)
-    x = clear_of_the_kink(draw, draw.normal("X", (rows, d_in)).add_(mean), mean, weight, bias)
+    x = local_samples(draw, rows, d_in, hidden)
     y = draw.normal("y", (rows, d_out)).add_(draw.normal("mean of y", (1, d_out)))
 
     # About the size of the gradients. Moments are as large as after a few steps, so that old state and new gradient

@@ -15,8 +15,6 @@ ready, and can be reduced, while that of W1 is still computed. A good kernel app
 soon as its sum is there, without writing the averaged gradient to memory.
 """
 
-from dataclasses import replace
-
 import torch
 import torch.distributed as dist
 
@@ -24,11 +22,11 @@ from pkb.problems.base import Problem, Size
 from pkb.problems.compare import NormGate
 from pkb.problems.draw import Arguments, Draw
 from pkb.problems.mlp_adam import (
-    clear_of_the_kink,
     exact_adam_,
     exact_gradients,
     fused_adam_,
     gradients_of,
+    local_samples,
     published_step,
 )
 from pkb.types.cost import Cost
@@ -49,11 +47,7 @@ def inputs(draw: Draw) -> Arguments:
     choice = draw.random("hyperparameters", key="all")
     beta1, beta2, step = choice.choice([0.8, 0.9]), choice.choice([0.95, 0.99, 0.999]), choice.randrange(1, 8)
 
-    # Every rank's samples have a mean of their own, or the gradients of all ranks would be nearly the same.
-    mean = draw.normal("mean of X", (1, d_in), scale=0.5)
-    first = replace(draw, rank=0)  # whose parameters count
-    weight, bias = first.normal("W1", (hidden, d_in), scale=d_in**-0.5), first.normal("b1", (hidden,), scale=0.1)
-    x = clear_of_the_kink(draw, draw.normal("X", (rows, d_in)).add_(mean), mean, weight, bias)
+    x = local_samples(draw, rows, d_in, hidden)
     y = draw.normal("y", (rows, d_out)).add_(draw.normal("mean of y", (1, d_out)))
 
     shapes = ((hidden, d_in), (hidden,), (d_out, hidden), (d_out,))
