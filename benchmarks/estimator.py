@@ -8,25 +8,26 @@ what follows its mark in the page.
 """
 
 import argparse
-import math
 import random
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from error_rates import binomial_interval
-from noise import AS_IT_WAS, CONTROL, HOSTILE, OLDER, WINDOW, Drawn, Noise, Side, Spread, measured_noise, starts
+from noise import CONTROL, HOSTILE, Noise, Spread, measured_noise, starts
 from records_anew import anew
+from simulation import Shares, groups, hostile, shares
 
-from pkb.judge.timing.looks import looks, settled
-from pkb.judge.timing.measure import MORE_S
 from pkb.judge.timing.rounds import call_times, drift_ppm
-from pkb.judge.timing.statistics import LONG_START, LONG_US, SHORT_START, Claim, Paired, check_clock, estimate, mean
+from pkb.judge.timing.statistics import (
+    LONG_START,
+    LONG_US,
+    SHORT_START,
+    Paired,
+    estimate,
+)
 from pkb.types.protocol.replies import BatchReport
-from pkb.types.timing import Decision
 
 SPEEDUPS = (1.0, 1.02, 1.03, 1.05, 1.07, 1.1, 1.15, 1.3, 1.5, 2.0)
 FORGED = (1.1, 1.3, 1.8)
@@ -34,122 +35,8 @@ FORGED = (1.1, 1.3, 1.8)
 MARK = "<!-- figures: made by benchmarks/estimator.py -->"
 ASSUMED = {"alike": (False, False), "as recorded, no term for them": (True, False), "as recorded": (True, True)}
 """Whether starts differ, and whether the judge has a term for it."""
-RESAMPLES = 100
-"""Fewer than the judge's thousand: the width that comes from them is then known to 7 %."""
-
-
-class Outcome(NamedTuple):
-    decision: Decision
-    rounds: int
-
-
-def evaluation(
-    noise: Noise,
-    true_speedup: float,
-    source: random.Random,
-    *,
-    claimed: float | None = None,
-    window: bool = True,
-    start: bool = True,
-    term: bool = True,
-) -> Outcome:
-    """One evaluation as `judge/timing/measure.py` does it, of calls that take as long as in the record. `claimed`: what a
-    forger's ranks report, whatever its speedup is. Without `start`, all starts are alike; without `term`, the judge thinks so.
-
-    A gain is on the host wall clock what it is on the device, in microseconds; everything else there is as it was measured.
-    """
-    ours, theirs = starts(long=noise.call_us >= LONG_US).draw(source) if start else (1.0, 1.0)
-    reference_us, candidate_us = noise.call_us * true_speedup * theirs, noise.call_us * ours
-    said_us = candidate_us if claimed is None else reference_us / claimed
-    time_left, ahead = MORE_S, False
-    drawn: list[Drawn] = []
-    planned = looks(noise.planned)
-    for number, look in enumerate(planned, 1):
-        more = look.rounds - len(drawn)
-        if len(drawn) >= noise.planned:
-            each_s = noise.round_s / 2 if ahead else noise.round_s  # half of a round are the queued batches
-            more = min(more, math.ceil(time_left / each_s))
-            time_left -= more * each_s
-        drawn += noise.draw(more, source)
-        if over := time_left <= 0:
-            look = look.as_the_last(planned[number:])
-        if not ahead:
-            samples = Paired(
-                [[reference_us * x for x in one.reference] for one in drawn],
-                [[said_us * x for x in one.candidate] for one in drawn],
-            )
-            found = estimate(samples, look.error, resamples=RESAMPLES)
-            found = found if term else found._replace(start=0.0)
-            ratio = found.ratio
-        confirmed = True
-        if window and ratio.low > 1:
-            walls_us = [
-                [us + more_us for one in drawn for us in one[side]]
-                for side, more_us in ((2, reference_us - noise.call_us), (3, candidate_us - noise.call_us), (4, 0.0))
-            ]
-            reference, candidate = (
-                Claim(mean(calls), 0.0, side_us, typical_us, most_us)
-                for calls, side_us, typical_us, most_us in zip(
-                    samples[:2], walls_us[:2], samples.typical_us(), samples.most_us(), strict=True
-                )
-            )
-            confirmed = check_clock(reference, candidate, walls_us[2], error=look.error).confirms
-        if over or settled(found, look, confirmed=confirmed):
-            break
-        ahead = len(drawn) >= noise.planned and ratio.low > 1
-    faster = ratio.decision is Decision.FASTER
-    return Outcome(Decision.UNPROVEN if faster and not confirmed else ratio.decision, len(drawn))
-
-
-class Shares(NamedTuple):
-    evaluations: int
-    faster: float
-    unproven: float
-    slower: float
-    rounds: float
-
-
-def shares(noises: Sequence[Noise], true_speedup: float, evaluations: int, *, seed: int = 0, **how: Any) -> Shares:
-    """Of so many evaluations, which take turns with the records."""
-    source = random.Random(seed)
-    made = [evaluation(noises[n % len(noises)], true_speedup, source, **how) for n in range(evaluations)]
-    found = Counter(one.decision for one in made)
-    faster, unproven, slower = (found[one] / len(made) for one in (Decision.FASTER, Decision.UNPROVEN, Decision.SLOWER))
-    return Shares(len(made), faster, unproven, slower, statistics.fmean(one.rounds for one in made))
-
-
-@cache
-def groups() -> dict[str, list[Noise]]:
-    records = {"older": OLDER, "window as it was": AS_IT_WAS, "through the window": WINDOW}
-    found = {name: measured_noise(paths) for name, paths in records.items()}
-    return {
-        f"{name}, {words}": [one for one in noises if (one.call_us >= LONG_US) == long]
-        for long, words in ((True, "200 us and more"), (False, "shorter"))
-        for name, noises in found.items()
-    }
-
-
-# -- noise that nobody has measured ------------------------------------------------------------------------------------
-
-
-def hostile(side: Side, evaluations: int, planned: int = 8, seed: int = 0) -> Shares:
-    """Unchanged code by the ranks' clocks alone, both sides with the same noise. By rounds alone: starts are alike here."""
-    source, found = random.Random(seed), Counter[Decision]()
-    rounds = 0
-    for _ in range(evaluations):
-        states: tuple[dict[str, float], dict[str, float]] = ({}, {})
-        times: tuple[list[list[float]], list[list[float]]] = ([], [])
-        for look in looks(planned):
-            for number in range(len(times[0]), look.rounds):
-                for mine, state in zip(times, states, strict=True):
-                    mine.append(side(number, source, state))
-            by_rounds = estimate(Paired(*times), look.error, resamples=RESAMPLES)._replace(start=0.0)
-            if settled(by_rounds, look, confirmed=True):
-                break
-        found[by_rounds.ratio.decision] += 1
-        rounds += len(times[0])
-    faster, slower = (found[one] / evaluations for one in (Decision.FASTER, Decision.SLOWER))
-    return Shares(evaluations, faster, 0.0, slower, rounds / evaluations)
+UNKNOWN = (0.005, 0.02, 0.06, 0.11)
+"""By what a side's starts may differ where that is not known: as collectives do, and as calls of many kernels have."""
 
 
 # -- kinds of calls ----------------------------------------------------------------------------------------------------
@@ -252,6 +139,32 @@ def between_starts(by_group: Mapping[str, Sequence[Noise]], evaluations: int) ->
     ]
 
 
+def unknown_starts(by_group: Mapping[str, Sequence[Noise]], evaluations: int) -> list[str]:
+    """Where the judge has no figure for it, and makes more starts."""
+    noises = [one for name, some in by_group.items() if name.endswith("200 us and more") for one in some]
+    rows = []
+    for spread in UNKNOWN:
+        one = shares(noises, 1.0, evaluations, window=False, unknown=spread, restarts=False)
+        several = shares(noises, 1.0, evaluations, window=False, unknown=spread)
+        errors = (one.faster, one.slower, several.faster, several.slower)
+        gains = [shares(noises, x, evaluations, window=False, unknown=spread).faster for x in (1.05, 1.1, 1.2, 1.5)]
+        rows.append([f"{100 * spread:.1f} %", *(share_words(share, evaluations) for share in (*errors, *gains))])
+    head = [
+        "starts of a side differ by",
+        "1.00x, one start: `faster`",
+        "`slower`",
+        "several starts: `faster`",
+        "`slower`",
+    ]
+    return [
+        "## Starts that differ by nobody knows how much",
+        "",
+        "Calls of 200 us and more, by the ranks' clocks alone. The judge is not told the figure of the first column.",
+        "",
+        *table([*head, "1.05x", "1.10x", "1.20x", "1.50x"], rows),
+    ]
+
+
 def then_and_now() -> list[str]:
     rows = []
     for row in anew():
@@ -296,6 +209,7 @@ def report(curves: Curves, evaluations: int, by_group: Mapping[str, Sequence[Noi
     head = ["unchanged code", "`faster`, ranks' clocks alone", "`slower`", *(f"claims {x}x: `faster`" for x in FORGED)]
     lines += table(head, rows)
     lines += between_starts(by_group, evaluations)
+    lines += unknown_starts(by_group, evaluations)
     rows = []
     for name, side in HOSTILE.items():
         few, usual = hostile(side, evaluations, planned=4), hostile(side, evaluations)

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from pkb.candidates import source
 from pkb.judge.timing.other import decision
-from pkb.judge.timing.statistics import Ratio, start_half
+from pkb.judge.timing.starts import is_near
+from pkb.judge.timing.statistics import LONG_US, Ratio, start_half
 from pkb.kit.fingerprint import fingerprint
 from pkb.problems import get
 from pkb.types.timing import Decision
@@ -27,10 +28,12 @@ from pkb.types.timing import Decision
 Row = dict[str, Any]
 TIMES_ONLY = "times-only"
 """The plan of `verdict_table.py --times-only`."""
-OTHER_TIMES_ALONE = {5, 6}
-"""Versions of the judge that compare, and look for races, as the version before did (docs/suite.md)."""
+OTHER_TIMES_ALONE = {5, 6, 7}
+"""Versions of the judge that compare, and look for races on a GPU, as the version before did (docs/suite.md)."""
 CONCLUDED_ANEW = {6}
 """Of these, those that take samples as the version before did."""
+SEVERAL_STARTS = {7}
+"""And those that do so but for a gain near 1, which they measure in several starts of the ranks."""
 SOLUTIONS = Path(__file__).parents[1] / "solutions"
 
 
@@ -166,8 +169,8 @@ def comparing(judge: int) -> int:
 
 
 def sampling(judge: int) -> int:
-    """The first version that takes samples as this one does."""
-    while judge in CONCLUDED_ANEW:
+    """The first version that takes samples as this one does, in one start."""
+    while judge in CONCLUDED_ANEW | SEVERAL_STARTS:
         judge -= 1
     return judge
 
@@ -207,12 +210,22 @@ def _ends(ratio: Ratio) -> Row:
     return {"speedup_low": ratio.low, "speedup_high": ratio.high}
 
 
+def lacks_starts(row: Row, judge: int) -> bool:
+    """It has a gain that `judge` would have measured in several."""
+    if not judge_of(row) < min(SEVERAL_STARTS) <= judge:
+        return False
+    timing, layer = concluded(row), get(row["problem"]["id"]).taxonomy.layer
+    unknown = layer != "collective" and timing["reference_us"] >= LONG_US
+    return unknown and not timing.get("start_rounds") and is_near(_ratio(timing))
+
+
 def earlier(row: Row, judge: int, *, times: bool) -> str:
     """What is old about the times of a verdict, or about all else in it, where `judge` is the present one: with its date, or
     nothing."""
     problem, first_alike = get(row["problem"]["id"]), sampling if times else comparing
     changed = {
         "judge": first_alike(judge_of(row)) != first_alike(judge),
+        "number of starts": times and lacks_starts(row, judge),
         "kernel": row["candidate"]["sha256"] != present_version(row["candidate"]["file"]),
         "kit": kit_of(row) != fingerprint(),
         "problem": row["problem"]["version"] != problem.version,

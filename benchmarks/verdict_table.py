@@ -24,7 +24,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kernel_records import TIMES_ONLY, add_row, comparing, expected_s, judge_of, kit_of, read_rows, sampling
+from kernel_records import (
+    TIMES_ONLY,
+    add_row,
+    comparing,
+    expected_s,
+    judge_of,
+    kit_of,
+    lacks_starts,
+    read_rows,
+    sampling,
+)  # fmt: skip
 from kernel_records import Case as KernelCase
 from lanes import Judged, Work, judge_beside, judge_sizes
 
@@ -106,7 +116,8 @@ def done_in(paths: list[Path]) -> set[Done]:
             continue
         of_problem = (row["problem"]["version"], row["problem"].get("baseline_version"))
         case = (row["candidate"]["sha256"], kit_of(row), row["platform"], row["ranks"], row["size"], row["plan"])
-        timed = row["timing"] is not None or not Verdict(row["verdict"]).is_timed
+        has_times = row["timing"] is not None and not lacks_starts(row, suite().judge_version)
+        timed = has_times or not Verdict(row["verdict"]).is_timed
         done |= {
             Done(*case, with_times, (*of_problem, judge_for(judge_of(row), timed=with_times)))
             for with_times in {timed, False}

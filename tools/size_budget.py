@@ -16,10 +16,10 @@ CEILINGS = {
     "src/pkb/analysis": 3030,
     "src/pkb/candidates": 4270,
     "src/pkb/candidates/paths": 1480,  # half of what it was at 0976422
-    "src/pkb/cli": 6095,
+    "src/pkb/cli": 6100,
     "src/pkb/cluster": 1480,
     "src/pkb/generate": 4060,
-    "src/pkb/judge": 7760,
+    "src/pkb/judge": 7885,
     "src/pkb/kit": 4740,
     "src/pkb/platforms": 1365,
     "src/pkb/rank": 10_115,
@@ -27,9 +27,9 @@ CEILINGS = {
     "src/pkb/roofline": 570,
     "src/pkb/store": 1655,
     "src/pkb/types": 3740,
-    "benchmarks": 10_600,  # 2,500 of them are alternatives/: baselines that were tried
+    "benchmarks": 10_670,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 57_400,
+    "tests": 57_480,
     "tools": 2500,
 }
 EXCUSE = "long because"

@@ -4,8 +4,11 @@ import dataclasses
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from pkb.judge.session import evaluate
 from pkb.judge.timing.looks import looks
+from pkb.judge.timing.starts import over_starts
 from pkb.judge.timing.statistics import Paired, estimate
 from pkb.problems.registry import get
 from pkb.types.case import Case
@@ -18,7 +21,7 @@ SHORT = dataclasses.replace(
 )
 
 
-def judge(folder: Path, *, timing: bool | None) -> Evaluation:
+def judge(folder: Path, *, timing: bool | None, starts: int = 0) -> Evaluation:
     """The reference of 54 against itself, slower by a sleep where it is causal."""
     source = textwrap.dedent(get(54).reference_source)
     path = folder / "54_ring_attention_torch.py"
@@ -31,7 +34,7 @@ def judge(folder: Path, *, timing: bool | None) -> Evaluation:
         "    return as_it_is(*arguments)\n"
     )
     case = Case("54", "cpu", 2, "tiny", "fp32", "quick")
-    return evaluate(Job(path, case, timing=timing, custom_plan=SHORT, call_limit_s=30.0))
+    return evaluate(Job(path, case, timing=timing, custom_plan=SHORT, call_limit_s=30.0, starts=starts))
 
 
 def test_kinds_are_timed_by_themselves_and_sums_agree(tmp_path: Path) -> None:
@@ -55,6 +58,27 @@ def test_kinds_are_timed_by_themselves_and_sums_agree(tmp_path: Path) -> None:
     ratio = timing.speedup, timing.speedup_low, timing.speedup_high
     assert ratio in [estimate(samples, error).ratio for error in errors], "after a look, or when time was up"
     assert samples.typical_us() == (timing.reference_us, timing.candidate_us)
+
+
+def test_several_starts_of_the_ranks_are_one_measurement(tmp_path: Path) -> None:
+    result = judge(tmp_path, timing=True, starts=3)
+    assert result.verdict is Verdict.CORRECT, result.detail
+    timing = result.timing
+    assert timing is not None
+    first, *others = timing.start_rounds
+    assert others == [2, 2], "half of the planned rounds in each, two at least"
+    assert first + sum(others) == timing.rounds == len(timing.reference_samples_us)
+    found = []
+    for n, rounds in enumerate(timing.start_rounds):
+        before = sum(timing.start_rounds[:n])
+        part = slice(before, before + rounds)
+        shares = {kind: 0.5 for kind in timing.speedup_by_kind}
+        samples = Paired(
+            timing.reference_samples_us[part], timing.candidate_samples_us[part], timing.sample_kinds[part], shares
+        )
+        found.append(estimate(samples))
+    assert (timing.speedup, timing.speedup_low, timing.speedup_high) == pytest.approx(over_starts(found).ratio)
+    assert timing.speedup_by_kind["causal"].speedup < timing.speedup_by_kind["full"].speedup
 
 
 def test_nothing_is_timed_on_a_cpu_unless_somebody_asks(tmp_path: Path) -> None:

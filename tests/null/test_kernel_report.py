@@ -20,7 +20,7 @@ from program_files import program
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-JUDGE = 7
+JUDGE = 20
 
 
 @pytest.fixture
@@ -115,8 +115,8 @@ def test_a_verdict_of_a_judge_that_judges_alike_counts_and_its_times_do_not(
     text = text_of(report, tmp_path, before, again)
     assert row_of(text)[0] == "100"
     assert row_of(text)[-1] == ""
-    assert "1 of these have a verdict with races looked for too (by judge version 6; these judges differ" in text
-    assert "`custom`, races looked for, by judge version 6 in their present text: 1." in text
+    assert "1 of these have a verdict with races looked for too (by judge version 19; these judges differ" in text
+    assert "`custom`, races looked for, by judge version 19 in their present text: 1." in text
     judged_again = verdict(at="2026-01-03")
     assert row_of(text_of(report, tmp_path, before, judged_again))[-1] == "not timed since 2026-01-02 (other judge)"
     older = verdict(us=90, judge=JUDGE - 2)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from pkb.problems.suite import suite
 from pkb.types.plan import PLANS
 from program_files import program
 
-ROW = {
+ROW: dict[str, Any] = {
     "verdict": "correct", "platform": "virtual", "ranks": 4, "size": "paper", "plan": "standard", "timing": None,
     "candidate": {"sha256": "a"},
     "problem": {"version": 3, "baseline_version": None}, "suite": {"version": 3, "judge": 3}, "environment": {"kit": "k"},
@@ -21,6 +22,7 @@ ROW = {
 def table(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Judge 3 takes other times than judge 2, and judges alike."""
     monkeypatch.setattr(program("benchmarks/kernel_records.py"), "OTHER_TIMES_ALONE", {3})
+    monkeypatch.setattr(sys.modules["kernel_records"], "SEVERAL_STARTS", {99})
     program("benchmarks/lanes.py")
     return program("benchmarks/verdict_table.py")
 
@@ -76,6 +78,25 @@ def test_samples_that_can_be_concluded_anew_are_not_taken_again(
     before = ROW | {"suite": {"version": 2, "judge": 2}, "timing": {}}
     assert is_done(table, tmp_path, before, timed=True)
     assert not is_done(table, tmp_path, before | {"suite": {"judge": 1}}, timed=True)
+
+
+@pytest.mark.parametrize(
+    ("problem", "us", "speedup", "done"),
+    [(13, 7000.0, 1.14, False), (13, 7000.0, 1.6, True), (13, 90.0, 1.14, True), (7, 900.0, 1.14, True)],
+)
+def test_a_gain_near_1_that_was_seen_in_one_start_is_timed_again(
+    table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: int, us: float, speedup: float, done: bool
+) -> None:
+    """Where it is not known by how much starts differ: of a GEMM with an all-reduce, if it takes long; not of a collective."""
+    monkeypatch.setattr(sys.modules["kernel_records"], "SEVERAL_STARTS", {suite().judge_version})
+    timing = {
+        "reference_us": us, "candidate_us": us / speedup, "decision": "faster",
+        "speedup": speedup, "speedup_low": speedup / 1.02, "speedup_high": speedup * 1.02,
+    }  # fmt: skip
+    row = ROW | {"timing": timing, "problem": {"id": problem} | ROW["problem"]}
+    assert is_done(table, tmp_path, row, timed=True) is done
+    assert is_done(table, tmp_path, row | {"timing": timing | {"start_rounds": [8, 4, 4]}}, timed=True)
+    assert is_done(table, tmp_path, row), "it was judged"
 
 
 def test_what_a_verdict_will_take_is_what_the_same_took_before(tmp_path: Path) -> None:

@@ -43,6 +43,10 @@ def evaluate(
         typer.Option("--timing/--no-timing", help="Time it. Default: yes, on cpu no."),
     ] = None,
     against: AgainstOption = "baseline",
+    starts: Annotated[
+        int,
+        typer.Option(min=0, help="Time it in so many starts of the ranks. Default: one, and more where that cannot tell."),
+    ] = 0,
     as_published: Annotated[
         bool,
         typer.Option("--as-published", help="Exit with 0 for reused outputs too, as the published protocol counts them."),
@@ -109,6 +113,7 @@ def evaluate(
     job = Job(
         candidate=file, case=settled[0], timing=timing, against=known_against(against), problems_folder=folder,
         call_limit_s=call_limit, build_limit_s=build_limit, race_schedule=_known_schedule(schedule),
+        starts=starts,
     )  # fmt: skip
     if memory_limit is not None:
         job = replace(job, memory_limit_bytes=int(memory_limit * 2**30))

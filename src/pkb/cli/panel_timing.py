@@ -52,7 +52,8 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
             "no bound" if x is None else f"{x:.2f}" for x in (timing.window_speedup, timing.window_speedup_high)
         )
         table.add_row("", f"{ratio}x on the host wall clock, interval {timing.window_speedup_low:.2f} to {most}")
-    calls = f"{timing.calls} calls in {timing.rounds} rounds"
+    starts = f" of {len(timing.start_rounds)} starts of the ranks" if timing.start_rounds else ""
+    calls = f"{timing.calls} calls in {timing.rounds} rounds{starts}"
     if timing.first_call_us is not None:
         calls += f"; first call {time_words(timing.first_call_us)}"
     table.add_row("calls", calls)

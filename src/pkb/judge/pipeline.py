@@ -16,6 +16,7 @@ from pkb.judge.budgets import Pace, TimingPace
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.patience import first_call_extra_s
 from pkb.judge.decision import Decided, reused_output
+from pkb.judge.exchange import Exchange
 from pkb.judge.profile.calls import profile_calls
 from pkb.judge.profile.roles import expected_of
 from pkb.judge.stages.baseline import check_baseline
@@ -24,9 +25,10 @@ from pkb.judge.stages.race_analyser import analyse
 from pkb.judge.stages.race_proof import Recorder, proven_race, touches_peers
 from pkb.judge.stages.races import provoke
 from pkb.judge.stages.weak_execution import run_weakly
-from pkb.judge.timing.conclude import STARTS_NOTE, is_near
 from pkb.judge.timing.measure import measure
 from pkb.judge.timing.other import with_other_reading
+from pkb.judge.timing.starts import Starts
+from pkb.judge.timing.statistics import LONG_US
 from pkb.judge.worlds import World
 from pkb.kit.fingerprint import fingerprint
 from pkb.platforms.base import PlatformFacts
@@ -199,18 +201,13 @@ class OneSize:
 
     def _correctness(self, argument_bytes: int) -> Checked:
         job, plan = self.job, self.job.plan
-        checked = check_calls(
-            self.exchange,
+        checked = self._check_calls(
             self.spec,
             trials=plan.trials,
             words=f"size {job.case.size}, {job.case.ranks} ranks",
-            progress=self.progress,
-            first_call_extra_s=first_call_extra_s(
-                job.build_limit_s, lazily_built=self._lazily_built, triton=self._triton
-            ),
+            lazily_built=self._lazily_built,
             observe=plan.observe,
             argument_bytes=argument_bytes,
-            same_bits=self._same_bits,
         )
         if not plan.observe:
             self.notes.checks.append("what moves the data was not observed")
@@ -223,6 +220,22 @@ class OneSize:
         where = f"{checked.calls} calls at {job.case.size} with {job.case.ranks} ranks"
         self.notes.checks.append(f"{where}, worst error {checked.worst_ratio:.2g} of the tolerance")
         return checked
+
+    def _check_calls(
+        self,
+        spec: DrawSpec,
+        *,
+        trials: int,
+        words: str,
+        lazily_built: bool = False,
+        observe: bool = False,
+        argument_bytes: int = 0,
+    ) -> Checked:
+        extra_s = first_call_extra_s(self.job.build_limit_s, lazily_built=lazily_built, triton=self._triton)
+        return check_calls(
+            self.exchange, spec, trials=trials, words=words, progress=self.progress, first_call_extra_s=extra_s,
+            observe=observe, argument_bytes=argument_bytes, same_bits=self._same_bits,
+        )  # fmt: skip
 
     def _say_library(self, source: Source, checked: Checked) -> None:
         """What makes its communication the library's, beyond torch's own count."""
@@ -247,14 +260,8 @@ class OneSize:
             self.notes.checks.append(f"odd size not checked: {why_not}")
             return
         with self.exchange.other_size():
-            check_calls(
-                self.exchange,
-                replace(self.spec, size="odd"),
-                trials=plan.odd_trials,
-                words=f"size odd, {job.case.ranks} ranks",
-                progress=self.progress,
-                first_call_extra_s=first_call_extra_s(job.build_limit_s, lazily_built=False, triton=self._triton),
-                same_bits=self._same_bits,
+            self._check_calls(
+                replace(self.spec, size="odd"), trials=plan.odd_trials, words=f"size odd, {job.case.ranks} ranks"
             )
         self.notes.checks.append(f"{plan.odd_trials} calls at odd")
 
@@ -287,6 +294,7 @@ class OneSize:
             against=self.against,
             shares=self.world.kinds,
             mutates=bool(self.problem.mutates),
+            starts=self._starts(),
         )
         if self.against == "baseline":
             self._check_baseline(again=True)  # buffers that it keeps from call to call have been used by now
@@ -295,9 +303,27 @@ class OneSize:
             size=job.case.size, ranks=job.case.ranks, dtype=job.case.dtype,
         )  # fmt: skip
         rates = bandwidths(cost, reference_us=timing.reference_us, candidate_us=timing.candidate_us)
-        unknown = self.on_gpu and platform.shares_device and self.problem.taxonomy.layer != "collective"
-        note = "; ".join(filter(None, [timing.note, STARTS_NOTE if unknown and is_near(timing) else ""]))
-        return replace(timing, note=note, roofline=limit, **rates), seen
+        return replace(timing, roofline=limit, **rates), seen
+
+    def _starts(self) -> Starts | None:
+        """How far starts differ was measured for collectives, and for short calls, on a GPU that ranks share (docs/power.md).
+        On a CPU nothing is called faster, and the published protocol has one start."""
+        asked, platform = self.job.starts, self.world.platform
+        measured = platform.shares_device and self.problem.taxonomy.layer == "collective"
+        if not asked and (not self.on_gpu or measured or self.job.plan.as_published):
+            return None
+        return Starts(self._restart, asked, LONG_US if platform.shares_device else 0.0)
+
+    def _restart(self) -> Exchange:
+        """The ranks of both sides anew, with a first call that was right: it may compile, and make what later ones use."""
+        self.world.reopen()
+        self.exchange = self.world.exchange
+        self._check_calls(
+            self.spec, trials=1, words=f"size {self.spec.size}, {self.job.case.ranks} ranks, started again"
+        )
+        if self.against == "baseline":
+            self._check_baseline()
+        return self.exchange
 
     def _check_baseline(self, *, again: bool = False) -> None:
         compiles = self.on_gpu and self.problem.function("baseline").__module__ in COMPILED_IN

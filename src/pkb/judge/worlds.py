@@ -115,6 +115,12 @@ class World:
         started = ", ".join(f"{name} after {at:.1f} s" for name, at in candidate.start_seconds.items())
         self.environment = oracle.facts | {f"start of {ranks} ranks": started}
 
+    def reopen(self) -> None:
+        """Both sides end, and others like them are started."""
+        self.close()
+        self.sizes.clear()
+        self.open()
+
     def clear(self) -> None:
         """Both sides let go of arguments and outputs and give memory back; a side that cannot makes the world unsound."""
         if not self.sound:

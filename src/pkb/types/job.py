@@ -31,6 +31,8 @@ class Job:
     """Resident memory that all candidate ranks together may use; None lets the platform decide."""
     profile: bool = True
     """Look at what the calls did on the device, where there is one."""
+    starts: int = 0
+    """In how many starts of the ranks it is timed; 0: in one, and in more where that cannot tell."""
     race_schedule: RaceSchedule = "both"
     """Of the calls that are recorded to prove races."""
     custom_plan: Plan | None = None

@@ -139,5 +139,8 @@ class Timing:
     against: Against = "reference"
     """What the candidate was timed against, and what `speedup` and `decision` are about: the problem's baseline or its
     reference. `reference` where the problem has one function for both."""
+    start_rounds: tuple[int, ...] = ()
+    """Of the rounds, in order, how many each start of the ranks has; empty where there was one. With several, the interval is
+    Student's over starts."""
     other: OtherReading | None = None
     """None where the problem has one function for both, and where the other could not be timed: then `checks` says why."""

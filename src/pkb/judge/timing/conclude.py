@@ -10,7 +10,6 @@ from pkb.judge.timing.clock import WallTimes
 from pkb.judge.timing.rounds import CallTimes, Round
 from pkb.judge.timing.sides import Sides
 from pkb.judge.timing.statistics import (
-    LONG_US,
     Claim,
     ClockCheck,
     Estimate,
@@ -28,24 +27,12 @@ DRIFT_ERROR = 0.001
 """Of calling clocks different that are one, on each side and for each rank."""
 
 
-STARTS_NEAR = 1.25
-STARTS_NOTE = (
-    "calls of many kernels on a GPU that ranks share have differed by a tenth from one start to another: judge it again before "
-    "a factor this near to 1 is believed"
-)
-"""docs/power.md: two starts of three such references, none of which is covered by the interval."""
-
-
-def is_near(timing: Timing) -> bool:
-    """To 1, for what two starts of a long call of many kernels may differ by."""
-    return timing.reference_us >= LONG_US and 1 / STARTS_NEAR < timing.speedup < STARTS_NEAR
-
-
 class Measured(NamedTuple):
     rounds: Sequence[Round]
     walls: WallTimes
     shares: Mapping[str, float]
     against: Against = "reference"
+    start_rounds: tuple[int, ...] = ()
 
 
 def paired(rounds: Sequence[Round], shares: Mapping[str, float]) -> Paired:
@@ -54,7 +41,7 @@ def paired(rounds: Sequence[Round], shares: Mapping[str, float]) -> Paired:
 
 
 def hold_against_wall_clock(measured: Measured, *, on_gpu: bool, error: float) -> ClockCheck:
-    rounds, walls, shares, against = measured
+    rounds, walls, shares, against, _ = measured
     samples = paired(rounds, shares)
     reference, candidate = (
         Claim(mean([times.calls_us for times in side]), mean([times.host_us for times in side]), wall_us, *quoted_us)
@@ -78,7 +65,7 @@ def conclude(
     note: str,
     first_call_us: float | None,
 ) -> Timing:
-    rounds, walls, shares, against = measured
+    rounds, walls, shares, against, start_rounds = measured
     by_reference, by_candidate = _by_side(rounds)
     samples = paired(rounds, shares)
     reference_us, candidate_us = samples.reference_us, samples.candidate_us
@@ -116,6 +103,7 @@ def conclude(
         window_speedup_high=_finite(clock.window.high),
         clock_drift_ppm=seen_drift_ppm([one.drift_ppm for one in rounds]),
         against=against,
+        start_rounds=start_rounds,
     )
     if clock.contradicts:
         why = f"the reported times do not account for the time that passed: {clock.words}"

@@ -1,7 +1,8 @@
 """Stage 5: the problem's baseline, or its reference, and the candidate in alternating rounds, every call on fresh data.
 
 The ranks report times; the judge holds its own clock against them, verifies a share of the timed outputs chosen after the
-fact, and rejects what physics does not allow. Rounds are made until the samples settle the question, or time is up.
+fact, and rejects what physics does not allow. Rounds are made until the samples settle the question, or time is up; and where
+only another start of the ranks could tell, in several of them.
 """
 
 import math
@@ -13,10 +14,11 @@ from functools import partial
 from pkb.judge.exchange import Exchange
 from pkb.judge.timing.clock import REPEATS, WallTimes
 from pkb.judge.timing.conclude import Measured, conclude, hold_against_wall_clock, paired
-from pkb.judge.timing.looks import LAST_LOOK, Look, looks, settled
+from pkb.judge.timing.looks import LAST_LOOK, looks, settled
 from pkb.judge.timing.rounds import Round, take_round, warm_up
 from pkb.judge.timing.sides import Workload
-from pkb.judge.timing.statistics import ClockCheck, Estimate, estimate
+from pkb.judge.timing.starts import Starts, over_starts
+from pkb.judge.timing.statistics import ERROR, ClockCheck, Estimate, estimate
 from pkb.types.plan import Plan
 from pkb.types.protocol.commands import DrawSpec
 from pkb.types.stock import Against
@@ -41,15 +43,21 @@ def measure(
     shares: Mapping[str, float] | None = None,
     against: Against = "reference",
     mutates: bool = False,
+    starts: Starts | None = None,
 ) -> tuple[Timing, Communication]:
     """The times, and what moved the data while they were taken. `shares`: of the problem's kinds of calls. `mutates`: calls
-    change their arguments, and cannot be repeated."""
-    work = Workload(exchange, spec, calls, plan.verify_share, shares=shares or {}, against=against)
-    progress(f"timing: {plan.warmup_calls} warm-up calls")
-    hiding_us = warm_up(work, plan.warmup_calls)
-    stage = _Rounds(work, rounds, hiding_us if on_gpu else 0.0, on_gpu, progress)  # a CPU has no queue to fill
+    change their arguments, and cannot be repeated. `starts`: None where there is one only."""
+
+    def workload(exchange: Exchange) -> Workload:
+        return Workload(exchange, spec, calls, plan.verify_share, shares=shares or {}, against=against)
+
+    stage = _Rounds(workload(exchange), rounds, plan.warmup_calls, on_gpu, progress)
     stage.walls.repeats = 1 if mutates else REPEATS
+    stage.warm_up()
     found, clock = stage.until_settled()
+    reference_us = paired(stage.taken, stage.work.shares).typical_us()[0]
+    if starts is not None and not clock.contradicts and starts.more(found, reference_us):
+        found, clock = stage.in_more_starts(found, starts, workload)
     timing = conclude(
         stage.measured, found, clock, floor_us=floor_us, note=note,
         first_call_us=first_call_us,
@@ -62,17 +70,25 @@ def measure(
 class _Rounds:
     work: Workload
     planned: int
-    cover_us: float
+    warmup_calls: int
     on_gpu: bool
     progress: Callable[[str], None]
+    cover_us: float = 0.0
     taken: list[Round] = field(default_factory=list)
     walls: WallTimes = field(default_factory=WallTimes)
     again: bool = False
     """The candidate was suspected, and its queued calls measured again."""
+    start_rounds: list[int] = field(default_factory=list)
+    """How many of `taken` each start has, where there are several."""
 
     @property
     def measured(self) -> Measured:
-        return Measured(self.taken, self.walls, self.work.shares, self.work.against)
+        return Measured(self.taken, self.walls, self.work.shares, self.work.against, tuple(self.start_rounds))
+
+    def warm_up(self) -> None:
+        self.progress(f"timing: {self.warmup_calls} warm-up calls")
+        hiding_us = warm_up(self.work, self.warmup_calls)
+        self.cover_us = hiding_us if self.on_gpu else 0.0  # a CPU has no queue to fill
 
     def until_settled(self) -> tuple[Estimate, ClockCheck]:
         """What the last look shows; each has its share of the error that all of them together may make."""
@@ -87,7 +103,7 @@ class _Rounds:
                 look = look.as_the_last(planned[number:])
             if not ahead:
                 found = estimate(paired(self.taken, self.work.shares), look.error)
-            clock = self._held_against_the_clock(look)
+            clock = self._held_against_the_clock(look.error)
             beyond_doubt = clock.contradicts and len(self.taken) >= self.planned
             if over or beyond_doubt or settled(found, look, confirmed=clock.confirms):
                 break
@@ -95,6 +111,25 @@ class _Rounds:
                 len(self.taken) >= self.planned and found.ratio.low > 1
             )  # and stays so: more looks would be more chances
         return found, clock
+
+    def in_more_starts(
+        self, first: Estimate, starts: Starts, workload: Callable[[Exchange], Workload]
+    ) -> tuple[Estimate, ClockCheck]:
+        """Half of the planned rounds in each further start; what starts differ by is what counts now."""
+        found, wanted = [first], starts.asked or 2
+        self.start_rounds = [len(self.taken)]
+        while len(found) < wanted:
+            began = time.monotonic()
+            self.progress(f"timing: start {len(found) + 1} of the ranks, since starts of the same code may differ")
+            self.work = workload(starts.restart())
+            self.warm_up()
+            before = len(self.taken)
+            self._take(before + max(2, math.ceil(self.planned / 2)), math.inf, stamped=True)
+            found.append(estimate(paired(self.taken[before:], self.work.shares)))
+            self.start_rounds.append(len(self.taken) - before)
+            if len(found) == 2:
+                wanted = starts.how_many(time.monotonic() - began)
+        return over_starts(found), self._held_against_the_clock(ERROR)
 
     def _take(self, rounds: int, give_up: float, *, stamped: bool) -> None:
         """Rounds until there are so many, or time is up. Unless `stamped`, the ranks' clocks have said what they can, and only
@@ -108,9 +143,9 @@ class _Rounds:
             self.walls.take(self.work)
             self.work.swap()
 
-    def _held_against_the_clock(self, look: Look) -> ClockCheck:
+    def _held_against_the_clock(self, error: float) -> ClockCheck:
         """Measured once more before anybody is accused: the machine may have been busy for some rounds."""
-        held = partial(hold_against_wall_clock, self.measured, on_gpu=self.on_gpu, error=look.error)
+        held = partial(hold_against_wall_clock, self.measured, on_gpu=self.on_gpu, error=error)
         clock = held()
         if clock.too_long and not self.again:
             self.again = True

@@ -1,0 +1,64 @@
+"""Several starts of the ranks, where one cannot tell.
+
+Rounds of one start share what it fixed: where memory lies, NCCL's channels, which SMs a rank has. How far starts of the same
+code differ is known for some calls (`statistics.start_deviation`) and not for others (docs/power.md): there a gain near 1 is
+measured in more of them, and what they differ by decides.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pkb.judge.exchange import Exchange
+from pkb.judge.timing.statistics import ERROR, Estimate, Ratio, student
+from pkb.types.timing import Decision
+
+NEAR_STARTS = 1.5
+"""A side's time has differed by a tenth from start to start (standard deviation): both sides' explain more than this in one
+evaluation of two hundred."""
+LEAST, MOST = 3, 5
+"""Starts of an evaluation that needs more than one. Student's quantile for two is 12.7, for three 4.3, for five 2.8."""
+MORE_S = 120.0
+"""What more than the least may take: how many there will be is settled after the second, whatever it shows."""
+
+
+@dataclass(frozen=True)
+class Starts:
+    restart: Callable[[], Exchange]
+    """Ends the ranks of both sides and starts them anew, up to a call that was right."""
+    asked: int = 0
+    """So many, whatever the first one shows; 0: as many as it takes."""
+    known_below_us: float = 0.0
+    """For calls of the reference that take less, it is known by how much starts differ."""
+
+    def more(self, first: Estimate, reference_us: float) -> bool:
+        """Is a second start needed? Not where nothing is claimed."""
+        if self.asked:
+            return self.asked > 1
+        return reference_us >= self.known_below_us and is_near(first.ratio)
+
+    def how_many(self, each_s: float) -> int:
+        return self.asked or max(LEAST, min(MOST, 1 + int(MORE_S / each_s)))
+
+
+def is_near(ratio: Ratio) -> bool:
+    return ratio.decision is not Decision.SAME and 1 / NEAR_STARTS < ratio.value < NEAR_STARTS
+
+
+def over_starts(found: Sequence[Estimate]) -> Estimate:
+    """The mean over starts, and Student's interval for it. What starts differ by holds all noise, that of rounds too: no
+    other term is needed.
+
+    That the first start was chosen for what it showed does not make it err more often: what the whole says would have been the
+    same, had all starts been made in any case.
+    """
+    kinds = {kind: _mean([one.by_kind[kind] for one in found]) for kind in found[0].by_kind}
+    return Estimate(_mean([one.rounds for one in found]), 0.0, kinds)
+
+
+def _mean(ratios: Sequence[Ratio]) -> Ratio:
+    logs = [math.log(ratio.value) for ratio in ratios]
+    middle = statistics.fmean(logs)
+    half = student(1 - ERROR, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return Ratio(*(math.exp(max(-50.0, min(50.0, x))) for x in (middle, middle - half, middle + half)))
