@@ -84,11 +84,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def judged(folder: Path, against: Against) -> Evaluation:
+def judged(folder: Path, against: Against, *, starts: int = 0) -> Evaluation:
     candidate = folder / "901_my_sum_torch.py"
     candidate.write_text(CANDIDATE)
     case = Case("901", "virtual", 2, "paper", "fp32", "quick")
-    return evaluate(Job(candidate, case, custom_plan=TIMED, against=against, problems_folder=folder))
+    return evaluate(Job(candidate, case, custom_plan=TIMED, against=against, problems_folder=folder, starts=starts))
 
 
 def test_each_function_is_compared_and_timed_by_its_name(folder: Path) -> None:
@@ -119,6 +119,20 @@ def test_a_verdict_has_both_readings(folder: Path, against: Against) -> None:
     print(
         f"{timing.speedup:.2f}x against the {against}, {timing.other.speedup:.2f}x against the other; {result.stage_seconds}"
     )
+    assert result.profile is not None
+
+
+def test_ranks_are_started_again_and_what_starts_differ_by_is_in_the_interval(folder: Path) -> None:
+    result = judged(folder, "baseline", starts=3)
+    assert result.verdict is Verdict.CORRECT, result.detail
+    timing = result.timing
+    assert timing is not None
+    assert len(timing.start_rounds) == 3
+    assert sum(timing.start_rounds) == timing.rounds
+    print(
+        f"{timing.speedup:.3f}x ({timing.speedup_low:.3f} to {timing.speedup_high:.3f}) of itself; {result.stage_seconds}"
+    )
+    assert timing.other is not None
     assert result.profile is not None
 
 
