@@ -178,6 +178,7 @@ class OneSize:
                     calls=calls,
                     repeats=repeats,
                     on_gpu=self.on_gpu,
+                    emulated=self._backend == "cuda" and not self.on_gpu,
                     waits_itself=self._backend != "torch" or SourceLines(source).may_poll,
                     progress=self.progress,
                 )

@@ -163,6 +163,8 @@ class CandidateRank(Rank):
         """Who gives up waiting, after a time or a number of looks, must do so on an emulated GPU as well."""
         if self.recording.exact:
             return emulated_gpu.waiting(RECORDED_LATE_S, stops=RECORDED_STOPS)
+        if schedule.held:
+            return emulated_gpu.waiting(held=True)
         return contextlib.nullcontext() if schedule.together else emulated_gpu.waiting(LONG_LATE_S)
 
     def _unchanged(self, slot: int) -> Arguments:

@@ -91,6 +91,8 @@ class Schedule:
     """How long this rank sleeps before each call; empty for not at all."""
     late_device_us: Annotated[tuple[Microseconds, ...], AtMost(MAX_CALLS)] = ()
     """How long this rank's device is kept busy before each call."""
+    held: bool = False
+    """On an emulated GPU single threads stop for a while between what they tell others."""
     overwrite: bool = False
     """Arguments are overwritten straight after each return, in stream order."""
     cover_us: Microseconds = 0.0
