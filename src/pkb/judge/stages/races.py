@@ -74,8 +74,8 @@ SCENARIOS = (
     ),
 )
 HELD_BATCHES, HELD_S = 4, 5.0
-"""For each repeat of the plan: what is lost by a stop is lost if the right thread stops at the right time. And what such a batch may
-take longer: threads stop for half a second in all."""
+"""For each repeat of the plan: a signal is lost if the right thread stops at the right time. And what such a batch may take
+longer: threads stop for half a second in all."""
 LONG_LATE_S = 0.3
 """How late one rank is told of one call, for each repeat of the plan, where a candidate's own code waits for its peers: whoever
 gives up waiting before that goes on with what is there. Barriers of the library wait for ever, or raise."""
@@ -105,12 +105,13 @@ def provoke(
     progress: Callable[[str], None],
 ) -> Provoked:
     """Run all scenarios. Leaves `exchange.copies` set for a candidate whose outputs are overwritten: what follows must copy
-    them too. `emulated`: its kernels run on an emulated GPU. `waits_itself`: whether the candidate may wait for peers other than by a barrier of the library."""
+    them too. `emulated`: its kernels run on an emulated GPU. `waits_itself`: whether the candidate may wait for peers other
+    than by a barrier of the library."""
     source = random.SystemRandom()
-    chosen = [scenario for scenario in SCENARIOS if (on_gpu or not scenario.gpu_only) and (emulated or not scenario.held)]
-    planned = [
-        (scenario, repeat) for scenario in chosen for repeat in range(_batches(scenario, repeats))
+    chosen = [
+        scenario for scenario in SCENARIOS if (on_gpu or not scenario.gpu_only) and (emulated or not scenario.held)
     ]
+    planned = [(scenario, repeat) for scenario in chosen for repeat in range(_batches(scenario, repeats))]
     overwritten: Decided | None = None
     shared = False
     position = 0

@@ -208,6 +208,8 @@ class Load(Command[Done]):
     """Import the candidate."""
 
     path: PathText
+    seed: Annotated[int, Between(0, (1 << 31) - 1)] | None = None
+    """With one, what it does to memory is recorded from here on, as `BeginRecording` says; the same files come with it."""
 
 
 @dataclass(frozen=True)
