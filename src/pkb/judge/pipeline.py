@@ -129,11 +129,11 @@ class OneSize:
             return
         if proved.proof.findings:
             raise proven_race(proved.proof)
-        if proved.failure is not None:
+        for end in filter(None, (proved.ended, proved.first_ended)):
             with self.notes.within(Stage.RACES):
                 said = decide_bad_end(
-                    self.world, replace(self.spec, size="tiny"), proved.failure, calls=proved.calls,
-                    extra_s=self._first_call_extra_s, progress=self.progress,
+                    self.world, replace(self.spec, size="tiny"), end, extra_s=self._first_call_extra_s,
+                    progress=self.progress,
                 )  # fmt: skip
             self.notes.checks.append(said)
 
@@ -173,10 +173,10 @@ class OneSize:
                 another=self.world.another_candidate if first_calls else None,
                 first_call_extra_s=self._first_call_extra_s,
             )
-            if weakly and proved.failure is None and self._backend == "cuda":
-                proved = run_weakly(recorder, proved.proof, weakly)
+            if weakly and proved.ended is None and self._backend == "cuda":
+                proved = run_weakly(recorder, proved.proof, weakly)._replace(first_ended=proved.first_ended)
         proof = proved.proof
-        self.world.sound = self.world.sound and proved.failure is None
+        self.world.sound = self.world.sound and proved.ended is None
         self.notes.evidence = replace(self.notes.evidence, race_proof=proof)
         self.notes.checks += [text for text in (proof.in_words, proof.weak_in_words, OWN_ACCOUNT) if text]
         return proved

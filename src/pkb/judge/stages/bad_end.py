@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.decision import from_failure
+from pkb.judge.stages.race_proof import BadEnd
 from pkb.judge.worlds import World
 from pkb.types.protocol.commands import DrawSpec, Schedule
 from pkb.types.verdict import Stage
@@ -19,12 +20,13 @@ ENOUGH_S = 60.0
 
 
 def decide_bad_end(
-    world: World, spec: DrawSpec, failure: CrewFailure, *, calls: int, extra_s: float, progress: Callable[[str], None]
+    world: World, spec: DrawSpec, end: BadEnd, *, extra_s: float, progress: Callable[[str], None]
 ) -> str:
-    """Raises `Decided` if it is the candidate's own; else what can be said of it. `calls`: that it had been told to make.
-    `extra_s`: what its first call may take longer."""
-    if failure.left:
-        raise from_failure(failure, Stage.RACES, world.platform.facts())
+    """Raises `Decided` if it is the candidate's own; else what can be said of it. `extra_s`: what its first call may take
+    longer."""
+    calls = end.calls
+    if end.failure.left:
+        raise from_failure(end.failure, Stage.RACES, world.platform.facts())
     progress("races: recorded calls ended badly; the same without a recording")
     made, began = 0, time.monotonic()
     try:

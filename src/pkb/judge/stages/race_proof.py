@@ -72,12 +72,20 @@ class AnalyserFailed(Exception):
     """The message says how, in words for a verdict."""
 
 
+class BadEnd(NamedTuple):
+    """Of recorded calls."""
+
+    failure: CrewFailure
+    calls: int
+    """That this side had been told to make, recorded and others."""
+
+
 class Proved(NamedTuple):
     proof: RaceProof
-    failure: CrewFailure | None = None
-    """How the recorded calls of the side that has made all others ended. Its ranks are not to be used any more."""
-    calls: int = 0
-    """That this side had been told to make by then."""
+    ended: BadEnd | None = None
+    """Of the side that has made all other calls: its ranks are not to be used any more."""
+    first_ended: BadEnd | None = None
+    """Of the side that was started for its first calls."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +116,13 @@ class Recorder:
             return proved
         self.progress("races: recording the first calls of another start")
         with trace_files(seeds[-1], proof.ranks) as trace:
-            proof = self._first_calls(proved.proof, trace, another, first_call_extra_s)
-        return proved._replace(proof=proof)
+            try:
+                return proved._replace(proof=self._first_calls(proved.proof, trace, another, first_call_extra_s))
+            except CrewFailure as failure:
+                if failure.role == "oracle":
+                    raise
+                proof = replace(proved.proof, first_why_not=f"they did not end well: {failure}"[:300])
+                return proved._replace(proof=proof, first_ended=BadEnd(failure, CALLS))
 
     def _later_calls(self, proof: RaceProof, seeds: Sequence[int]) -> Proved:
         began = time.monotonic()
@@ -125,28 +138,24 @@ class Recorder:
                     self.exchange.drop()
                 except CrewFailure as failure:
                     why_not = f"trace {number + 1} of {len(seeds)} did not end well: {failure}"[:300]
-                    return Proved(replace(proof, why_not=why_not), failure, self.exchange.calls)
+                    return Proved(replace(proof, why_not=why_not), BadEnd(failure, self.exchange.calls))
                 proof = self._with(proof, trace, said)
             if proof.why_not or proof.findings:
                 break
         return Proved(proof)
 
     def _first_calls(self, proof: RaceProof, trace: Trace, another: Another, extra_s: float) -> RaceProof:
-        """With a trace of what a side does from its import on. No call of it is judged here: they were right before."""
+        """With a trace of what a side does from its import on. Its results are not compared: such calls were right before.
+        Raises `CrewFailure`."""
 
         def load(side: Crew, command: Load) -> None:
             for rank in side.ranks:
                 side.tell(rank, replace(command, seed=_seed_of(trace, rank)), [trace.shared, trace.logs[rank]])
 
-        try:
-            self.exchange.drop_drawn()
-            with another(load) as exchange:
-                _, said = replace(self, exchange=exchange).record(trace, begun=True, extra_s=SLOWER_S + extra_s)
-            self.exchange.drop_drawn()
-        except CrewFailure as failure:
-            if failure.role == "oracle":
-                raise
-            return replace(proof, first_why_not=f"they did not end well: {failure}"[:300])
+        self.exchange.drop_drawn()
+        with another(load) as exchange:
+            _, said = replace(self, exchange=exchange).record(trace, begun=True, extra_s=SLOWER_S + extra_s)
+        self.exchange.drop_drawn()
         found = self._with(replace(proof, why_not=""), trace, said)
         if found.why_not:
             return replace(proof, first_why_not=found.why_not)
