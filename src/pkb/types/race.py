@@ -211,7 +211,7 @@ class RaceProof:
         unsaid = "; ".join(
             filter(
                 None,
-                [self.why_not, self.first_why_not and f"first calls were recorded in vain: {self.first_why_not}"],
+                [self.why_not, self.first_why_not and f"its first calls prove nothing: {self.first_why_not}"],
             )
         )
         if not self.traces:

@@ -140,6 +140,10 @@ class Recorder:
                     why_not = f"trace {number + 1} of {len(seeds)} did not end well: {failure}"[:300]
                     return Proved(replace(proof, why_not=why_not), BadEnd(failure, self.exchange.calls))
                 proof = self._with(proof, trace, said)
+            if proof.why_not and proof.traces:
+                proof = replace(
+                    proof, why_not=f"trace {number + 1} of {len(seeds)} proves nothing: {proof.why_not}"[:300]
+                )
             if proof.why_not or proof.findings:
                 break
         return Proved(proof)
