@@ -120,7 +120,8 @@ def recorded(exchange: Exchange) -> None:
     nothing = json.dumps(
         {"events": 1, "threads": 1, "truncated": False, "broken": False, "findings": [], "timeline": []}
     )
-    proof, _ = Recorder(exchange, SPEC, SourceLines(no_source), lambda trace: nothing.encode(), say_nothing).prove(1)
+    recorder = Recorder(exchange, SPEC, SourceLines(no_source), lambda trace: nothing.encode(), say_nothing)
+    proof = recorder.prove(1).proof
     assert proof.why_not or proof.traces == 1
 
 

@@ -4,33 +4,27 @@ import ast
 import io
 import json
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import jsonschema
 import pytest
 from fake_ranks import spoil_value
+from fake_recording import CLEAN, FakeExchange, recorder_of
 from race_examples import ACCESS, CANDIDATE, FINDING, TIMELINE, analysis, printed, proof
 from rich.console import Console
 from verdict_examples import example
 
 from pkb.candidates.polling import polls
-from pkb.candidates.source import read
-from pkb.candidates.source_lines import SourceLines
 from pkb.cli.panel import render
 from pkb.generate.feedback import feedback
-from pkb.judge.exchange import Exchange
 from pkb.judge.hints import NOT_PROVEN_HINT, PROOF_HINT, RACE_HINTS, hints_for
 from pkb.judge.stages import race_proof
-from pkb.judge.stages.race_proof import AnalyserFailed, Recorder, Trace, proven_race
+from pkb.judge.stages.race_proof import AnalyserFailed, proven_race
 from pkb.report.race_picture import shown_race
 from pkb.types.document_versions import read_evaluation
 from pkb.types.protocol.codec import Malformed
-from pkb.types.protocol.commands import DrawSpec, Schedule
-from pkb.types.protocol.replies import RecordingReply
 from pkb.types.race import ANALYSIS_BYTES, OWN_ACCOUNT, PROVEN, RaceKind, RaceProof, read_analysis
 from pkb.types.race_words import report_lines, timeline_lines
 from pkb.types.verdict import Evaluation, Evidence, Verdict
@@ -78,45 +72,6 @@ def test_no_spoilt_analysis_raises_anything_else() -> None:
 # -- what becomes of it ------------------------------------------------------------------------------------------------
 
 
-class FakeCrew:
-    """Ranks that record whatever they are told to."""
-
-    def __init__(self, why_not: str, unknown_looks: bool) -> None:
-        self.spec, self.ranks, self.why_not = SimpleNamespace(world_size=2), range(2), why_not
-        self.unknown_looks = unknown_looks
-        self.told: list[tuple[int, int]] = []
-
-    def tell(self, rank: int, command: Any, fds: Sequence[int]) -> None:
-        self.told.append((rank, command.seed))
-        assert len(fds) == 2
-
-    def hear(self, command: object, *, timeout_s: float) -> dict[int, RecordingReply]:
-        return {0: RecordingReply(), 1: RecordingReply(self.why_not)}
-
-    def ask(self, command: object, *, timeout_s: float) -> dict[int, RecordingReply]:
-        return {0: RecordingReply(), 1: RecordingReply(unknown_looks=self.unknown_looks)}
-
-
-class FakeExchange:
-    def __init__(self, why_not: str, unknown_looks: bool) -> None:
-        self.candidate = FakeCrew(why_not, unknown_looks)
-        self.late: list[Any] = []
-        self.alike: list[bool] = []
-        self.sizes: list[tuple[str, ...]] = []
-
-    def deliver(self, spec: DrawSpec, count: int, *, kinds: Sequence[str], sizes: Sequence[str]) -> tuple[int, ...]:
-        self.sizes.append(tuple(sizes))
-        assert not spec.as_published  # its values are for that plan alone
-        assert tuple(kinds) == (("",) * count if spec.even else ())
-        self.alike.append(spec.even)
-        return tuple(range(count))
-
-    def run_candidate(self, schedule: Schedule, *, late: Any, extra_s: float) -> None:
-        self.late.append(late and list(late))
-
-    def drop(self) -> None: ...
-
-
 def proven(
     folder: Path,
     *documents: bytes | Exception,
@@ -125,31 +80,8 @@ def proven(
     unknown_looks: bool = False,
     **options: Any,
 ) -> tuple[RaceProof, FakeExchange]:
-    path = folder / "candidate.py"
-    path.write_text(CANDIDATE + more)
     exchange = FakeExchange(why_not, unknown_looks)
-
-    said = iter(documents)
-
-    def analyse(trace: Trace) -> bytes:
-        assert len(trace.logs) == 2
-        document = next(said)
-        if isinstance(document, Exception):
-            raise document
-        return document
-
-    recorder = Recorder(
-        cast(Exchange, exchange),
-        DrawSpec("1", "tiny", "fp32"),
-        SourceLines(read(path)),
-        analyse,
-        lambda text: None,
-        **options,
-    )
-    return recorder.prove(3).proof, exchange
-
-
-CLEAN = printed(findings=[], timeline=[])
+    return recorder_of(folder, exchange, *documents, more=more, **options).prove(3).proof, exchange
 
 
 def test_nothing_found_is_said_with_the_number_of_traces(tmp_path: Path) -> None:
@@ -206,7 +138,12 @@ def test_what_proves_nothing_accuses_nobody(tmp_path: Path, documents: Any, says
     found, _ = proven(tmp_path, *documents)
     assert says in found.why_not
     assert not found.findings
-    assert "neither proven nor excluded" in found.in_words
+    if found.traces:  # what was shown stays shown
+        many = f"{found.traces} {'trace' if found.traces == 1 else 'traces'}"
+        assert found.in_words.startswith(f"no race in {many} of 3 calls")
+        assert f"; trace {found.traces + 1} of 3 proves nothing: " in found.in_words
+    else:
+        assert "neither proven nor excluded" in found.in_words
 
 
 def test_flags_of_operators_that_python_waits_for_are_no_race(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Ranks:
         self.candidate, self.outcomes, self.breaks = self, list(outcomes), breaks
         self.spec, self.ranks = SimpleNamespace(world_size=2), range(2)
         self.told: list[BeginRecording] = []
-        self.dropped = 0
+        self.dropped = self.calls = 0
 
     def tell(self, rank: int, command: BeginRecording, fds: Sequence[int]) -> None:
         self.told.append(command)
@@ -84,8 +84,8 @@ def weakly(folder: Path, ranks: Ranks, *, batches: int = 2, **changes: Any) -> P
 
 def test_right_results_are_counted(tmp_path: Path) -> None:
     ranks = Ranks(Outcome(), Outcome())
-    found, sound = weakly(tmp_path, ranks, findings=[], timeline=[])
-    assert (found.weak, sound, ranks.dropped) == (WeakExecution(6), True, 2)
+    found, ended, _ = weakly(tmp_path, ranks, findings=[], timeline=[])
+    assert (found.weak, ended, ranks.dropped) == (WeakExecution(6), None, 2)
     assert found.weak_in_words == "weak execution: right in 6 calls"
     assert [(command.weak, command.seed) for command in ranks.told] == [
         (True, 64 * s + r) for s in (7, 8) for r in (0, 1)
@@ -93,8 +93,8 @@ def test_right_results_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_wrong_result_is_told_with_the_race_and_everywhere_it_is_shown(tmp_path: Path) -> None:
-    found, sound = weakly(tmp_path, Ranks(Outcome(), WRONG))
-    assert sound
+    found, ended, _ = weakly(tmp_path, Ranks(Outcome(), WRONG))
+    assert ended is None
     assert found.weak is not None
     assert found.weak.calls == 6
     said = f"weak execution: {found.weak.wrong}"
@@ -118,18 +118,18 @@ def test_a_wrong_result_is_told_with_the_race_and_everywhere_it_is_shown(tmp_pat
 
 
 def test_a_wrong_result_without_a_race_does_not_count(tmp_path: Path) -> None:
-    found, _ = weakly(tmp_path, Ranks(WRONG), findings=[], timeline=[])
+    found, _, _ = weakly(tmp_path, Ranks(WRONG), findings=[], timeline=[])
     assert found.findings == ()
     assert found.weak_in_words.endswith("; no race is proven that explains it, so it does not count")
 
 
 def test_what_does_not_end_well_says_nothing(tmp_path: Path) -> None:
-    failure = CrewFailure(CrewFailureKind.TIMEOUT, [1], "rank 1 waits", role="candidate")
-    found, sound = weakly(tmp_path, Ranks(failure))
-    assert not sound
+    hang = CrewFailure(CrewFailureKind.TIMEOUT, [1], "rank 1 waits", role="candidate")
+    found, ended, _ = weakly(tmp_path, Ranks(hang))
+    assert ended == (hang, 0)
     assert found.weak is not None
     assert found.weak.wrong == ""
     assert found.weak.why_not.startswith("it did not end well: ")
-    broken, sound = weakly(tmp_path, Ranks(WRONG, breaks=True))
-    assert (broken.weak, sound) == (WeakExecution(0, why_not="a log is broken"), True)
+    broken, ended, _ = weakly(tmp_path, Ranks(WRONG, breaks=True))
+    assert (broken.weak, ended) == (WeakExecution(0, why_not="a log is broken"), None)
     assert proven_race(broken).detail == proven_race(proof()).detail

@@ -18,6 +18,7 @@ import torch.distributed._symmetric_memory as symm_mem
 import triton
 import triton.language as tl
 from race_world import run
+from set_up_programs import WAYS, set_up
 
 from pkb.kit import triton_kit
 from pkb.rank.emulate.races import looks
@@ -356,6 +357,8 @@ PROGRAMS = (
     Program("Triton: not waited for", in_triton(wait=False), _found(RACE, REUSED), world=2),
     Program("Triton: the kit's barriers before and after", by_kit(after=True), _found()),
     Program("Triton: the kit's barrier before only", by_kit(after=False), _found(RACE, REUSED)),
+    *(Program(f"{way}, {dtype}", set_up(way, dtype=dtype), _found() if ordered else _found(RACE, REUSED), world=2)
+      for way, ordered in WAYS.items() for dtype in (torch.uint8, torch.int32)),
 )  # fmt: skip
 
 

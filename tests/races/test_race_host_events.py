@@ -27,7 +27,11 @@ def found() -> Found:
 
 def _programs() -> list[Any]:
     """By their text: the module must not be imported here, where Triton may be one that compiles."""
-    return re.findall(r'^    Program\("([^"]+)"', (HERE / "programs.py").read_text(), re.M)
+    own = re.findall(r'^    Program\("([^"]+)"', (HERE / "programs.py").read_text(), re.M)
+    ways = re.findall(
+        r'^    "(torch: set-up, [^"]+)": (?:True|False),$', (HERE / "set_up_programs.py").read_text(), re.M
+    )
+    return [*own, *(f"{way}, torch.{dtype}" for way in ways for dtype in ("uint8", "int32"))]
 
 
 @pytest.mark.parametrize("name", _programs())

@@ -92,8 +92,16 @@ class Exchange:
         self._given: dict[int, DrawArguments] = {}
         """How the arguments that the candidate has were drawn, by slot."""
         self._watch = Watch(oracle, candidate)
+        self.calls = 0
+        """That the candidate was told to make."""
         self.copies = False
         """Both sides copy each result before the next call: this candidate's are overwritten by later ones."""
+
+    def beside(self, candidate: Crew) -> "Exchange":
+        """The same oracle with another side of the candidate, which has made no call yet. One of the two is used at a time."""
+        other = Exchange(self.oracle, candidate, limit_s=self._first_limit_s)
+        other._kinds, other._slots, other.copies = self._kinds, self._slots, self.copies
+        return other
 
     def open(self, command: Open) -> None:
         self.oracle.tell_all(command)
@@ -194,6 +202,7 @@ class Exchange:
         `compiling_s`: what it may take beyond `extra_s` as long as compilers are at work. Never in a timed batch: whether
         there are any is looked up while it runs, and the reference's has no such step.
         """
+        self.calls += len(schedule.slots)
         quiet_s = self._limit_for(len(schedule.slots)) + extra_s
         limit = quiet_s + compiling_s
         common = RunBatch(self._released(schedule, limit + 30), inspect=inspect, profile=profile, records=records)

@@ -19,10 +19,11 @@ from pkb.judge.decision import Decided, reused_output
 from pkb.judge.exchange import Exchange
 from pkb.judge.profile.calls import profile_calls
 from pkb.judge.profile.roles import expected_of
+from pkb.judge.stages.bad_end import decide_bad_end
 from pkb.judge.stages.baseline import check_baseline
 from pkb.judge.stages.correctness import Checked, check_calls
 from pkb.judge.stages.race_analyser import analyse
-from pkb.judge.stages.race_proof import Recorder, proven_race, touches_peers
+from pkb.judge.stages.race_proof import Proved, Recorder, proven_race, touches_peers
 from pkb.judge.stages.races import provoke
 from pkb.judge.stages.weak_execution import run_weakly
 from pkb.judge.timing.measure import measure
@@ -40,7 +41,7 @@ from pkb.roofline.hardware import for_device
 from pkb.roofline.utilisation import utilisation
 from pkb.types.job import Job
 from pkb.types.protocol.commands import DrawSpec
-from pkb.types.race import OWN_ACCOUNT, RaceProof
+from pkb.types.race import OWN_ACCOUNT
 from pkb.types.stock import Against
 from pkb.types.verdict import Communication, Evidence, Stage, Timing, Verdict
 
@@ -125,9 +126,18 @@ class OneSize:
             raise self._explained(decided, source) from decided
         # Last: recorded calls are slow, and whatever they come to, all else has been said.
         traces = self.job.plan.race_traces
-        proof = self._prove(source, traces=traces, weakly=min(traces, MOST_WEAK_BATCHES))
-        if proof is not None and proof.findings:
-            raise proven_race(proof)
+        proved = self._prove(source, traces=traces, weakly=min(traces, MOST_WEAK_BATCHES), first_calls=traces > 0)
+        if proved is None:
+            return
+        if proved.proof.findings:
+            raise proven_race(proved.proof)
+        for end in filter(None, (proved.ended, proved.first_ended)):
+            with self.notes.within(Stage.RACES):
+                said = decide_bad_end(
+                    self.world, replace(self.spec, size="tiny"), end, extra_s=self._first_call_extra_s,
+                    progress=self.progress,
+                )  # fmt: skip
+            self.notes.checks.append(said)
 
     def _explained(self, decided: Decided, source: Source) -> Decided:
         """A wrong result, or a race that was provoked, with the race that is proven to be there, if one is."""
@@ -135,13 +145,18 @@ class OneSize:
             return decided
         self.world.clear()
         traces = 2 if decided.verdict is Verdict.RACE else 1  # the second trace has buffers that are used again
-        proof = self._prove(source, traces=traces) if self.world.sound else None
-        if proof is None or not proof.findings:
+        proved = self._prove(source, traces=traces) if self.world.sound else None
+        if proved is None or not proved.proof.findings:
             return decided
-        return replace(decided, evidence=decided.evidence.plus(Evidence(race_proof=proof)))
+        return replace(decided, evidence=decided.evidence.plus(Evidence(race_proof=proved.proof)))
 
-    def _prove(self, source: Source, *, traces: int, weakly: int = 0) -> RaceProof | None:
-        """None where this platform, plan or kind of candidate has no such stage."""
+    @property
+    def _first_call_extra_s(self) -> float:
+        return first_call_extra_s(self.job.build_limit_s, lazily_built=self._lazily_built, triton=self._triton)
+
+    def _prove(self, source: Source, *, traces: int, weakly: int = 0, first_calls: bool = False) -> Proved | None:
+        """`first_calls`: in another start of the candidate's ranks these are recorded as well. None where this platform, plan
+        or kind of candidate has no such stage."""
         if self.on_gpu or not self.job.plan.race_calls:
             return None
         if not touches_peers(source, self._backend, self.notes.evidence.communication):
@@ -155,13 +170,18 @@ class OneSize:
                 schedule=self.job.race_schedule, seed=emulator_seed(),
                 other_size="odd" if self.job.plan.odd_trials and not self._why_not_odd() else "",
             )  # fmt: skip
-            proof, sound = recorder.prove(traces)
-            if weakly and sound and self._backend == "cuda":
-                proof, sound = run_weakly(recorder, proof, weakly)
-        self.world.sound = self.world.sound and sound
+            proved = recorder.prove(
+                traces,
+                another=self.world.another_candidate if first_calls else None,
+                first_call_extra_s=self._first_call_extra_s,
+            )
+            if weakly and proved.ended is None and self._backend == "cuda":
+                proved = run_weakly(recorder, proved.proof, weakly)._replace(first_ended=proved.first_ended)
+        proof = proved.proof
+        self.world.sound = self.world.sound and proved.ended is None
         self.notes.evidence = replace(self.notes.evidence, race_proof=proof)
         self.notes.checks += [text for text in (proof.in_words, proof.weak_in_words, OWN_ACCOUNT) if text]
-        return proof
+        return proved
 
     def _stages(self, source: Source, inspection: Inspection) -> None:
         job, plan, notes = self.job, self.job.plan, self.notes
@@ -180,6 +200,7 @@ class OneSize:
                     calls=calls,
                     repeats=repeats,
                     on_gpu=self.on_gpu,
+                    emulated=self._backend == "cuda" and not self.on_gpu,
                     waits_itself=self._backend != "torch" or SourceLines(source).may_poll,
                     progress=self.progress,
                 )
@@ -205,7 +226,6 @@ class OneSize:
             self.spec,
             trials=plan.trials,
             words=f"size {job.case.size}, {job.case.ranks} ranks",
-            lazily_built=self._lazily_built,
             observe=plan.observe,
             argument_bytes=argument_bytes,
         )
@@ -227,10 +247,11 @@ class OneSize:
         *,
         trials: int,
         words: str,
-        lazily_built: bool = False,
+        new_ranks: bool = True,
         observe: bool = False,
         argument_bytes: int = 0,
     ) -> Checked:
+        lazily_built = new_ranks and self._lazily_built
         extra_s = first_call_extra_s(self.job.build_limit_s, lazily_built=lazily_built, triton=self._triton)
         return check_calls(
             self.exchange, spec, trials=trials, words=words, progress=self.progress, first_call_extra_s=extra_s,
@@ -260,9 +281,8 @@ class OneSize:
             self.notes.checks.append(f"odd size not checked: {why_not}")
             return
         with self.exchange.other_size():
-            self._check_calls(
-                replace(self.spec, size="odd"), trials=plan.odd_trials, words=f"size odd, {job.case.ranks} ranks"
-            )
+            odd, words = replace(self.spec, size="odd"), f"size odd, {job.case.ranks} ranks"
+            self._check_calls(odd, trials=plan.odd_trials, words=words, new_ranks=False)
         self.notes.checks.append(f"{plan.odd_trials} calls at odd")
 
     def _time(self, first_call_us: float, pace: TimingPace) -> tuple[Timing, Communication]:

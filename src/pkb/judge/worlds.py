@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pkb.judge.crew.crew import Crew
@@ -101,14 +101,7 @@ class World:
         self.exchange = Exchange(oracle, candidate, limit_s=job.call_limit_s, kinds=self.kinds)
         self.exchange.copies = job.plan.as_published
         with _harness():
-            self.exchange.open(
-                Open.of(
-                    self.problem.layout,
-                    groups(self.problem.layout, ranks),
-                    mutates=() if job.plan.as_published else self.problem.mutates,
-                    returns_input=self.problem.returns_input,
-                )
-            )
+            self.exchange.open(self._opening())
         with self.blame(Stage.START):
             candidate.ask(Load(str(job.candidate.resolve())), timeout_s=job.call_limit_s + 60)
         oracle.patience = candidate.patience = Patience(job.call_limit_s)
@@ -120,6 +113,33 @@ class World:
         self.close()
         self.sizes.clear()
         self.open()
+
+    def _opening(self) -> Open:
+        return Open.of(
+            self.problem.layout,
+            groups(self.problem.layout, self.ranks),
+            mutates=() if self.job.plan.as_published else self.problem.mutates,
+            returns_input=self.problem.returns_input,
+        )
+
+    @contextlib.contextmanager
+    def another_candidate(self, load: Callable[[Crew, Load], None]) -> Iterator[Exchange]:
+        """A second side of the candidate beside the first, which makes no calls meanwhile: one whose first calls are still to
+        come. `load` tells its ranks to. Raises `CrewFailure`."""
+        oracle, job = self.exchange.oracle, self.job
+        with candidate_crew(job, self.platform, self.ranks, build=self._build, backend=self._backend) as candidate:
+            candidate.launch()
+            candidate.await_ready(timeout_s=START_LIMIT_S)
+            candidate.ask(self._opening(), timeout_s=120)
+            command = Load(str(job.candidate.resolve()))
+            load(candidate, command)
+            candidate.hear(command, timeout_s=job.call_limit_s + 60)
+            before, oracle.patience = oracle.patience, Patience(job.call_limit_s)
+            candidate.patience = oracle.patience
+            try:
+                yield self.exchange.beside(candidate)
+            finally:
+                oracle.patience = before
 
     def clear(self) -> None:
         """Both sides let go of arguments and outputs and give memory back; a side that cannot makes the world unsound."""

@@ -84,7 +84,7 @@ class CandidateRank(Rank):
                 self.mutates, self.returns_input = command.mutates, command.returns_input
                 return Opened(facts(self.device.facts()))
             case Load():
-                return self._load(Path(command.path))
+                return self._load(Path(command.path), fds, command.seed)
             case GiveArguments():
                 values = unpack(command.tree, fds[0], device=self.device.torch_device, group=self.group, kept=True)
                 self.arguments[command.slot] = values
@@ -122,7 +122,7 @@ class CandidateRank(Rank):
             max_file_bytes=options.max_file_bytes,
         )
 
-    def _load(self, path: Path) -> Done:
+    def _load(self, path: Path, fds: list[int], seed: int | None) -> Done:
         """Import the candidate: from here on nothing in this process is to be trusted."""
         sys.path.insert(0, str(reach.own_package() / "kit" / "upstream"))
         source = path.read_text(encoding="utf-8")
@@ -137,7 +137,10 @@ class CandidateRank(Rank):
         module = importlib.util.module_from_spec(spec)
         sys.modules["candidate"] = module
         self.status.step("importing the candidate")
-        spec.loader.exec_module(module)
+        if seed is not None:
+            self.recording.begin(fds, seed=seed)
+        with self.recording.imported():
+            spec.loader.exec_module(module)
         self.solution = getattr(module, "solution", None)
         if not callable(self.solution):
             raise MissingSolution
@@ -163,6 +166,8 @@ class CandidateRank(Rank):
         """Who gives up waiting, after a time or a number of looks, must do so on an emulated GPU as well."""
         if self.recording.exact:
             return emulated_gpu.waiting(RECORDED_LATE_S, stops=RECORDED_STOPS)
+        if schedule.held:
+            return emulated_gpu.waiting(held=True)
         return contextlib.nullcontext() if schedule.together else emulated_gpu.waiting(LONG_LATE_S)
 
     def _unchanged(self, slot: int) -> Arguments:

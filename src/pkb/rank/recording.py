@@ -24,9 +24,15 @@ class Recording:
         """Calls are recorded now, and not in weak execution."""
         self.unknown_looks = False
         """In the recording that has ended."""
+        self._why_not = ""
+        """The one that was begun last is none."""
 
     def begin(self, fds: list[int], *, seed: int, weak: bool = False) -> str:
-        """Why nothing is recorded; empty if it is."""
+        """Why nothing is recorded; empty if it is. Said again at the end."""
+        self._why_not = self._begin(fds, seed=seed, weak=weak)
+        return self._why_not
+
+    def _begin(self, fds: list[int], *, seed: int, weak: bool) -> str:
         if os.environ.get("PKB_EMULATE_CUDA") != "1":
             return "calls cannot be recorded without a C++ compiler"
         self.end()
@@ -50,7 +56,11 @@ class Recording:
             self._open.close()
         except CANNOT as error:
             return _words(error)
-        return ""
+        return self._why_not
+
+    def imported(self) -> contextlib.AbstractContextManager[None]:
+        """What a candidate's file does while it is imported belongs to no call."""
+        return contextlib.nullcontext() if self._ways is None else self._ways.recorded_import()
 
     def watched(self, solution: Callable[..., Any]) -> Callable[..., Any]:
         """The function itself, or one that is recorded."""

@@ -198,18 +198,31 @@ class RaceProof:
     same_stores: bool = False
     """Of verdicts before 2026-11-16: plain stores of one launch to the same bytes were left out. Since then values decide."""
     why_not: str = ""
-    """Why nothing was proven; empty where there are findings, or none in `traces` traces."""
+    """Why there are no more traces than `traces`; nothing is proven if these are none. Empty where there are all."""
+    first_calls: bool = False
+    """One of the traces began before the candidate was imported, in another start of its ranks."""
+    first_why_not: str = ""
+    """Why there is none of these, where there should be one."""
     weak: WeakExecution | None = None
     """None where no kernel of a candidate's could be executed so."""
 
     @property
     def in_words(self) -> str:
-        if self.why_not:
-            return f"races neither proven nor excluded: {self.why_not}"
+        unsaid = "; ".join(
+            filter(
+                None,
+                [self.why_not, self.first_why_not and f"its first calls prove nothing: {self.first_why_not}"],
+            )
+        )
+        if not self.traces:
+            return f"races neither proven nor excluded: {unsaid}"
         many = f"{self.traces} {'trace' if self.traces == 1 else 'traces'} of {self.calls} calls at {self.size}"
+        many += f" with {self.ranks} ranks ({self.events} events)"
+        many += ", one of them of its first calls" if self.first_calls else ""
         flags = "; operators of torch that only flags of its own can order were left out" if self.own_flags else ""
         flags += "; plain stores of one launch to the same bytes were left out" if self.same_stores else ""
-        return f"{'race in' if self.findings else 'no race in'} {many} with {self.ranks} ranks ({self.events} events){flags}"
+        flags += f"; {unsaid}" if unsaid else ""
+        return f"{'race in' if self.findings else 'no race in'} {many}{flags}"
 
     @property
     def weak_in_words(self) -> str:

@@ -1,12 +1,11 @@
 """Subtle: the last to arrive at a barrier lets the others go before it sets the count to 0 again: who comes back sooner is lost. Every
-access is strong, so there is no race of data, and on an emulated GPU nobody is stopped between two stores.
+access is strong, so there is no race of data: it shows where a thread stops between its two stores.
 """
 # problem: 2
 # ranks: 2
 # plan: quick
 # expect: deadlock
 # stage: races
-# xfail: nothing stops a thread between two strong stores
 # platform: cpu
 # also: gpu
 

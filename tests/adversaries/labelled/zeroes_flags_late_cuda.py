@@ -1,12 +1,11 @@
 """Subtle: flags are zeroed when they are made, and nothing orders that before a peer sets one in the first call: the signal may be lost.
-Recorded calls come later, when the flags are there.
+Later calls find the flags there: only a trace of the first ones shows it.
 """
 # problem: 2
 # ranks: 2
 # plan: quick
 # expect: race
 # stage: races
-# xfail: the first call of a candidate is not recorded
 # platform: cpu
 # also: gpu
 

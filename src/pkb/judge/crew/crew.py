@@ -20,7 +20,7 @@ import psutil
 
 from pkb.judge.crew.answers import Answers, RankAnswer
 from pkb.judge.crew.cgroup import MemoryGroup, bound_memory
-from pkb.judge.crew.failure import CrewFailure, CrewFailureKind, CrewSpec, exit_words
+from pkb.judge.crew.failure import CrewFailure, CrewFailureKind, CrewSpec, exit_words, has_left
 from pkb.judge.crew.family import descendants, has_helpers, parent
 from pkb.judge.crew.limits import UNLIMITED, Limits, broken_limit
 from pkb.judge.crew.patience import Patience
@@ -320,7 +320,7 @@ class Crew:
             time.sleep(0.2)
             self._drain()
             how = {rank: self._exits.get(rank) for rank in gone}
-            return self._failure(CrewFailureKind.GONE, gone, exit_words(how), states=states)
+            return self._failure(CrewFailureKind.GONE, gone, exit_words(how), states=states, left=has_left(how))
         if raised := answers.raised:
             first = min(raised, key=lambda rank: (raised[rank].at_ns, rank))
             report = raised[first]

@@ -4,6 +4,7 @@ import signal
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pkb.types.failure import Cause
 from pkb.types.protocol.replies import ErrorReport
 from pkb.types.protocol.settings import CandidateOptions, OracleOptions
 from pkb.types.verdict import RankState
@@ -48,6 +49,7 @@ class CrewFailure(Exception):
         error: ErrorReport | None = None,
         limit: str = "",
         states: tuple[RankState, ...] = (),
+        left: bool = False,
     ) -> None:
         super().__init__(f"{kind} on ranks {ranks}: {detail}")
         self.kind, self.ranks, self.detail = kind, ranks, detail
@@ -60,10 +62,20 @@ class CrewFailure(Exception):
         self.limit = limit
         """Name of the resource that was exceeded."""
         self.states = states
+        self.left = left or (error is not None and error.cause is Cause.EXIT)
+        """A rank has called exit."""
 
     @property
     def trace(self) -> str:
         return self.error.trace if self.error else ""
+
+
+EMULATOR_FAULT = 134
+"""The status of a rank whose emulated GPU has found a fault and cannot say so."""
+
+
+def has_left(exits: dict[int, int | None]) -> bool:
+    return any(status is not None and status >= 0 and status != EMULATOR_FAULT for status in exits.values())
 
 
 def _signal_name(number: int) -> str:

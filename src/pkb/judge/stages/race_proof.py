@@ -16,12 +16,13 @@ from typing import NamedTuple, TypeVar
 
 from pkb.candidates.source import Source
 from pkb.candidates.source_lines import SourceLines
+from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.decision import Decided
 from pkb.judge.exchange import Exchange
 from pkb.kit.emulated.analyse import SHARED_BYTES
 from pkb.types.protocol.codec import Malformed
-from pkb.types.protocol.commands import BeginRecording, DrawSpec, EndRecording, Schedule
+from pkb.types.protocol.commands import BeginRecording, DrawSpec, EndRecording, Load, Schedule
 from pkb.types.protocol.replies import RecordingReply
 from pkb.types.race import Access, RaceAnalysis, RaceFinding, RaceProof, RaceSchedule, Site, read_analysis
 from pkb.types.race_words import finding_title
@@ -63,14 +64,28 @@ Analyse = Callable[[Trace], bytes]
 """What the analyser prints of a trace. Raises `AnalyserFailed`."""
 
 
+Another = Callable[[Callable[[Crew, Load], None]], contextlib.AbstractContextManager[Exchange]]
+"""Starts another side of the candidate (`World.another_candidate`)."""
+
+
 class AnalyserFailed(Exception):
     """The message says how, in words for a verdict."""
 
 
+class BadEnd(NamedTuple):
+    """Of recorded calls."""
+
+    failure: CrewFailure
+    calls: int
+    """That this side had been told to make, recorded and others."""
+
+
 class Proved(NamedTuple):
     proof: RaceProof
-    sound: bool = True
-    """False once ranks are not to be used any more."""
+    ended: BadEnd | None = None
+    """Of the side that has made all other calls: its ranks are not to be used any more."""
+    first_ended: BadEnd | None = None
+    """Of the side that was started for its first calls."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +102,34 @@ class Recorder:
     other_size: str = ""
     """That calls may be of between those of the spec's size; empty where the problem has none with so many ranks."""
 
-    def prove(self, traces: int) -> Proved:
-        """Never raises for what ranks do: the candidate has passed by now, or failed for another reason."""
+    def prove(self, traces: int, *, another: Another | None = None, first_call_extra_s: float = 0.0) -> Proved:
+        """Never raises for what ranks do: the candidate has passed by now, or failed for another reason. What a trace has shown
+        stays shown, however a later one ends. `another` side, where there is to be one more trace, of a candidate's import and
+        its first calls."""
         first = secrets.randbelow(MOST_SEEDS) if self.seed is None else self.seed
-        seeds = tuple(first + number for number in range(traces))
+        seeds = tuple(first + number for number in range(traces + (another is not None)))
         proof = RaceProof(
             0, CALLS, self.exchange.candidate.spec.world_size, self.spec.size, seeds, self.schedule, events=0
         )
+        proved = self._later_calls(proof, seeds[:traces])
+        if another is None or proved.proof.findings:
+            return proved
+        self.progress("races: recording the first calls of another start")
+        with trace_files(seeds[-1], proof.ranks) as trace:
+            try:
+                return proved._replace(proof=self._first_calls(proved.proof, trace, another, first_call_extra_s))
+            except CrewFailure as failure:
+                if failure.role == "oracle":
+                    raise
+                proof = replace(proved.proof, first_why_not=f"they did not end well: {failure}"[:300])
+                return proved._replace(proof=proof, first_ended=BadEnd(failure, CALLS))
+
+    def _later_calls(self, proof: RaceProof, seeds: Sequence[int]) -> Proved:
         began = time.monotonic()
         for number, seed in enumerate(seeds):
             if number > 1 and time.monotonic() - began > ENOUGH_S:
                 break
-            self.progress(f"races: recording trace {number + 1} of {traces}")
+            self.progress(f"races: recording trace {number + 1} of {len(seeds)}")
             with trace_files(seed, proof.ranks) as trace:
                 try:
                     late = _late_rank(self.schedule, number, proof.ranks)
@@ -106,16 +137,39 @@ class Recorder:
                     _, said = self.record(trace, late=late, alike=way == "alike", mixed=way == "mixed")
                     self.exchange.drop()
                 except CrewFailure as failure:
-                    why_not = f"recorded calls did not end well: {failure}"[:300]
-                    return Proved(replace(proof, why_not=why_not), sound=False)
-                if said.why_not:
-                    proof = replace(proof, why_not=said.why_not)
-                else:
-                    own_flags = self.lines.may_poll and (said.unknown_looks or self.lines.looks_unseen)
-                    proof = self._judged(proof, trace, own_flags=own_flags)
+                    why_not = f"trace {number + 1} of {len(seeds)} did not end well: {failure}"[:300]
+                    return Proved(replace(proof, why_not=why_not), BadEnd(failure, self.exchange.calls))
+                proof = self._with(proof, trace, said)
+            if proof.why_not and proof.traces:
+                proof = replace(
+                    proof, why_not=f"trace {number + 1} of {len(seeds)} proves nothing: {proof.why_not}"[:300]
+                )
             if proof.why_not or proof.findings:
                 break
         return Proved(proof)
+
+    def _first_calls(self, proof: RaceProof, trace: Trace, another: Another, extra_s: float) -> RaceProof:
+        """With a trace of what a side does from its import on. Its results are not compared: such calls were right before.
+        Raises `CrewFailure`."""
+
+        def load(side: Crew, command: Load) -> None:
+            for rank in side.ranks:
+                side.tell(rank, replace(command, seed=_seed_of(trace, rank)), [trace.shared, trace.logs[rank]])
+
+        self.exchange.drop_drawn()
+        with another(load) as exchange:
+            _, said = replace(self, exchange=exchange).record(trace, begun=True, extra_s=SLOWER_S + extra_s)
+        self.exchange.drop_drawn()
+        found = self._with(replace(proof, why_not=""), trace, said)
+        if found.why_not:
+            return replace(proof, first_why_not=found.why_not)
+        return replace(found, why_not=proof.why_not, first_calls=True)
+
+    def _with(self, proof: RaceProof, trace: Trace, said: RecordingReply) -> RaceProof:
+        if said.why_not:
+            return replace(proof, why_not=said.why_not)
+        own_flags = self.lines.may_poll and (said.unknown_looks or self.lines.looks_unseen)
+        return self._judged(proof, trace, own_flags=own_flags)
 
     def record(
         self,
@@ -125,31 +179,35 @@ class Recorder:
         alike: bool = False,
         mixed: bool = False,
         weak: bool = False,
+        begun: bool = False,
         extra_s: float = SLOWER_S,
     ) -> tuple[tuple[int, ...], RecordingReply]:
         """The calls, and what ranks said, all together: why there is no record of them, if there is none. The caller drops
         them. `alike`: the calls have the same shapes and are of the same kind, so that buffers which a candidate keeps by
         shape are used again. `mixed`: every other call is of another size, for what a candidate counts by shape while calls
-        of all shapes share it."""
+        of all shapes share it. `begun`: recording began when the candidate was loaded."""
         candidate = self.exchange.candidate
         spec = replace(self.spec, even=True) if alike else self.spec
         sizes = (
             [spec.size if n % 2 == 0 else self.other_size for n in range(CALLS)] if mixed and self.other_size else ()
         )
         slots = self.exchange.deliver(spec, CALLS, kinds=("",) * CALLS if alike else (), sizes=sizes)
-        begin = BeginRecording(trace.seed, weak=weak)
-        for rank in candidate.ranks:
-            candidate.tell(
-                rank, replace(begin, seed=(64 * trace.seed + rank) % (1 << 31)), [trace.shared, trace.logs[rank]]
-            )
-        answers = candidate.hear(begin, timeout_s=60)
-        if not (why_not := next((reply.why_not for reply in answers.values() if reply.why_not), "")):
+        why_not = "" if begun else self._begin(trace, weak=weak)
+        if not why_not:
             common = Schedule(slots)
             delayed = {late: replace(common, late_host_us=(LATE_US,) * CALLS)} if late is not None else None
             self.exchange.run_candidate(common, late=delayed, extra_s=extra_s)
         ends = candidate.ask(EndRecording(), timeout_s=60)
         why_not = why_not or next((reply.why_not for reply in ends.values() if reply.why_not), "")
         return slots, RecordingReply(why_not, any(reply.unknown_looks for reply in ends.values()))
+
+    def _begin(self, trace: Trace, *, weak: bool) -> str:
+        """Why nothing is recorded."""
+        begin, candidate = BeginRecording(trace.seed, weak=weak), self.exchange.candidate
+        for rank in candidate.ranks:
+            candidate.tell(rank, replace(begin, seed=_seed_of(trace, rank)), [trace.shared, trace.logs[rank]])
+        answers = candidate.hear(begin, timeout_s=60)
+        return next((reply.why_not for reply in answers.values() if reply.why_not), "")
 
     def _judged(self, proof: RaceProof, trace: Trace, *, own_flags: bool) -> RaceProof:
         """With what one more trace shows. With `own_flags`, flags that nobody knows for flags may order operators."""
@@ -234,6 +292,10 @@ def proven_race(proof: RaceProof) -> Decided:
 
 def _sides(found: RaceAnalysis) -> list[Access]:
     return [side for finding in found.findings for side in (finding.first, finding.second)]
+
+
+def _seed_of(trace: Trace, rank: int) -> int:
+    return (64 * trace.seed + rank) % (1 << 31)
 
 
 def _late_rank(schedule: RaceSchedule, number: int, ranks: int) -> int | None:

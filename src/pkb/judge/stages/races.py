@@ -32,6 +32,8 @@ class Scenario:
     told_late_us: tuple[float, float] = (0.0, 0.0)
     """The judge itself keeps the call from one rank, each in its turn: whoever has replaced what sleeps in a rank is late all
     the same, since it has no arguments."""
+    held: bool = False
+    """Threads of an emulated GPU stop between what they tell others; on a GPU they stop as it likes."""
     overwrite: bool = False
     poison: bool = False
     gpu_only: bool = False
@@ -67,7 +69,13 @@ SCENARIOS = (
         late_host_us=(1_000, 10_000),
         poison=True,
     ),
+    Scenario(
+        "held", RaceKind.MISSING_SYNCHRONISATION, "single threads stop for a while between their signals", held=True
+    ),
 )
+HELD_BATCHES, HELD_S = 4, 5.0
+"""For each repeat of the plan: a signal is lost if the right thread stops at the right time. And what such a batch may take
+longer: threads stop for half a second in all."""
 LONG_LATE_S = 0.3
 """How late one rank is told of one call, for each repeat of the plan, where a candidate's own code waits for its peers: whoever
 gives up waiting before that goes on with what is there. Barriers of the library wait for ever, or raise."""
@@ -92,23 +100,25 @@ def provoke(
     calls: int,
     repeats: int,
     on_gpu: bool,
+    emulated: bool,
     waits_itself: bool,
     progress: Callable[[str], None],
 ) -> Provoked:
     """Run all scenarios. Leaves `exchange.copies` set for a candidate whose outputs are overwritten: what follows must copy
-    them too. `waits_itself`: whether the candidate may wait for peers other than by a barrier of the library."""
+    them too. `emulated`: its kernels run on an emulated GPU. `waits_itself`: whether the candidate may wait for peers other
+    than by a barrier of the library."""
     source = random.SystemRandom()
-    chosen = [scenario for scenario in SCENARIOS if on_gpu or not scenario.gpu_only]
-    planned = [
-        (scenario, repeat) for scenario in chosen for repeat in range(1 if scenario.told_late_us[1] else repeats)
+    chosen = [
+        scenario for scenario in SCENARIOS if (on_gpu or not scenario.gpu_only) and (emulated or not scenario.held)
     ]
+    planned = [(scenario, repeat) for scenario in chosen for repeat in range(_batches(scenario, repeats))]
     overwritten: Decided | None = None
     shared = False
     position = 0
     while position < len(planned):
         scenario, repeat = planned[position]
         copied = ", results copied" if exchange.copies else ""
-        progress(f"races: {scenario.words}{copied} ({repeat + 1} of {1 if scenario.told_late_us[1] else repeats})")
+        progress(f"races: {scenario.words}{copied} ({repeat + 1} of {_batches(scenario, repeats)})")
         if scenario.told_late_us[1]:
             outcome, reports = _run_told_late(exchange, spec, scenario, source, LONG_LATE_S * repeats * waits_itself)
         else:
@@ -129,6 +139,10 @@ def provoke(
     return Provoked(names, overwritten.evidence.mismatch if overwritten else None)
 
 
+def _batches(scenario: Scenario, repeats: int) -> int:
+    return 1 if scenario.told_late_us[1] else repeats * HELD_BATCHES if scenario.held else repeats
+
+
 def _run(
     exchange: Exchange, spec: DrawSpec, scenario: Scenario, calls: int, repeat: int, source: random.Random
 ) -> _Ran:
@@ -137,6 +151,7 @@ def _run(
     slots = exchange.deliver(spec, calls)
     world_size = exchange.candidate.spec.world_size
     common = Schedule(slots, overwrite=scenario.overwrite)
+    held = source.randrange(world_size)  # the others go on meanwhile
 
     def delays(rank: int, span: tuple[float, float]) -> tuple[float, ...]:
         """The late rank rotates from call to call."""
@@ -148,10 +163,11 @@ def _run(
             common,
             late_host_us=delays(rank, scenario.late_host_us),
             late_device_us=delays(rank, scenario.late_device_us),
+            held=scenario.held and rank == held,
         )
         for rank in range(world_size)
     }
-    reports = exchange.run_candidate(common, late=late)
+    reports = exchange.run_candidate(common, late=late, extra_s=HELD_S if scenario.held else 0.0)
     return _Ran(exchange.check(slots, words=scenario.words), reports)
 
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 
 from pkb.judge.crew.failure import CrewFailure
-from pkb.judge.stages.race_proof import CALLS, ENOUGH_S, Proved, Recorder, Trace, trace_files
+from pkb.judge.stages.race_proof import CALLS, ENOUGH_S, BadEnd, Proved, Recorder, Trace, trace_files
 from pkb.types.difference import rank_words
 from pkb.types.race import RaceProof, WeakExecution
 
@@ -37,7 +37,7 @@ def run_weakly(recorder: Recorder, proof: RaceProof, batches: int) -> Proved:
                 recorder.exchange.drop()
             except CrewFailure as failure:
                 found = WeakExecution(done, why_not=f"it did not end well: {failure}"[:300])
-                return Proved(replace(proof, weak=found), sound=False)
+                return Proved(replace(proof, weak=found), BadEnd(failure, recorder.exchange.calls))
             why_not = why_not or ("a log is broken" if _is_broken(trace) else "")
         if why_not or outcome is None or outcome.rejected:
             found = WeakExecution(done, why_not=(why_not or f"no result: {outcome and outcome.rejected}")[:300])

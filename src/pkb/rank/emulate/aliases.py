@@ -27,6 +27,8 @@ NAMES_A_DEVICE = re.compile(
 """Any of these in a candidate's text makes it worth the cost of the mode."""
 
 RealDevice = torch.device
+ON_COPY: list[Callable[[], None]] = []
+"""Told of every call that would copy a tensor of the host to a device if it is one, and wait: who records, while it does."""
 
 
 def install(device: str, *, shares_device: bool, rank: int, source: str) -> None:
@@ -127,6 +129,8 @@ class _Aliases(TorchFunctionMode):
                 kwargs = {**kwargs, "device": self._translate(device)}
             if self._host_only and kwargs.get("pin_memory"):
                 kwargs = {**kwargs, "pin_memory": False}
+        if ON_COPY and func in (torch.Tensor.to, torch.Tensor.cuda) and not (kwargs or {}).get("non_blocking"):
+            ON_COPY[-1]()
         if func is torch.Tensor.to:
             if len(args) > 1 and isinstance(args[1], (str, int, RealDevice)):
                 args = (args[0], self._translate(args[1]), *args[2:])

@@ -44,6 +44,7 @@ class Order(IntEnum):
     RELEASE = 3
     ACQ_REL = 4
     SC = 5
+    OPERATOR = 6
 
 
 class Scope(IntEnum):

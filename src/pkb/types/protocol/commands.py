@@ -91,6 +91,8 @@ class Schedule:
     """How long this rank sleeps before each call; empty for not at all."""
     late_device_us: Annotated[tuple[Microseconds, ...], AtMost(MAX_CALLS)] = ()
     """How long this rank's device is kept busy before each call."""
+    held: bool = False
+    """On an emulated GPU single threads stop for a while between what they tell others."""
     overwrite: bool = False
     """Arguments are overwritten straight after each return, in stream order."""
     cover_us: Microseconds = 0.0
@@ -206,6 +208,8 @@ class Load(Command[Done]):
     """Import the candidate."""
 
     path: PathText
+    seed: Annotated[int, Between(0, (1 << 31) - 1)] | None = None
+    """With one, what it does to memory is recorded from here on, as `BeginRecording` says; the same files come with it."""
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ extern "C" {
 extern uint3 emu_thread, emu_block;
 extern uint3 emu_block_dim, emu_grid_dim;
 extern char* emu_shared_arena;  // shared memory of all blocks: an address of the shared window is an offset in it
-void emu_set_word(const void* address);  // a word of 4 or 8 bytes that others may wait for has been written
+void emu_set_word(const void* address, const EmuAt* at);  // a word of 4 or 8 bytes that others may wait for has been written
 void emu_poll(const void* address, unsigned bytes, const EmuAt* at);  // a look at memory that others change: they run before it
 void emu_yield();
 void emu_sleep(unsigned ns);

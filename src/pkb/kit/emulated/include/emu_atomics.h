@@ -16,7 +16,7 @@ EMU_UNSEEN inline T update(T* p, Op op, const EmuAt& at, bool looks) {  // any t
   Word made = bits<Word>((T)op(bits<T>(old)));
   while (!__atomic_compare_exchange_n((Word*)p, &old, made, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) made = bits<Word>((T)op(bits<T>(old)));
   if (emu_access_.on && made == old && (strstr(at.what, "cas") || strstr(at.what, "CAS"))) emu_access_.way = 0;  // it failed, and wrote nothing
-  if (made != old && sizeof(T) >= 4) emu_set_word(p);
+  if (made != old && sizeof(T) >= 4) emu_set_word(p, &at);
   return bits<T>(old);
 }
 template <class T> inline bool nothing(T v) { const T zero{}; return !memcmp(&v, &zero, sizeof v); }

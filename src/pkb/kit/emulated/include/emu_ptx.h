@@ -39,7 +39,7 @@ EMU_UNSEEN inline void store(char* p, const T (&v)[N], const EmuAt& at) {
   if constexpr (N == 1) {
     using Word = std::conditional_t<sizeof(T) == 1, uint8_t, word_t<T>>;
     __atomic_store_n((Word*)p, bits<Word>(v[0]), __ATOMIC_SEQ_CST);
-    if constexpr (sizeof(T) >= 4) emu_set_word(p);
+    if constexpr (sizeof(T) >= 4) emu_set_word(p, &at);
   } else memcpy(p, v, sizeof v);
 }
 template <class T, class Op>

@@ -131,8 +131,8 @@ void Machine::publish(Location& l, const Event& e, const Who& w, bool releases, 
 void Machine::strong(const Event& e, const Who& w) {
   const unsigned order = e.r.mode & 7;
   const bool reads = e.r.kind != R_STRONG_WRITE, writes = e.r.kind != R_STRONG_READ;
-  const bool acquires = reads && (order == ACQUIRE || order == ACQ_REL || order == SC);
-  const bool releases = writes && (order == RELEASE || order == ACQ_REL || order == SC);
+  const bool acquires = reads && (order == ACQUIRE || order == ACQ_REL || order == SC || order == OPERATOR);
+  const bool releases = writes && (order == RELEASE || order == ACQ_REL || order == SC || order == OPERATOR);
   shadow_->access(w, e.r.address, e.r.bytes, writes, e.r.mode, e.r.site, false);
   const unsigned words = std::min(8u, (e.r.bytes + 3u) / 4);
   if (reads)

@@ -157,7 +157,8 @@ void Shadow::check(const Who& w, const Clock& mine, Access& now, std::vector<Acc
         auto found = proxied_.find({now.launch, now.block});
         proxy = found == proxied_.end() || !m_.knows(found->second, e.launch, e.block, e.warp, e.lanes, time);
       }
-      const bool strong = e.strength() != WEAK && now.strength() != WEAK && m_.mutual(e.scope(), other, now.scope(), w);
+      const bool lost = e.write && now.write && other.rank != w.rank && (e.strength() == OPERATOR || now.strength() == OPERATOR);
+      const bool strong = !lost && e.strength() != WEAK && now.strength() != WEAK && m_.mutual(e.scope(), other, now.scope(), w);
       const FindingKey found{other.rank, e.site, w.rank, now.site, e.write, now.write};
       // Threads of one launch may all store the same, as marks are set; and what nobody reads may hold whatever it does.
       const bool stores = e.write && now.write && e.launch == now.launch && e.strength() == WEAK && now.strength() == WEAK &&

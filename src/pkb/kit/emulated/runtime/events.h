@@ -26,7 +26,9 @@ struct SharedHead {         // of the file that all ranks share: all zero in the
   uint64_t version;         // of symmetric memory in weak execution: who sees another one looks at the memory again
 };
 
-enum Strength : uint8_t { WEAK, RELAXED, ACQUIRE, RELEASE, ACQ_REL, SC };
+// OPERATOR: of a few words that an operator of torch reads or writes. They may be flags that Python looks at, so they release and acquire;
+// but the stores are plain ones, and of two writes of two ranks that nothing orders either may be the one that is lost.
+enum Strength : uint8_t { WEAK, RELAXED, ACQUIRE, RELEASE, ACQ_REL, SC, OPERATOR };
 enum Scope : uint8_t { NO_SCOPE, CTA, CLUSTER, GPU, SYS };
 enum Proxy : uint8_t { GENERIC, ASYNC, READONLY, ALL_PROXIES };
 enum Effect : uint8_t { CHANGED, UNCHANGED, UNKNOWN_EFFECT };  // of a weak write on the bytes that were there: in the place of its scope

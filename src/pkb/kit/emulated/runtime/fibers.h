@@ -49,6 +49,7 @@ struct Fiber {
   Context context;
   char* stack = nullptr;
   bool done = true, polled = false;
+  double held = 0;                 // until then it stays where it is, and others go on
   bool spins = false;              // its last look showed what the one before had shown
   const unsigned* gate = nullptr;  // the generation of the barrier it waits at
   unsigned generation = 0;
@@ -93,7 +94,7 @@ inline Fiber* take_fiber(void (*entry)()) {
   Fiber* f = spare.back();
   spare.pop_back();
   for (Look& before : f->seen) before = {};
-  f->done = false, f->polled = f->spins = false, f->gate = nullptr, f->look = f->last = {}, f->next_seen = 0, f->pending = f->stored = {}, f->copies.clear(), f->stores.clear(), f->meets = 0;
+  f->done = false, f->held = 0, f->polled = f->spins = false, f->gate = nullptr, f->look = f->last = {}, f->next_seen = 0, f->pending = f->stored = {}, f->copies.clear(), f->stores.clear(), f->meets = 0;
   return f;
 }
 }  // namespace emu

@@ -18,6 +18,12 @@ struct Atomically {  // in weak execution: an atomic access of C++, as strong as
     if (guard) weak_after(address, bytes), give_lock(), weak_acquire();
   }
 };
+void hold_before(const void* address) {  // a volatile write
+  if (!holds) return;
+  in_fiber = false;
+  may_hold((uint64_t)address);
+  in_fiber = true;
+}
 }  // namespace
 #define SEEN(NAME, BYTES, WRITE)                                                                                       \
   void __tsan_##NAME(void* p) {                                                                                        \
@@ -27,7 +33,7 @@ struct Atomically {  // in weak execution: an atomic access of C++, as strong as
 #define SEEN_VOLATILE(NAME, BYTES, WRITE)                                                                              \
   void __tsan_##NAME(void* p) {                                                                                        \
     if (__builtin_expect(emu_recording_now, 0)) record_volatile((uint64_t)p, BYTES, WRITE, __builtin_return_address(0)); \
-    else if (!WRITE && on_fiber) look_again(p, BYTES);                                                                 \
+    else if (on_fiber) (WRITE) ? hold_before(p) : look_again(p, BYTES);                                                               \
   }
 #define SEEN_BOTH(N)                                                                                                   \
   SEEN(read##N, N, false) SEEN(write##N, N, true) SEEN(unaligned_read##N, N, false) SEEN(unaligned_write##N, N, true)  \

@@ -97,6 +97,7 @@ int emu_used_names(char* out, unsigned size) {
   snprintf(out, size, "%s", text.c_str());
   return (int)used_names.size();
 }
+void emu_hold(int wanted) { begin_holds(wanted != 0); }
 void emu_late(uint64_t ns, unsigned times) { late_ns = ns, stops = times; }
 void emu_configure(unsigned seed, Report new_report) { random_numbers.seed(seed + 1), report = new_report; }
 }

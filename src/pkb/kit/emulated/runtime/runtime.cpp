@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "board.h"
+#include "sites.h"
 
 #if defined(__x86_64__)
 __asm__(".text\n.globl emu_switch\n.hidden emu_switch\nemu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n"
@@ -167,7 +168,8 @@ bool pass(Block& b) {
     const unsigned t = order.at(n);
     Fiber& f = *b.fibers[t];
     if (f.done || f.blocked()) continue;
-    f.gate = nullptr, f.polled = false;
+    if (f.held && seconds() < f.held) continue;
+    f.gate = nullptr, f.polled = false, f.held = 0;
     b.current = t;
     emu_thread = {t % k.block.x, t / k.block.x % k.block.y, t / k.block.x / k.block.y};
     switches = switches + 1;
@@ -195,6 +197,29 @@ void look_again(const void* address, unsigned bytes) {
   look = {address, now, &at};
   if (again && idle && others_see((uint64_t)address)) emu_poll(address, bytes, &at);
   me().writes = plain_writes;
+}
+// A thread of a GPU may stop for as long as it likes between two instructions, and here none does: it runs until it waits. Whoever
+// lets others go and tidies up behind them is right by that alone. So single threads are held after a strong write of symmetric
+// memory, before one that is volatile, and when a wait is over; the rest of their device goes on, and so do peers. Of n places the
+// k-th is one with a chance of few / (few + k): many of the first, and some however many there are.
+bool holds = false;
+static unsigned held_count = 0, hold_places = 0, few = 1;
+void begin_holds(bool wanted) { holds = wanted, held_count = hold_places = 0, few = 1u << random_numbers() % 4; }
+void may_hold(uint64_t address) {
+  if (!holds || emu_recording_now || held_count == MOST_HOLDS) return;
+  if (std::none_of(watched.begin(), watched.end(), [=](const Range& r) { return r.begin <= address && address < r.end; })) return;
+  if (random_numbers() % (few + hold_places++) >= few) return;
+  ++held_count;
+  me().held = seconds() + 1e-6 * (HOLD_US / 3 + random_numbers() % HOLD_US);
+  me().polled = true;
+  leave();
+  in_fiber = false;
+}
+static bool is_strong(const EmuAt& at) {
+  static std::map<const char*, bool> known;
+  const auto [found, is_new] = known.try_emplace(at.what);
+  if (is_new) found->second = meaning(at.what).order != WEAK;
+  return found->second;
 }
 void Kernel::open_grid() {
   if (grid_gate.arrived && grid_gate.arrived == live) {
@@ -312,6 +337,7 @@ void emu_poll(const void* address, unsigned bytes, const EmuAt* at) {
   f.polled = same;
   leave();
   in_fiber = false;
+  if (waited && !same) may_hold((uint64_t)address);
 }
 void emu_sleep(unsigned ns) {
   Inside inside;
@@ -385,10 +411,11 @@ void emu_sync_grid() {
 void emu_limit_blocks(unsigned count) { fewer_blocks = count; }
 void emu_board(Board* shared) { board = shared; }
 void emu_board_watch(uint64_t begin, uint64_t bytes) { watched.push_back({begin, begin + bytes}); }
-void emu_set_word(const void* address) {
+void emu_set_word(const void* address, const EmuAt* at) {
   if (!board || !in_fiber) return;
   Inside inside;
   note_set((uint64_t)address, *block);
+  if (holds && is_strong(*at)) may_hold((uint64_t)address);
 }
 char* emu_shared() { return block->dynamic; }
 void* emu_shared_static(const void* function, unsigned number, size_t bytes, size_t align) {

@@ -16,6 +16,8 @@ constexpr double SLOWER = 16;
 constexpr unsigned LOOK_NS = 800;   // a signal to a peer and back takes an H200 1.68 us (docs/probe.md), so a look less than half
 constexpr unsigned LOOKS = 2000;    // that a thread takes in one turn, where the device waits in its own time
 constexpr unsigned STOP_US = 20000;
+constexpr unsigned HOLD_US = 30000;
+constexpr unsigned MOST_HOLDS = 12;  // of threads, in a batch
 
 struct Kernel {
   std::string name;
@@ -66,6 +68,9 @@ extern unsigned looks_each;   // that each of them has in it
 extern uint64_t late_ns;      // that a peer is late by, of which the device has not waited yet
 extern uint64_t waited_ns;    // of the device's time, beside what the host's clock says
 extern unsigned stops;        // how often the device still stands still for a while, when it has waited
+extern bool holds;            // threads are held between their signals
+void begin_holds(bool wanted);
+void may_hold(uint64_t address);  // the current thread has just told others something, or is about to, or was told
 extern unsigned plain_writes;  // of any thread: who writes between two looks does not only wait
 void look_again(const void* address, unsigned bytes);  // a volatile read that is not recorded: a spin, if it only looks again
 }  // namespace emu

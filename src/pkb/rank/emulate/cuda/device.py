@@ -62,6 +62,9 @@ class EmulatedGpu:
     def expect_late(self, late_s: float, *, stops: int) -> None:
         self.library.emu_late(c_uint64(int(1e9 * late_s)), c_uint(stops))
 
+    def hold_threads(self, *, wanted: bool) -> None:
+        self.library.emu_hold(c_int(wanted))
+
     def synchronize(self) -> None:
         self.library.emu_synchronize()
         self.check()

@@ -34,18 +34,21 @@ def reseed(seed: int) -> None:
 
 
 @contextlib.contextmanager
-def waiting(late_s: float, *, stops: int = 0) -> Iterator[None]:
+def waiting(late_s: float = 0.0, *, stops: int = 0, held: bool = False) -> Iterator[None]:
     """Inside the block a peer may come so late: the emulated GPU waits as long in its own time, in which it looks as often as a
-    GPU would. So many times it stands still itself for a while when it has waited, in the middle of a kernel."""
+    GPU would. So many times it stands still itself for a while when it has waited, in the middle of a kernel.
+    `held`: single threads stop for a while between what they tell others, and the rest of the device goes on."""
     module = sys.modules.get("pkb.rank.emulate.cuda.device")
     if module is None:
         yield
         return
     module.gpu().expect_late(late_s, stops=stops)
+    module.gpu().hold_threads(wanted=held)
     try:
         yield
     finally:
         module.gpu().expect_late(0.0, stops=0)
+        module.gpu().hold_threads(wanted=False)
 
 
 def executed() -> dict[str, "Fidelity"]:

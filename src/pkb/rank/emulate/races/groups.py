@@ -31,6 +31,8 @@ MESSAGES = ("send", "recv")
 
 _counts: Counter[Any] = Counter()
 _awaited: "weakref.WeakKeyDictionary[Any, list[int]]" = weakref.WeakKeyDictionary()
+_barriers: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""Work that the host itself waits for, as NCCL's does."""
 
 
 @contextlib.contextmanager
@@ -64,6 +66,8 @@ def _started(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         work = method(self, *arguments, **options)
         if work is not None and awaited:
             _awaited[work] = awaited
+            if name == "barrier":
+                _barriers.add(work)
         return work
 
     return start
@@ -77,6 +81,9 @@ def _waited(wait: Callable[..., Any]) -> Callable[..., Any]:
             with operations.operation(site):
                 for one in awaited:
                     recorder.host(Host.WAIT, one, site=site)
+            if self in _barriers:
+                _barriers.discard(self)
+                operations.host_waits()
         return result
 
     return waited

@@ -70,12 +70,13 @@ def strongly() -> Iterator[None]:
 
 def signal(tensor: torch.Tensor, *, write: bool, site: int) -> None:
     """An operator is a kernel: what its stream did before it is over when it writes a word, and it is a new one that reads a
-    word. So words are released and acquired, at system scope. (That holds for a word, not for data.)"""
-    way, order = (AccessWay.WRITE, Order.RELEASE) if write else (AccessWay.READ, Order.ACQUIRE)
+    word. So words are released and acquired, at system scope. (That holds for a word, not for data.) A store is a plain one all
+    the same: one that zeroes flags while a peer sets them loses a signal."""
+    way = AccessWay.WRITE if write else AccessWay.READ
     size = tensor.element_size()
     for begin, length in runs(tensor):
         for at in range(begin, begin + length, size):
-            recorder.strong(at, size, way=way, order=order, scope=Scope.SYS, site=site)
+            recorder.strong(at, size, way=way, order=Order.OPERATOR, scope=Scope.SYS, site=site)
 
 
 def runs(tensor: torch.Tensor) -> Iterator[tuple[int, int]]:

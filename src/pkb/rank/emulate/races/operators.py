@@ -5,6 +5,7 @@ microseconds an operator, and code that builds tensor subclasses needs help insi
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, cast
@@ -12,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from pkb.rank.emulate import recorder
+from pkb.rank.emulate import aliases, recorder
 from pkb.rank.emulate.races import groups, looks, operations, sites
 from pkb.rank.symmetric import ops as symmetric_ops
 
@@ -162,12 +163,18 @@ def looks_of_host() -> Iterator[None]:
     before = {name: tensor_class.__dict__.get(name, getattr(tensor_class, name)) for name in ("cpu", "tolist", "numpy")}
     for name, method in before.items():
         setattr(tensor_class, name, _looking(name, method))
-    cuda = cast(Any, torch.cuda)
-    synchronize = cuda.synchronize
+    cuda, module = cast(Any, torch.cuda), cast(Any, torch)
+    synchronize, makers = cuda.synchronize, {name: getattr(module, name) for name in ("tensor", "as_tensor")}
     cuda.synchronize = _joining(synchronize)
+    for name, make in makers.items():
+        setattr(module, name, _copying(make))
+    aliases.ON_COPY.append(operations.host_waits)
     try:
         yield
     finally:
+        aliases.ON_COPY.remove(operations.host_waits)
+        for name, make in makers.items():
+            setattr(module, name, make)
         for name, method in before.items():
             if hasattr(torch._C.TensorBase, name):
                 delattr(tensor_class, name)
@@ -187,6 +194,19 @@ def _looking(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         return method(self, *arguments, **options)
 
     return look
+
+
+def _copying(make: Callable[..., Any]) -> Callable[..., Any]:
+    """What Python holds goes to a device by a copy that the host waits for, with all that its stream did before."""
+
+    @functools.wraps(make)
+    def copied(*arguments: Any, **options: Any) -> Any:
+        made = make(*arguments, **options)
+        if options.get("device") not in (None, "cpu"):
+            operations.host_waits()
+        return made
+
+    return copied
 
 
 def _joining(synchronize: Callable[..., Any]) -> Callable[..., Any]:

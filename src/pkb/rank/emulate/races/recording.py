@@ -66,6 +66,11 @@ def recorded_calls(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def recorded_import() -> contextlib.AbstractContextManager[None]:
+    """Operators outside of calls, as a candidate's file has them where it makes its buffers when it is imported."""
+    return operators.Operators()
+
+
 def _touch(tree: Any, *, write: bool, what: str) -> None:
     site = recorder.site("", 0, what)
     with contextlib.suppress(BadTree), operations.operation(site):

@@ -2,8 +2,13 @@
 
 They are those of torch on a GPU. `barrier`, `put_signal` and `wait_signal` are kernels of the current stream that change words
 of the pads by compare-and-swap: release to send, acquire to receive, at system scope. `stream_write_value32` is a write of the
-stream behind a barrier of memory, hence a release; `memset32` is a plain one. Hosts alone meet at a rendezvous: it waits for no
-stream.
+stream behind a barrier of memory, hence a release; `memset32` is a plain one.
+
+A rendezvous is no barrier of streams. torch promises no more than "a collective operation". What it does
+(CUDASymmetricMemory.cu, `make_peer_alloc_info`): hosts exchange handles, map, meet in the store, and then each waits for its
+own current stream, into which it has put the tables of pointers. So what a rank put on its stream before it may still run when
+its peers have come back; it is over for all who have come back from the next rendezvous. An allocation waits for the
+current stream too, since it zeroes the pad.
 """
 
 import contextlib
@@ -30,6 +35,11 @@ WORD = 4
 
 @contextlib.contextmanager
 def watched(rank: int) -> Iterator[None]:
+    def tell_new(region: Region) -> None:
+        if region.owner is None:
+            operations.host_waits()
+        tell(region)
+
     def tell(region: Region) -> None:
         size = file_bytes(region.data_bytes, region.pad_bytes)
         owner = rank if region.owner is None else region.owner
@@ -49,7 +59,7 @@ def watched(rank: int) -> Iterator[None]:
         Handle.memset32,
         rendezvous.meet,
     )
-    regions.ON_MAP = tell
+    regions.ON_MAP = tell_new
     Handle._set_word = _set_word  # type: ignore[method-assign]
     Handle.stream_write_value32 = staticmethod(_stream_write_value32)  # type: ignore[method-assign]
     Handle.memset32 = staticmethod(functools.partial(_memset32, memset))  # type: ignore[method-assign, assignment]
@@ -125,6 +135,7 @@ def _meet(meet: Any, count: Iterator[int], region: Region, group: dist.ProcessGr
     for rank in ranks:
         if rank != dist.get_rank():
             recorder.host(Host.WAIT, key("rendezvous", group.group_name, *ranks, turn, rank), site=site)
+    operations.host_waits()
     return handle  # type: ignore[no-any-return]
 
 
