@@ -385,6 +385,7 @@ class Crew:
             return
         mounts = [self._folder] if self.isolation.get("tmp") == "on" else []
         mounts += [Path("/dev/shm")] if self.isolation.get("shm") == "on" else []
-        if broken := broken_limit(descendants(self._process.pid), self.limits, mounts=mounts):
+        family, written = descendants(self._process.pid), (self._status, *self._stacks.files)
+        if broken := broken_limit(family, self.limits, mounts=mounts, written=written):
             raise self._failure(CrewFailureKind.LIMIT, [], broken.words, limit=broken.name)
         self._checked = time.monotonic()
