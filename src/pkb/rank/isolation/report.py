@@ -23,6 +23,7 @@ _REMEDIES = {
     "private mounts": _NAMESPACES,
     "shm": f"a candidate could reach files in /dev/shm: {_NAMESPACES}",
     "tmp": f"what a candidate writes is bounded by the disk only: {_NAMESPACES}",
+    "sockets": f"a candidate could reach the user's programs by their sockets: {_NAMESPACES}",
     "hidden": f"a candidate could reach services in /run: {_NAMESPACES}",
     "services": f"a candidate could end other ranks' MPS server: {_NAMESPACES}",
     "loopback": f"ranks could not meet: {_NAMESPACES}",
