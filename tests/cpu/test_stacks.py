@@ -85,7 +85,9 @@ def test_ends_of_lines_by_the_ten_thousand_do_not_keep_the_judge(monkeypatch: py
     monkeypatch.setattr(stacks, "ANSWER_S", 0.1)
     asked = Stacks(8)
     try:
-        monkeypatch.setattr(os, "kill", lambda pid, _: os.write(asked.files[pid], b"\n" * (stacks.MOST_BYTES - 1) + b"x"))
+        monkeypatch.setattr(
+            os, "kill", lambda pid, _: os.write(asked.files[pid], b"\n" * (stacks.MOST_BYTES - 1) + b"x")
+        )
         asked.ask({rank: rank for rank in range(8)})
         assert asked.frames(7) == ()
     finally:

@@ -51,7 +51,9 @@ def show(archive: Archive, json_out: JsonTarget = None) -> None:
     for one in latest_controls(records):
         if one.timing:
             low, high = one.timing.speedup_low, one.timing.speedup_high
-            print(f"A/A control, {_printable(one.size)}, {one.ranks} ranks: {one.timing.speedup:.3f} ({low:.3f} to {high:.3f})")
+            print(
+                f"A/A control, {_printable(one.size)}, {one.ranks} ranks: {one.timing.speedup:.3f} ({low:.3f} to {high:.3f})"
+            )
     for reason in against:
         print(f"against it: {_printable(reason)}")
     raise typer.Exit(1 if against else 0)

@@ -55,9 +55,10 @@ FAILURE_HINTS: Mapping[FailureKind, str] = {
     FailureKind.HIDDEN_WORK: "launch on torch's current stream, or make it wait for your side streams before returning",
     FailureKind.CHANGED_ARGUMENTS: "copy the arguments into buffers of your own before changing them, and return the result: "
     "what is left in an argument is not looked at",
-    FailureKind.LATE_OUTPUT: "a result must be whole when the call returns: join your threads, make the current stream wait for "
-    "side streams, and wait for the peers that write into it",
-    FailureKind.ALIASED_OUTPUT: "return a tensor of your own: who is given a result may change it, and reads it from its own memory",
+    FailureKind.LATE_OUTPUT: "a result must be whole when the call returns: join your threads, make the current stream wait "
+    "for side streams, and wait for the peers that write into it",
+    FailureKind.ALIASED_OUTPUT: "return a tensor of your own: who is given a result may change it, and reads it from its own "
+    "memory",
     FailureKind.MEMORY_LIMIT: "the limits are on all ranks together; `pkb eval --memory-limit` raises the one on memory",
     FailureKind.TIME_LIMIT: "outside of calls a rank has nothing to do but to copy: look for threads of yours that keep its "
     "process or the device busy; `pkb eval --call-limit` raises what it may take in all",

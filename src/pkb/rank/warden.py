@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 
 from pkb.rank.devices import RankBarrier
-from pkb.rank.isolation.gate import OWN_SHM, Gate, take_away
 from pkb.rank.isolation import reach
+from pkb.rank.isolation.gate import OWN_SHM, Gate, take_away
 from pkb.rank.isolation.namespaces import Layers, die_with_parent, enter_namespaces, finish_namespaces, fork_bound
 from pkb.rank.isolation.sockets import bound_sockets, cover_sockets
 from pkb.types.protocol.codec import decode

@@ -24,8 +24,8 @@ OLD_ENOUGH_S = 600.0
 
 
 def remove_tree(folder: Path) -> None:
-    """Whatever a candidate has made in it: folders in folders by the thousand are too deep for Python's own function before 3.13,
-    which takes a call and a descriptor for each."""
+    """Whatever a candidate has made in it: folders in folders by the thousand are too deep for Python's own function before
+    3.13, which takes a call and a descriptor for each."""
     with contextlib.suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():

@@ -47,8 +47,9 @@ class Stacks:
 
 
 def is_whole(dump: str) -> bool:
-    """The main thread comes last, and its outermost frame is that of `python -m`; dots stand for what is beyond Python's limits.
-    By its last line alone: a rank may have written anything, and 64 KiB of ends of lines kept a pattern busy for 12 s."""
+    """The main thread comes last, and its outermost frame is that of `python -m`; dots stand for what is beyond Python's
+    limits. By its last line alone: a rank may have written anything, and 64 KiB of ends of lines kept a pattern busy for
+    12 s."""
     if not dump.endswith("\n"):
         return False
     last = dump.rstrip("\n").rpartition("\n")[2]

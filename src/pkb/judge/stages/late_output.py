@@ -1,5 +1,5 @@
-"""A result is whole when its call returns: what is written into it later was still on its way, from a thread, a stream that nobody
-joined, or a peer that nobody waited for.
+"""A result is whole when its call returns: what is written into it later was still on its way, from a thread, a stream that
+nobody joined, or a peer that nobody waited for.
 
 Outputs are fetched when truths are known, milliseconds later, and are right by then. So ranks commit to them at once.
 """

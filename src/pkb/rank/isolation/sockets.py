@@ -1,9 +1,9 @@
-"""Sockets of other programs that have a name in the file system: Landlock does not guard connecting to them, and who reaches the
-user's tmux, an SSH agent or a container engine has left every wall.
+"""Sockets of other programs that have a name in the file system: Landlock does not guard connecting to them, and who reaches
+the user's tmux, an SSH agent or a container engine has left every wall.
 
-/run, where services have theirs, is covered as a whole. Those elsewhere (/tmp, homes) are found by the kernel's list, which is read
-before the network namespace is left: it shows the sockets of one. Not found are those with a relative name, those of other network
-namespaces, and those that are made later, unless in a folder that is covered.
+/run, where services have theirs, is covered as a whole. Those elsewhere (/tmp, homes) are found by the kernel's list, which is
+read before the network namespace is left: it shows the sockets of one. Not found are those with a relative name, those of other
+network namespaces, and those that are made later, unless in a folder that is covered.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ def bound_sockets() -> tuple[Path, ...]:
 
 
 def cover_sockets(sockets: Sequence[Path], *, services: Sequence[Path], needed: Sequence[Path]) -> str:
-    """Cover them, but for those of `services`, for all processes of this mount namespace: with its whole folder, if none of what
-    is needed lies in it or around it. Returns the report's words."""
+    """Cover them, but for those of `services`, for all processes of this mount namespace: with its whole folder, if none of
+    what is needed lies in it or around it. Returns the report's words."""
     kept = [*needed, Path("/dev")]
     places: dict[Path, None] = {}
     for path in sockets:
