@@ -2,7 +2,7 @@
 
 A file is a candidate. Its docstring says what it tries and what stops it; the comment block below says what must come
 out: problem, ranks, size, dtype, plan, call_limit_s, memory_limit_gib, expect, stage, rule (race kind, or failure kind or name),
-communication, pattern (of the mismatch), says (words of the verdict), checks (words of what was checked), timed, gain (`none`: rejected, or at least not called faster), platform,
+communication, sockets (that somebody listens on meanwhile), pattern (of the mismatch), says (words of the verdict), checks (words of what was checked), timed, gain (`none`: rejected, or at least not called faster), platform,
 also (`gpu`: the same must come out on a GPU), slow, beyond (where else it is judged by benchmarks/error_rates.py, and right), and
 xfail (why the judge does not yet say so: strict, so that a repaired judge is noticed, unless it begins with `sometimes:`).
 """
@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -88,6 +89,22 @@ def judge(path: Path, said: dict[str, str]) -> Evaluation:
 
 
 @contextlib.contextmanager
+def listening(paths: list[str]) -> Iterator[None]:
+    """Another program of the user's, that answers on these sockets."""
+    with contextlib.ExitStack() as stack:
+        for path in map(Path, paths):
+            path.parent.mkdir(exist_ok=True)
+            if path.parent != Path("/tmp"):
+                stack.callback(path.parent.rmdir)
+            path.unlink(missing_ok=True)
+            service = stack.enter_context(socket.socket(socket.AF_UNIX))
+            service.bind(str(path))
+            stack.callback(path.unlink)
+            service.listen()
+        yield
+
+
+@contextlib.contextmanager
 def nothing_left_behind(folder: Path) -> Iterator[None]:
     """No process, shared memory or folder of an evaluation outlives it, however it ends.
 
@@ -135,7 +152,7 @@ def test_verdict(path: Path, platform: str, tmp_path: Path) -> None:
 
 
 def check_verdict(path: Path, said: dict[str, str], folder: Path) -> None:
-    with nothing_left_behind(folder):
+    with nothing_left_behind(folder), listening(said.get("sockets", "").split()):
         evaluation = judge(path, said)
     told = f"{evaluation.verdict} in {evaluation.stage}: {evaluation.detail}"
     assert evaluation.verdict.value in said["expect"].split("|"), told

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from leftovers import processes_of, shared_memory, until
 
-from pkb.judge.crew.leftovers import stale_folders, sweep
+from pkb.judge.crew.leftovers import remove_tree, stale_folders, sweep
 
 HANGS = """
 import time
@@ -197,3 +197,18 @@ def test_old_folders_go_by_default(common_tmp: Path) -> None:
 def test_a_temporary_directory_that_is_gone_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     assert sweep(older_than_s=0) == []
+
+
+def test_folders_too_deep_for_a_recursion_are_removed(tmp_path: Path) -> None:
+    """A candidate that has no file system of its own makes them in the judge's folder: the judge ended with a traceback."""
+    folder = tmp_path / "pkb-candidate-1-x"
+    folder.mkdir()
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    remove_tree(folder)
+    assert not folder.exists()

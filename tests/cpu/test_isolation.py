@@ -185,6 +185,15 @@ def test_loopback_works_and_nothing_beyond_it(machine: dict[str, str]) -> None:
     assert not [name for name in interfaces if name.startswith(("eth", "en", "wl"))]
 
 
+def test_segments_of_system_v_are_few_and_the_host_keeps_its_own(machine: dict[str, str]) -> None:
+    need(machine, "segments")
+    limit = Path("/proc/sys/kernel/shmall")
+    host = limit.read_text()
+    _, inner = in_namespaces(lambda: int(limit.read_text()))
+    assert inner * os.sysconf("SC_PAGESIZE") == 256 << 20
+    assert limit.read_text() == host
+
+
 def test_a_fork_bomb_meets_its_limit_and_the_host_keeps_its_own(machine: dict[str, str]) -> None:
     need(machine, "process limit")
     host = Path("/proc/sys/kernel/pid_max").read_text()

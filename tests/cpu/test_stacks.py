@@ -78,3 +78,17 @@ def test_an_old_dump_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(stacks, "ANSWER_S", 0.5)
         asked.ask({0: pid})
         assert asked.frames(0) == ()
+
+
+@pytest.mark.timeout(10)
+def test_ends_of_lines_by_the_ten_thousand_do_not_keep_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "ANSWER_S", 0.1)
+    asked = Stacks(8)
+    try:
+        monkeypatch.setattr(
+            os, "kill", lambda pid, _: os.write(asked.files[pid], b"\n" * (stacks.MOST_BYTES - 1) + b"x")
+        )
+        asked.ask({rank: rank for rank in range(8)})
+        assert asked.frames(7) == ()
+    finally:
+        asked.close()

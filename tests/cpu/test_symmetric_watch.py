@@ -128,3 +128,26 @@ def test_a_class_that_cannot_be_changed_is_watched_through_its_module(
     assert {"barrier", "rendezvous", "empty_strided_p2p"} <= set(refused)
     module.rendezvous(module.empty(4, dtype=torch.float32), "0")
     assert (activity.allocations, activity.rendezvous) == (1, 1)
+
+
+def test_every_operator_of_torch_on_symmetric_memory_counts_or_moves_nothing() -> None:
+    """A torch that has learned another one does not hand it out as a candidate's own kernel."""
+    import torch.distributed._symmetric_memory  # declares some of them
+
+    every = {name.removeprefix("symm_mem::").partition(".")[0] for name in torch._C._dispatch_get_all_op_names()
+             if name.startswith("symm_mem::")}  # fmt: skip
+    assert every
+    known = {*symmetric_watch.LIBRARY_OPERATORS, *symmetric_watch.MOVE_NOTHING}
+    assert not every - known, "neither counted nor known to move nothing"
+
+
+def test_memory_of_a_peer_is_told_from_ones_own(activity: symmetric_watch.SymmetricActivity) -> None:
+    module = fake_module()
+    symmetric_watch.watch(module)
+    theirs = torch.zeros(8)
+    module._SymmetricMemory.buffer_ptrs = property(lambda self: [self.tensor.data_ptr(), theirs.data_ptr()])
+    handle = module.rendezvous(module.empty(8, dtype=torch.float32), "0")
+    assert symmetric_watch.is_a_peers(theirs[3:])
+    assert not symmetric_watch.is_a_peers(handle.tensor[3:])
+    assert not symmetric_watch.is_a_peers(torch.zeros(8))
+    assert activity.peer_accesses() == 0, "the judge's own looks do not count"

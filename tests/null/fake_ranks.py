@@ -147,6 +147,7 @@ def _batch(run: RunBatch) -> BatchReport:
         observed=Observed(0, 2, {}, 0, False),
         changed=(False,) * (calls * run.inspect),
         aliases=((),) * (calls * run.inspect),
+        borrowed=(False,) * (calls * run.inspect),
         activity=Activity(STEPS, cast(Any, tuple(rows)), 0) if run.records else None,
     )
 

@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 import pkb
 from pkb.analysis.machine_archive import files_of, judge_sha256, read_archive, read_folder, write_archive
 from pkb.analysis.machine_checks import objections
-from pkb.analysis.machine_records import MANIFEST
+from pkb.analysis.machine_records import MANIFEST, KitStep
 from pkb.analysis.machine_tables import kernel_table, markdown, reference_table, stored, with_machines
 from pkb.cli.main import app
 from pkb.problems.registry import default_registry
@@ -112,6 +112,17 @@ def test_show_says_what_is_in_it(tmp_path: Path) -> None:
         assert words in done.stdout
     document = json.loads(records("show", tmp_path / "a.tar.gz", "--json").stdout)
     assert document["manifest"]["machine"] == "some-h200"
+
+
+def test_show_lets_no_text_of_a_stranger_steer_the_terminal(tmp_path: Path) -> None:
+    steps = (KitStep("\x1b]0;step\x07", "done", 1.0, "\x1b[2Jdetail"),)
+    odd = replace(control(), size="\x1b[31msize")
+    path = archive(tmp_path / "a.tar.gz", manifest=replace(MANIFEST_LIKE, steps=steps), control=[odd])
+    done = records("show", path)
+    assert "step" in done.stdout
+    assert "size" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "\x07" not in done.stdout
 
 
 def test_the_site_has_a_page_of_machines(tmp_path: Path, docs: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import types
 import typing
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import pytest
 from hypothesis import given, settings
@@ -277,9 +277,11 @@ def test_a_report_answers_what_was_asked() -> None:
     ):  # fmt: skip
         assert run.why_not(report(**changes)), changes
     queued = RunBatch(Schedule((4, 5), digests=True), inspect=True, records=True)
-    good = BatchReport((), (("d",),) * 2, (), changed=(False,) * 2, aliases=((),) * 2, activity=Activity())
+    looked = {"changed": (False,) * 2, "aliases": ((),) * 2, "borrowed": (False,) * 2}
+    good = BatchReport((), (("d",),) * 2, (), activity=Activity(), **cast(Any, looked))
     assert queued.why_not(good) == ""
     assert queued.why_not(replace(good, digests=())), "queued calls are committed to as well"
+    assert queued.why_not(replace(good, borrowed=())), "whose memory a result is in must be said"
     assert queued.why_not(replace(good, activity=None)) == "records of the device missing"
 
 

@@ -46,12 +46,14 @@ def show(archive: Archive, json_out: JsonTarget = None) -> None:
     print(f"taken {manifest.created_at}; driver {manifest.driver or '-'}; {_words(manifest.versions)}")
     print(f"judge {manifest.judge_sha256[:16]}: {_judge_words(records)}")
     for step in manifest.steps:
-        print(f"  {step.name:18} {step.outcome:8} {step.seconds:6.0f} s  {_printable(step.detail)}")
+        print(f"  {_printable(step.name):18} {step.outcome:8} {step.seconds:6.0f} s  {_printable(step.detail)}")
     print(f"records: {_words(counts)}")
     for one in latest_controls(records):
         if one.timing:
             low, high = one.timing.speedup_low, one.timing.speedup_high
-            print(f"A/A control, {one.size}, {one.ranks} ranks: {one.timing.speedup:.3f} ({low:.3f} to {high:.3f})")
+            print(
+                f"A/A control, {_printable(one.size)}, {one.ranks} ranks: {one.timing.speedup:.3f} ({low:.3f} to {high:.3f})"
+            )
     for reason in against:
         print(f"against it: {_printable(reason)}")
     raise typer.Exit(1 if against else 0)

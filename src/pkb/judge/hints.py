@@ -13,8 +13,8 @@ from pkb.types.verdict import Communication, Evidence, FailureKind, RaceKind, Ve
 RACE_HINTS: Mapping[RaceKind, str] = {
     RaceKind.MISSING_START_BARRIER: "a peer's data was read before it was written: wait for every peer (release/acquire at "
     "system scope, or the handle's barrier) between publishing data and reading it",
-    RaceKind.MISSING_END_BARRIER: "a rank returned while a peer was still reading its data: add a barrier before the return, "
-    "or alternate between two buffers",
+    RaceKind.MISSING_END_BARRIER: "a rank returned while a peer was still reading its data, or writing into its result: "
+    "add a barrier before the return, or alternate between two buffers",
     RaceKind.STALE_READ: "what an earlier call left in a buffer was taken for this call's data: copy the arguments in on every "
     "call, wait for every peer between publishing and reading, and let flags carry an epoch number",
     RaceKind.MISSING_SYNCHRONISATION: "two calls in a row disturb each other: a buffer or signal is reused before all ranks "
@@ -55,6 +55,10 @@ FAILURE_HINTS: Mapping[FailureKind, str] = {
     FailureKind.HIDDEN_WORK: "launch on torch's current stream, or make it wait for your side streams before returning",
     FailureKind.CHANGED_ARGUMENTS: "copy the arguments into buffers of your own before changing them, and return the result: "
     "what is left in an argument is not looked at",
+    FailureKind.LATE_OUTPUT: "a result must be whole when the call returns: join your threads, make the current stream wait "
+    "for side streams, and wait for the peers that write into it",
+    FailureKind.ALIASED_OUTPUT: "return a tensor of your own: who is given a result may change it, and reads it from its own "
+    "memory",
     FailureKind.MEMORY_LIMIT: "the limits are on all ranks together; `pkb eval --memory-limit` raises the one on memory",
     FailureKind.TIME_LIMIT: "outside of calls a rank has nothing to do but to copy: look for threads of yours that keep its "
     "process or the device busy; `pkb eval --call-limit` raises what it may take in all",

@@ -25,7 +25,7 @@ from pkb.rank.recording import Recording
 from pkb.rank.server import Rank
 from pkb.rank.symmetric import memory as symmetric
 from pkb.rank.symmetric import watch as symmetric_watch
-from pkb.rank.trees import BadTree, describe, unpack
+from pkb.rank.trees import BadTree, describe, tensors_in, unpack
 from pkb.rank.window.seals import Digest
 from pkb.types.protocol.commands import (
     CANDIDATE_COMMANDS,
@@ -66,11 +66,13 @@ class CandidateRank(Rank):
             self.device.open_barrier()  # type: ignore[attr-defined]
             symmetric_watch.watch()
             self.activity, self.poison = symmetric_watch.ACTIVITY, symmetric_watch.poison
+            self.is_a_peers = symmetric_watch.is_a_peers
         else:
             shared = config.folder / "symmetric"
             shared.mkdir(exist_ok=True)
             symmetric.install(shared)
             self.activity, self.poison = symmetric.ACTIVITY, symmetric.poison
+            self.is_a_peers = symmetric.is_a_peers
         self.activity.on_wait = self.status.wait
         builds = os.environ.get("PKB_BUILD_CACHE")
         self.observer = Observer(self.activity, [config.folder, *([Path(builds)] if builds else [])])
@@ -160,6 +162,7 @@ class CandidateRank(Rank):
             observed=replace(seen.summary(), instructions=emulated_gpu.executed()),
             changed=tuple(self.seals.digest(self._unchanged(slot)) != before[slot] for slot in slots),
             aliases=tuple(map(self._aliases, slots)),
+            borrowed=tuple(map(self._borrowed, slots)),
         )
 
     def _late(self, schedule: Schedule) -> contextlib.AbstractContextManager[None]:
@@ -181,6 +184,13 @@ class CandidateRank(Rank):
             return tuple(output_aliases(self.batch.outputs[slot]["returned"], self.arguments[slot]))
         except BadTree:
             return ()
+
+    def _borrowed(self, slot: int) -> bool:
+        """Whether a result lies in a peer's memory: whoever uses it has it moved, and it changes when the peer's does."""
+        try:
+            return any(self.is_a_peers(tensor) for tensor in tensors_in(self.batch.outputs[slot]["returned"]))
+        except BadTree:
+            return False
 
     def _output(self, slot: int) -> BadOutput | None:
         try:

@@ -16,12 +16,15 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from pkb.rank.devices import RankBarrier
+from pkb.rank.isolation import reach
 from pkb.rank.isolation.gate import OWN_SHM, Gate, take_away
 from pkb.rank.isolation.namespaces import Layers, die_with_parent, enter_namespaces, finish_namespaces, fork_bound
+from pkb.rank.isolation.sockets import bound_sockets, cover_sockets
 from pkb.types.protocol.codec import decode
 from pkb.types.protocol.replies import Ready, facts
 from pkb.types.protocol.settings import CandidateOptions, SideSettings
@@ -64,13 +67,13 @@ def _exit_status(child: int) -> int:
 def _middle(settings: SideSettings, judge: int | None) -> None:
     if judge is not None:
         os.close(judge)  # through it a process could be signalled and its files taken
-    layers = Layers()
+    layers, sockets = Layers(), bound_sockets()
     if settings.isolate:
         layers = enter_namespaces(
             private_network=True, private_shm_bytes=settings.shm_bytes, private_tmp_bytes=settings.tmp_bytes
         )
         die_with_parent()  # entering a user namespace clears it
-    init = fork_bound(lambda: _init(settings, layers))
+    init = fork_bound(lambda: _init(settings, layers, sockets))
     _close_rank_ends(settings)
     os._exit(_exit_status(init))
 
@@ -97,7 +100,7 @@ def _close_rank_ends(settings: SideSettings) -> None:
         os.close(fd)
 
 
-def _init(settings: SideSettings, layers: Layers) -> None:
+def _init(settings: SideSettings, layers: Layers, sockets: Sequence[Path]) -> None:
     """Process 1 of the side: finish the namespaces, fork the ranks, reap whatever dies, end when the ranks have."""
     imported = time.monotonic()
     report = {"namespaces": "off: not asked for"}
@@ -106,6 +109,8 @@ def _init(settings: SideSettings, layers: Layers) -> None:
         report = finish_namespaces(
             layers, tmp_dir=Path(settings.folder), hidden=[Path("/run")], max_processes=settings.max_processes
         )
+        if isinstance(settings.options, CandidateOptions):
+            report["sockets"] = _cover_sockets(settings, settings.options, sockets, report)
     page = mmap.mmap(-1, 64 * RankBarrier.SLOT_BYTES)
     services, own_shm = _only_to_start(settings)
     gate = Gate() if services or own_shm else None
@@ -122,6 +127,18 @@ def _init(settings: SideSettings, layers: Layers) -> None:
         if pid in ranks:
             os.write(settings.exits, f"{ranks.pop(pid)} {os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
+
+
+def _cover_sockets(
+    settings: SideSettings, options: CandidateOptions, sockets: Sequence[Path], report: dict[str, str]
+) -> str:
+    if report.get("private mounts") != "on":
+        return "off: needs a mount namespace"
+    # Ranks meet an MPS server through its daemon's socket.
+    mps = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+    services = [Path(path) for path in (mps, *options.writable)]
+    readable = [*reach.default_readable(), *map(Path, options.readable)]
+    return cover_sockets(sockets, services=services, needed=[Path(settings.folder), *readable])
 
 
 def _only_to_start(settings: SideSettings) -> tuple[list[Path], Path | None]:

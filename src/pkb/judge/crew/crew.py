@@ -8,7 +8,6 @@ import contextlib
 import math
 import os
 import selectors
-import shutil
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,7 @@ from pkb.judge.crew.answers import Answers, RankAnswer
 from pkb.judge.crew.cgroup import MemoryGroup, bound_memory
 from pkb.judge.crew.failure import CrewFailure, CrewFailureKind, CrewSpec, exit_words, has_left
 from pkb.judge.crew.family import descendants, has_helpers, parent
+from pkb.judge.crew.leftovers import remove_tree
 from pkb.judge.crew.limits import UNLIMITED, Limits, broken_limit
 from pkb.judge.crew.patience import Patience
 from pkb.judge.crew.printed import Printed
@@ -170,7 +170,7 @@ class Crew:
             self._close_ends()
         if self._memory is not None:
             self._memory.remove()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_tree(self._folder)
 
     def _close_ends(self) -> None:
         self._selector.close()
@@ -385,6 +385,7 @@ class Crew:
             return
         mounts = [self._folder] if self.isolation.get("tmp") == "on" else []
         mounts += [Path("/dev/shm")] if self.isolation.get("shm") == "on" else []
-        if broken := broken_limit(descendants(self._process.pid), self.limits, mounts=mounts):
+        family, written = descendants(self._process.pid), (self._status, *self._stacks.files)
+        if broken := broken_limit(family, self.limits, mounts=mounts, written=written):
             raise self._failure(CrewFailureKind.LIMIT, [], broken.words, limit=broken.name)
         self._checked = time.monotonic()

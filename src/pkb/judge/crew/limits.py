@@ -39,8 +39,11 @@ class _Pages(NamedTuple):
     """Pages of files in memory and of shared mappings, as far as they are mapped."""
 
 
-def broken_limit(family: list[psutil.Process], limits: Limits, *, mounts: Sequence[Path] = ()) -> BrokenLimit | None:
-    """The first limit that these processes exceed together, all of them, with the files that they keep in memory."""
+def broken_limit(
+    family: list[psutil.Process], limits: Limits, *, mounts: Sequence[Path] = (), written: Sequence[int] = ()
+) -> BrokenLimit | None:
+    """The first limit that these processes exceed together, all of them, with the files that they keep in memory.
+    `written`: such files of ours that they may write to, and close."""
     if len(family) > limits.processes:
         return BrokenLimit("process", f"{len(family)} processes, {limits.processes} allowed")
     if limits.memory_bytes >= UNLIMITED:
@@ -49,6 +52,7 @@ def broken_limit(family: list[psutil.Process], limits: Limits, *, mounts: Sequen
     files = _memory_files(pids, most=limits.descriptors)
     if files is None:
         return BrokenLimit("process", f"more than {limits.descriptors} open descriptors")
+    files |= {facts.st_ino: facts.st_blocks * 512 for facts in map(os.fstat, written)}
     in_files = sum(files.values()) + sum(_mount_bytes(pids, mount) for mount in mounts)
     # Reading what a process shares takes milliseconds, and is left out where even twice counted pages are few enough.
     if sum(map(_resident_bytes, pids)) + in_files <= limits.memory_bytes:

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$')
 MOST_FRAMES = 8
 MOST_BYTES = 64 * 1024
-LAST_LINE = re.compile(r"(?:in _run_module_as_main|^\s*\.\.\.)\n+\Z", re.MULTILINE)
-"""The main thread comes last, and its outermost frame is that of `python -m`; dots stand for what is beyond Python's limits."""
 ANSWER_S = 5.0
 """For a rank that is stopped, or deaf to the signal. Others answer in milliseconds, on a busy machine in a second or two."""
 
@@ -31,7 +29,7 @@ class Stacks:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGUSR1)
         give_up = time.monotonic() + ANSWER_S
-        while time.monotonic() < give_up and not all(LAST_LINE.search(self._dump(rank)) for rank in pids):
+        while time.monotonic() < give_up and not all(is_whole(self._dump(rank)) for rank in pids):
             time.sleep(0.01)
 
     def frames(self, rank: int) -> tuple[str, ...]:
@@ -46,6 +44,16 @@ class Stacks:
         for fd in self.files:
             with contextlib.suppress(OSError):
                 os.close(fd)
+
+
+def is_whole(dump: str) -> bool:
+    """The main thread comes last, and its outermost frame is that of `python -m`; dots stand for what is beyond Python's
+    limits. By its last line alone: a rank may have written anything, and 64 KiB of ends of lines kept a pattern busy for
+    12 s."""
+    if not dump.endswith("\n"):
+        return False
+    last = dump.rstrip("\n").rpartition("\n")[2]
+    return last.endswith("in _run_module_as_main") or last.strip() == "..."
 
 
 def candidate_frames(dump: str) -> list[str]:

@@ -6,7 +6,6 @@ The prebuild process reads the candidate's text and runs none of it; compilers r
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from pkb.candidates.build_records import BuildError, Built, Prebuilt, RefusedOption, Skipped
+from pkb.judge.crew.leftovers import remove_tree
 from pkb.judge.crew.limits import Limits, broken_limit
 from pkb.judge.stages import artifacts
 from pkb.kit import kittens, slim
@@ -50,7 +50,7 @@ class BuildReport:
     walls: dict[str, str] = field(default_factory=dict)
 
     def discard(self) -> None:
-        shutil.rmtree(self.folder.parent, ignore_errors=True)
+        remove_tree(self.folder.parent)
 
     def facts(self) -> dict[str, str]:
         """For the verdict: which copies of headers that no wheel brings went into it."""
@@ -77,14 +77,14 @@ def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> Buil
         own = {"PKB_BUILD_DIR": str(folder), "PKB_BUILD_CACHE": str(cache), "TMPDIR": str(work)}
         clean = {name: os.environ[name] for name in INHERITED if name in os.environ}
         report = _run(path, folder, work, limit_s=limit_s, environment=clean | environment | own)
-        shutil.rmtree(work, ignore_errors=True)
+        remove_tree(work)
         fresh: list[str] = []
         found: list[str] = []
         for item in report.built:
             (found if item.cached else fresh).append(item.file)
         artifacts.store(folder, fresh, found)
     except BaseException:  # Ctrl-C above all
-        shutil.rmtree(place, ignore_errors=True)
+        remove_tree(place)
         raise
     return report
 

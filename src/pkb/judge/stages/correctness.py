@@ -10,6 +10,7 @@ from pkb.judge.budgets import affordable_trials
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.decision import Decided, bad_output, wrong
 from pkb.judge.exchange import CallBytes, Exchange, Reports
+from pkb.judge.stages.late_output import require_whole
 from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.protocol.commands import DrawSpec, Schedule
 from pkb.types.verdict import Communication, Evidence, Failure, FailureKind, Mismatch, Stage, Verdict
@@ -61,7 +62,7 @@ def check_calls(
         profile = last and observe
         start = time.perf_counter()
         reports = exchange.run_candidate(
-            Schedule(slots),
+            Schedule(slots, digests=True),
             inspect=True,
             profile=profile,
             extra_s=PROFILER_S if profile else 0.0,
@@ -79,6 +80,7 @@ def check_calls(
             raise bad_output(outcome.rejected, Stage.CORRECTNESS)
         if outcome.mismatch:
             raise wrong(_once_more(exchange, slots, outcome.mismatch), Stage.CORRECTNESS)
+        require_whole(outcome, slots, reports, Stage.CORRECTNESS)
         if same_bits and (mismatch := bits_mismatch(outcome.digests, words=f"{words}, trial {trial}")):
             raise wrong(mismatch, Stage.CORRECTNESS)
         worst = max(worst, outcome.worst_ratio)
@@ -138,15 +140,16 @@ def check_conduct(reports: Reports, stage: Stage) -> None:
                     failure=Failure(FailureKind.CHANGED_ARGUMENTS, "an argument has other contents", rank),
                 ),
             )
-        shared = [name for names in report.aliases for name in names]
-        if shared:
+        whose = next((f"its argument {name}" for names in report.aliases for name in names), "")
+        whose = whose or "another rank" * any(report.borrowed)
+        if whose:
             raise Decided(
                 Verdict.REJECTED,
                 stage,
-                f"rank {rank} returns memory of its argument {shared[0]}; the result must be a tensor of its own",
+                f"rank {rank} returns memory of {whose}; the result must be a tensor of its own",
                 Evidence(
                     failing_ranks=(rank,),
-                    failure=Failure(FailureKind.ALIASED_OUTPUT, f"shares memory with {shared[0]}", rank),
+                    failure=Failure(FailureKind.ALIASED_OUTPUT, f"shares memory with {whose}", rank),
                 ),
             )
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.decision import Decided, bad_output, wrong
 from pkb.judge.exchange import Exchange, Outcome, Reports
+from pkb.judge.stages.late_output import require_whole
 from pkb.types.difference import Mismatch, Pattern, rank_words
 from pkb.types.protocol.commands import DrawSpec, Poison, Schedule
 from pkb.types.verdict import Evidence, RaceKind, Stage, Verdict
@@ -150,7 +151,7 @@ def _run(
         exchange.candidate.ask(Poison(), timeout_s=120)
     slots = exchange.deliver(spec, calls)
     world_size = exchange.candidate.spec.world_size
-    common = Schedule(slots, overwrite=scenario.overwrite)
+    common = Schedule(slots, overwrite=scenario.overwrite, digests=True)
     held = source.randrange(world_size)  # the others go on meanwhile
 
     def delays(rank: int, span: tuple[float, float]) -> tuple[float, ...]:
@@ -168,7 +169,7 @@ def _run(
         for rank in range(world_size)
     }
     reports = exchange.run_candidate(common, late=late, extra_s=HELD_S if scenario.held else 0.0)
-    return _Ran(exchange.check(slots, words=scenario.words), reports)
+    return _Ran(_checked(exchange, slots, reports, scenario), reports)
 
 
 def _run_told_late(
@@ -180,11 +181,18 @@ def _run_told_late(
     for late in exchange.candidate.ranks:
         slots = exchange.deliver(spec, 1)
         told_late_s = {late: 1e-6 * source.uniform(*scenario.told_late_us) + (long_s if late == latest else 0.0)}
-        reports = exchange.run_candidate(Schedule(slots, together=False), told_late_s=told_late_s)
-        ran = _Ran(exchange.check(slots, words=scenario.words), ran.reports | reports)
+        reports = exchange.run_candidate(Schedule(slots, together=False, digests=True), told_late_s=told_late_s)
+        ran = _Ran(_checked(exchange, slots, reports, scenario), ran.reports | reports)
         if ran.outcome.mismatch or ran.outcome.rejected:
             break
     return ran
+
+
+def _checked(exchange: Exchange, slots: tuple[int, ...], reports: Reports, scenario: Scenario) -> Outcome:
+    outcome = exchange.check(slots, words=scenario.words)
+    if not outcome.mismatch and not outcome.rejected:
+        require_whole(outcome, slots, reports, Stage.RACES)
+    return outcome
 
 
 def _wrong_alone(exchange: Exchange, outcome: Outcome, scenario: Scenario) -> Decided | None:

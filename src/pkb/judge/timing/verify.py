@@ -4,6 +4,7 @@ import math
 
 from pkb.judge.decision import Decided, bad_output
 from pkb.judge.exchange import Outcome, Reports
+from pkb.judge.stages.late_output import changed_ranks
 from pkb.judge.timing.sides import Workload
 from pkb.types.difference import Mismatch, Pattern, rank_words
 from pkb.types.verdict import Evidence, Failure, FailureKind, RaceKind, Stage, Verdict
@@ -20,14 +21,13 @@ def verify_queued(work: Workload, slots: tuple[int, ...], reports: Reports) -> N
 
 
 def _require_committed(outcome: Outcome, slots: tuple[int, ...], reports: Reports) -> None:
-    for (slot, rank), digest in outcome.digests.items():
-        if reports[rank].digests[slots.index(slot)] != digest:
-            raise Decided(
-                Verdict.REJECTED,
-                Stage.TIMING,
-                f"rank {rank} changed an output after its call was over",
-                Evidence(failing_ranks=(rank,), failure=Failure(FailureKind.LATE_OUTPUT, "digest differs", rank)),
-            )
+    for rank in changed_ranks(outcome, slots, reports)[:1]:
+        raise Decided(
+            Verdict.REJECTED,
+            Stage.TIMING,
+            f"rank {rank} changed an output after its call was over",
+            Evidence(failing_ranks=(rank,), failure=Failure(FailureKind.LATE_OUTPUT, "digest differs", rank)),
+        )
 
 
 def _require_right(work: Workload, slots: tuple[int, ...], *, words: str) -> Outcome:

@@ -31,6 +31,8 @@ _CLONE_NEWUSER = 0x10000000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 2, 4, 8, 1 << 12, 1 << 14, 1 << 18
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _PID_MAX = "/proc/sys/kernel/pid_max"
+_SEGMENTS = {"shmall": (256 << 20) // os.sysconf("SC_PAGESIZE"), "msgmni": 64}
+"""Of System V, for the whole IPC namespace: pages of shared memory, and queues of 16 KiB each."""
 _RESERVED_PIDS = 300  # once numbers have wrapped, the kernel gives out none below this
 
 
@@ -186,6 +188,8 @@ def finish_namespaces(
     report = dict(layers.report)
     if layers.network:
         report["loopback"] = attempt(_loopback_up)
+    if layers.ipc:
+        report["segments"] = attempt(_limit_segments)
     if layers.mount:
         report["private mounts"] = attempt(_own_mounts)
     if report.get("private mounts") != "on":
@@ -250,6 +254,13 @@ def _loopback_up() -> None:
         request = struct.pack("16sh22x", b"lo", 0)
         (flags,) = struct.unpack_from("h", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request), 16)
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", flags | _IFF_UP))
+
+
+def _limit_segments() -> None:
+    """Memory that no process maps and no descriptor leads to is in nobody's account, where no cgroup bounds it. Each IPC
+    namespace has limits of its own."""
+    for name, most in _SEGMENTS.items():
+        Path(f"/proc/sys/kernel/{name}").write_text(str(most))
 
 
 def _limit_processes(count: int, *, outer: int) -> str:

@@ -23,11 +23,13 @@ _REMEDIES = {
     "private mounts": _NAMESPACES,
     "shm": f"a candidate could reach files in /dev/shm: {_NAMESPACES}",
     "tmp": f"what a candidate writes is bounded by the disk only: {_NAMESPACES}",
+    "sockets": f"a candidate could reach the user's programs by their sockets: {_NAMESPACES}",
     "hidden": f"a candidate could reach services in /run: {_NAMESPACES}",
     "services": f"a candidate could end other ranks' MPS server: {_NAMESPACES}",
     "loopback": f"ranks could not meet: {_NAMESPACES}",
     "proc": "a container that masks parts of /proc forbids a fresh one: --security-opt systempaths=unconfined",
     "process limit": "a fork bomb is bounded by the machine only: Linux 6.14, or run inside a cgroup with pids.max",
+    "segments": "memory in detached segments of System V is bounded by the machine only: Linux 6.9, or run as root",
     "files": "a candidate could read the judge's files: enable Landlock (lsm=landlock,... at boot)",
     "signals": "a rank could signal its peers: Linux 6.12",
     "peers' memory": "a rank could read its peers: enable Landlock (lsm=landlock,... at boot)",
@@ -38,7 +40,7 @@ _REMEDIES = {
 }
 BUILD = "build: "
 """Before the name of a layer that the build lacks."""
-INSIDE = ("process limit", "signals", "capabilities stay away", "imports")
+INSIDE = ("process limit", "segments", "signals", "capabilities stay away", "imports")
 """Without these a candidate reaches nothing but its own side: the judge counts its processes as well, a signal gets to its own
 ranks, and who has no capabilities need not keep them away. Nor is a folder that it may not read a missing layer."""
 

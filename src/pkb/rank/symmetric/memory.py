@@ -21,10 +21,10 @@ from pkb.rank.symmetric import ops as symmetric_ops
 from pkb.rank.symmetric.activity import ACTIVITY, SymmetricActivity
 from pkb.rank.symmetric.handle import Handle
 from pkb.rank.symmetric.poisoning import poison_data
-from pkb.rank.symmetric.region import Region, allocate, owned, region_of
+from pkb.rank.symmetric.region import Region, allocate, is_a_peers, owned, region_of
 from pkb.rank.symmetric.rendezvous import meet, resolve_group
 
-__all__ = ["ACTIVITY", "SymmetricActivity", "install", "pads_left_nonzero", "poison"]
+__all__ = ["ACTIVITY", "SymmetricActivity", "install", "is_a_peers", "pads_left_nonzero", "poison"]
 
 NOT_SYMMETRIC = "Pointer not within any SymmetricMemory allocation, is the tensor allocated from SymmetricMemory?"
 

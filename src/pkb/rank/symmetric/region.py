@@ -62,6 +62,7 @@ class Region(mmap.mmap):
 
 
 _owned: "weakref.WeakValueDictionary[int, Region]" = weakref.WeakValueDictionary()
+_attached: "weakref.WeakValueDictionary[int, Region]" = weakref.WeakValueDictionary()
 _collect_at = COLLECT_BYTES
 _numbers = itertools.count()
 ON_MAP: Callable[[Region], None] | None = None
@@ -95,6 +96,7 @@ def attach(path: Path, *, data_bytes: int, pad_bytes: int, number: int = 0, owne
     """A peer's region, at an address of this process's own."""
     region = _map(path, 0, data_bytes=data_bytes, pad_bytes=pad_bytes)
     region.number, region.owner = number, owner
+    _attached[region.address] = region
     _tell(region)
     return region
 
@@ -107,6 +109,12 @@ def _tell(region: Region) -> None:
 def owned() -> Iterator[Region]:
     """The live regions of this rank."""
     return iter(list(_owned.values()))
+
+
+def is_a_peers(tensor: torch.Tensor) -> bool:
+    """Whether its first element lies in memory of another rank."""
+    pointer = tensor.data_ptr()
+    return any(region.address <= pointer < region.address + len(region) for region in list(_attached.values()))
 
 
 def region_of(tensor: torch.Tensor) -> Region | None:

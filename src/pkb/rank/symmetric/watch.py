@@ -18,7 +18,7 @@ from pkb.kit.nvshmem.memory import heap_tensors
 from pkb.rank.symmetric.activity import ACTIVITY, SymmetricActivity
 from pkb.rank.symmetric.poisoning import poison_data
 
-__all__ = ["ACTIVITY", "SymmetricActivity", "pads_left_nonzero", "poison", "watch"]
+__all__ = ["ACTIVITY", "SymmetricActivity", "is_a_peers", "pads_left_nonzero", "poison", "watch"]
 
 PEER_POINTERS = ("buffer_ptrs", "buffer_ptrs_dev", "signal_pad_ptrs", "signal_pad_ptrs_dev", "multicast_ptr")
 
@@ -74,8 +74,15 @@ LIBRARY_OPERATORS = (
     "multimem_one_shot_all_reduce_out", "multimem_all_gather_out", "reduce_scatter_out", "all_to_all_vdev",
     "all_to_all_vdev_2d", "all_to_all_vdev_2d_offset", "nvshmem_all_to_all", "nvshmem_broadcast", "tile_reduce",
     "multi_root_tile_reduce", "fused_all_gather_matmul", "fused_matmul_reduce_scatter", "_low_contention_all_gather",
-    "_low_contention_reduce_scatter",
+    "_low_contention_reduce_scatter", "fused_all_gather_scaled_matmul", "fused_scaled_matmul_reduce_scatter",
+    "multimem_one_shot_reduce_out", "nccl_reduce_scatter_offset", "nccl_put", "nccl_get", "nccl_put_signal",
+    "nccl_put_with_signal", "nvshmem_put", "nvshmem_get", "nvshmem_put_with_signal",
 )  # fmt: skip
+MOVE_NOTHING = (
+    "_async_input_mm", "_barrier", "_rendezvous", "get_remote_tensors", "memset32_", "nccl_wait_for_signal",
+    "nccl_wait_signal", "nvshmem_wait_for_signal", "stream_write_value32_",
+)  # fmt: skip
+"""Torch's other operators on symmetric memory: they set up, wait, signal or compute."""
 
 
 class _Counted:
@@ -122,6 +129,18 @@ def poison() -> int:
         if _may_hold_nan(made.dtype):
             done[made.data_ptr()] = poison_data(made)
     return sum(done.values())
+
+
+def is_a_peers(tensor: torch.Tensor) -> bool:
+    """Whether its first element lies in symmetric memory of another rank, as far as handles are alive."""
+    pointer, before = tensor.data_ptr(), ACTIVITY.peer_access_count
+    found = False
+    for reference, _ in list(_handles.values()):
+        if (handle := reference()) is not None:
+            peers = [start for rank, start in enumerate(handle.buffer_ptrs) if rank != handle.rank]
+            found = found or any(start <= pointer < start + handle.buffer_size for start in peers)
+    ACTIVITY.peer_access_count = before
+    return found
 
 
 def pads_left_nonzero() -> list[str]:

@@ -154,7 +154,7 @@ class Open(Command[Opened]):
 class RunBatch(Command[BatchReport]):
     schedule: Schedule
     inspect: bool = False
-    """Look for arguments that were changed, and results that share their memory."""
+    """Look for arguments that were changed, and results that share their memory or lie in a peer's."""
     profile: bool = False
     """Look for a library's kernels among what ran on the device."""
     records: bool = False
@@ -178,6 +178,7 @@ class RunBatch(Command[BatchReport]):
             "digests": calls * self.schedule.digests,
             "changed": calls * self.inspect,
             "aliases": calls * self.inspect,
+            "borrowed": calls * self.inspect,
             "reused": calls * self.schedule.copies,
         }
         for name, count in expected.items():

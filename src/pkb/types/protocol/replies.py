@@ -194,6 +194,8 @@ class BatchReport(Reply):
     """By call: whether an argument that must stay as it is has other contents now."""
     aliases: Annotated[tuple[Annotated[tuple[Name, ...], AtMost(MAX_RANKS)], ...], AtMost(MAX_CALLS)] = ()
     """By call: arguments whose memory the result shares."""
+    borrowed: Annotated[tuple[bool, ...], AtMost(MAX_CALLS)] = ()
+    """By call: whether the result lies in memory of another rank."""
     reused: Annotated[tuple[bool, ...], AtMost(MAX_CALLS)] = ()
     """By call: whether the result shares memory with that of another call of the batch."""
     activity: Activity | None = None
