@@ -18,8 +18,8 @@ CEILINGS = {
     "src/pkb/candidates/paths": 1480,  # half of what it was at 0976422
     "src/pkb/cli": 6095,
     "src/pkb/cluster": 1480,
-    "src/pkb/generate": 4060,
-    "src/pkb/judge": 7760,
+    "src/pkb/generate": 4070,
+    "src/pkb/judge": 7850,
     "src/pkb/kit": 4740,
     "src/pkb/platforms": 1365,
     "src/pkb/rank": 10_115,
@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3740,
     "benchmarks": 10_600,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 57_400,
+    "tests": 57_540,
     "tools": 2500,
 }
 EXCUSE = "long because"
