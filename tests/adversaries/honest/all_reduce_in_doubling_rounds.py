@@ -6,6 +6,7 @@
 # communication: custom
 # checks: 2 calls at tiny with 3 ranks, races provoked once
 # platform: cpu
+# also: gpu
 
 import torch
 import torch.distributed as dist

@@ -6,6 +6,7 @@ of everybody, with three each has heard of one peer only."""
 # expect: wrong|race
 # says: size tiny, 3 ranks
 # platform: cpu
+# also: gpu
 
 import torch
 import torch.distributed as dist
