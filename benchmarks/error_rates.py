@@ -217,7 +217,7 @@ def elsewhere(rows: Sequence[Judged], where: Mapping[str, str]) -> list[str]:
         "", "## Wrong elsewhere", "",
         "These candidates are wrong with other numbers of ranks, sizes or values than those that they were judged with. A",
         "verdict speaks of the calls that were checked, so `correct` is no false accept, and it says no more than that: for",
-        "another number of ranks or another size, judge there (plan `standard` tries a second number of ranks).", "",
+        "another number of ranks or another size, judge there (plan `standard` tries 3 ranks too).", "",
         "| candidate | judged with | verdict |", "|---|---|---|",
     ]  # fmt: skip
     for row in rows:

@@ -36,11 +36,11 @@ JUDGE = (
     "judge/timing/statistics.py", "judge/timing/conclude.py", "judge/timing/rounds.py", "judge/timing/clock.py",
     "judge/timing/measure.py", "judge/timing/other.py", "judge/timing/sides.py", "judge/timing/looks.py",
     "judge/crew/company.py", "judge/stages/correctness.py", "judge/stages/races.py", "judge/stages/race_proof.py",
-    "judge/timing/verify.py", "judge/kinds.py", "problems/draw.py", "problems/compare.py", "rank/execute.py",
-    "rank/comparison/truth.py",
+    "judge/timing/verify.py", "judge/kinds.py", "judge/second_world.py", "types/plan.py", "problems/draw.py",
+    "problems/compare.py", "rank/execute.py", "rank/comparison/truth.py",
 )  # fmt: skip
-"""What draws arguments, compares outputs, takes times and decides by them. A problem's inputs are handed a `Draw` and name no
-part of it: what all problems draw by is here."""
+"""What draws arguments, compares outputs, takes times and decides by them, and how much of it is done. A problem's inputs are
+handed a `Draw` and name no part of it: what all problems draw by is here."""
 OURS = "pkb.problems"
 NOT_HERE = "pkb.problems.compare"
 """Part of the judge."""

@@ -98,7 +98,7 @@ def test_a_standard_evaluation_times_both_sides() -> None:
     assert "times say nothing about GPUs" in timing.note
     assert timing.first_call_us is not None
     assert timing.first_call_us > 0
-    assert any("with 4 ranks" in check for check in result.checks), "a second world size was tried"
+    assert any("with 3 ranks" in check for check in result.checks), "a second world size was tried"
     assert set(result.stage_seconds) >= {"inspect", "build", "start", "correctness", "races", "timing"}
 
 
@@ -273,23 +273,23 @@ def test_several_sizes_get_the_verdicts_of_separate_evaluations_from_one_start()
     job = Job(EXAMPLES / "1_allreduce_symmetric.py", TINY, custom_plan=ELSEWHERE, call_limit_s=30.0)
     said: list[str] = []
     together = list(evaluate_sizes(job, ["tiny", "odd"], progress=said.append))
-    assert starts(said) == ["starting 2 x 2 ranks", "starting 2 x 4 ranks"]
+    assert starts(said) == ["starting 2 x 2 ranks", "starting 2 x 3 ranks"]
     assert [evaluation.size for evaluation in together] == ["tiny", "odd"]
     for evaluation in together:
         alone = evaluate(dataclasses.replace(job.at_size(evaluation.size), custom_plan=None))
         VALIDATOR.validate(json.loads(evaluation.to_json()))
         assert evaluation.verdict is alone.verdict is Verdict.CORRECT, (evaluation.detail, alone.detail)
         assert evaluation.communication is alone.communication is Communication.CUSTOM
-        assert kinds(evaluation) == [*kinds(alone), "calls at tiny with  ranks"]
+        assert kinds(evaluation) == [*kinds(alone), "calls at tiny with  ranks, races provoked once"]
         assert (evaluation.isolation, evaluation.paths) == (alone.isolation, alone.paths)
     assert set(together[0].stage_seconds) == {"inspect", "build", "start", "correctness", "races"}
     assert set(together[1].stage_seconds) == {"correctness", "races"}
-    assert "1 calls at tiny with 4 ranks (once for all sizes)" in together[1].checks
+    assert "1 calls at tiny with 3 ranks, races provoked once (once for all sizes)" in together[1].checks
     assert together[1].environment["sizes before, same start"] == "tiny"
 
 
 def test_what_fails_with_another_number_of_ranks_fails_at_every_size(tmp_path: Path) -> None:
-    """It is right and timed with two ranks; the times are no part of the verdict that it is wrong with four."""
+    """It is right and timed with two ranks; the times are no part of the verdict that it is wrong with three."""
     text = (EXAMPLES / "1_allreduce_symmetric.py").read_text()
     path = tmp_path / "1_allreduce_for_two.py"
     path.write_text(text.replace("range(handle.world_size)", "range(2)"))
@@ -299,14 +299,14 @@ def test_what_fails_with_another_number_of_ranks_fails_at_every_size(tmp_path: P
     said: list[str] = []
     job = Job(path, TINY, custom_plan=timed, call_limit_s=30.0)
     first, second = evaluate_sizes(job, ["tiny", "odd"], progress=said.append)
-    assert starts(said) == ["starting 2 x 2 ranks", "starting 2 x 4 ranks"], "nothing is started for the second size"
+    assert starts(said) == ["starting 2 x 2 ranks", "starting 2 x 3 ranks"], "nothing is started for the second size"
     assert "timing" in first.stage_seconds
     for evaluation in (first, second):
         VALIDATOR.validate(json.loads(evaluation.to_json()))
         assert evaluation.verdict is Verdict.WRONG, evaluation.detail
         assert evaluation.timing is None
         assert evaluation.mismatch is not None
-        assert "size tiny, 4 ranks" in evaluation.mismatch.case
+        assert "size tiny, 3 ranks" in evaluation.mismatch.case
 
 
 def test_a_crash_at_one_size_costs_the_next_a_new_start_and_nothing_else(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ TYPE_ERROR = (
         (wrong("size paper, 4 ranks, trial 2, call 0, causal=True"), Loss.LATER_CALL),
         (wrong("size odd, 4 ranks, trial 0, call 0"), Loss.ODD),
         (wrong("size tiny, 3 ranks, trial 0, call 0"), Loss.RANKS),
+        (wrong("size odd, 3 ranks, trial 0, call 0"), Loss.RANKS),
         (wrong(ratio=1.4), Loss.TOLERANCE),
         (wrong(difference="dtype"), Loss.FORM),
         (wrong(difference="structure"), Loss.FORM),

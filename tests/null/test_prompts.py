@@ -125,6 +125,9 @@ def test_what_a_rank_is_given_is_told() -> None:
         assert re.search(
             rf"`{argument}`: for example .* varies", part(compose(registry.get(number), backend="cuda"), "problem")
         )
+    ranks = part(compose(registry.get(26), backend="triton"), "problem")
+    assert "any of 1, 2, 3, 4, 8 ranks (1, 2, 4, 8 at sizes tiny, paper, real)." in ranks
+    assert "any of 1, 2, 3, 4, 8 ranks." in part(compose(registry.get(1), backend="triton"), "problem")
     exact = part(compose(registry.get(2), backend="triton"), "precision")
     assert "Every output: every value equal; the sign of a zero" in exact
 

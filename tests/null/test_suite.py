@@ -152,16 +152,26 @@ def test_a_line_that_leaves_its_block_is_another_code() -> None:
     assert bare_python(inside, blocks=False) == bare_python(outside, blocks=False)
 
 
-def test_what_all_problems_draw_by_is_part_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in TOOL.JUDGE:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(TOOL.PACKAGE / name, tmp_path / name)
+@pytest.mark.parametrize(
+    ("name", "text", "other"),
+    [
+        ("problems/draw.py", "values.mul_(scale)", "values.mul_(2 * scale)"),  # by which all problems draw
+        ("judge/second_world.py", '("tiny", 3), ("odd", 3), ', ""),
+        ("types/plan.py", "second_world_trials=2", "second_world_trials=0"),
+    ],
+)
+def test_what_decides_verdicts_is_part_of_it(
+    name: str, text: str, other: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for each in TOOL.JUDGE:
+        (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(TOOL.PACKAGE / each, tmp_path / each)
     monkeypatch.setattr(TOOL, "PACKAGE", tmp_path)
-    same = (suite().version, suite().date, suite().judge_version)
-    assert TOOL.present(*same).judge == suite().judge
-    drawn = tmp_path / "problems" / "draw.py"
-    drawn.write_text(drawn.read_text().replace("values.mul_(scale)", "values.mul_(2 * scale)"))
-    assert TOOL.present(*same).judge != suite().judge
+    version = (suite().version, suite().date, suite().judge_version)
+    before, path = TOOL.present(*version).judge, tmp_path / name
+    assert text in path.read_text()
+    path.write_text(path.read_text().replace(text, other))
+    assert TOOL.present(*version).judge != before
 
 
 def test_what_is_written_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_multicast_needs_a_switch_and_hopper(
 @pytest.mark.parametrize(
     ("shown", "ranks", "plan", "taken"),
     [
-        (None, 2, "standard", 4),
+        (None, 2, "standard", 3),
         (None, 4, "standard", 4),
         (None, 8, "standard", 8),
         ("4,5", 2, "standard", 2),

@@ -89,10 +89,10 @@ def _of_mismatch(evaluation: Mapping[str, Any]) -> Loss:
     if difference == DifferenceKind.BITS:
         return Loss.BITS
     case = _CASE.search(str(mismatch.get("case", "")))
+    if case and int(case[2]) != evaluation.get("ranks"):
+        return Loss.RANKS  # at `odd` too, where three ranks have no other size
     if case and case[1] != evaluation.get("size") and case[1] == "odd":
         return Loss.ODD
-    if case and int(case[2]) != evaluation.get("ranks"):
-        return Loss.RANKS
     ratio = mismatch.get("error_ratio")
     if difference == DifferenceKind.VALUES and isinstance(ratio, int | float) and ratio <= NEAR_TOLERANCE:
         return Loss.TOLERANCE

@@ -27,7 +27,6 @@ _LONGEST = 300
 
 def problem_facts(problem: Problem, *, ranks: int, size: str, dtype: str) -> dict[str, Any]:
     """What the templates know as `problem`."""
-    fitting = [n for n in problem.world_sizes if problem.requires(problem.sizes[size], n) is None]
     return {
         "id": problem.id,
         "name": problem.name,
@@ -39,13 +38,24 @@ def problem_facts(problem: Problem, *, ranks: int, size: str, dtype: str) -> dic
         "signature": str(problem.signature),
         "reference": reference_with_imports(problem),
         "world_sizes": list(problem.world_sizes),
-        "rank_note": "" if len(fitting) == len(problem.world_sizes) else f" ({_comma(fitting)} at size {size})",
+        "rank_note": _rank_note(problem),
         "groups": _groups(problem.layout, ranks),
         "cases": _cases(problem, ranks=ranks, timed=size, dtype=dtype),
         "mutates": list(problem.mutates),
         "returns_input": problem.returns_input,
         "tolerance": tolerance_in_words(problem),
     }
+
+
+def _rank_note(problem: Problem) -> str:
+    """All sizes that fewer numbers of ranks fit: the other number is not tried at the size that is timed."""
+    fitting: dict[tuple[int, ...], list[str]] = {}
+    for name in (name for name in KNOWN_SIZES if name in problem.sizes):
+        ranks = tuple(n for n in problem.world_sizes if problem.requires(problem.sizes[name], n) is None)
+        fitting.setdefault(ranks, []).append(name)
+    fitting.pop(problem.world_sizes, None)
+    parts = [f"{_comma(ranks)} at size{'s' * (len(names) > 1)} {_comma(names)}" for ranks, names in fitting.items()]
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def reference_with_imports(problem: Problem) -> str:

@@ -11,6 +11,7 @@ from functools import partial
 
 from pkb.candidates.rules import Inspection, inspect_source
 from pkb.candidates.source import read
+from pkb.candidates.source_lines import SourceLines
 from pkb.candidates.walled_build import STOPPED
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.leftovers import sweep
@@ -20,10 +21,9 @@ from pkb.judge.decision import Decided, harness_failure
 from pkb.judge.hints import hints_for, text_hints
 from pkb.judge.lacking import without_multicast
 from pkb.judge.pipeline import Notes, OneSize, Progress
-from pkb.judge.settling import second_world
+from pkb.judge.second_world import Passed, check_there, said_where, second_world
 from pkb.judge.stages import prepare
 from pkb.judge.stages.build import BuildReport
-from pkb.judge.stages.correctness import check_calls
 from pkb.judge.worlds import World
 from pkb.platforms.base import Platform
 from pkb.platforms.device_lock import devices_of, hold
@@ -32,7 +32,6 @@ from pkb.problems.base import Problem
 from pkb.problems.registry import default_registry
 from pkb.problems.suite import suite
 from pkb.types.job import Job
-from pkb.types.protocol.commands import DrawSpec
 from pkb.types.verdict import (
     CandidateRef,
     Evaluation,
@@ -85,7 +84,7 @@ def devices_for(job: Job) -> list[str]:
     else's measurement, and two that wait for each other's would wait for ever."""
     facts = create(job.case.platform).facts()
     other = second_world(job.case, problem_of(job), facts) if job.plan.second_world_trials else None
-    return devices_of(job.case.platform, max(job.case.ranks, other or 0))
+    return devices_of(job.case.platform, max(job.case.ranks, other.ranks if other else 0))
 
 
 def _was_stopped(decided: Decided) -> bool:
@@ -123,7 +122,7 @@ class _Session:
         """Evidence from the candidate's text."""
         self.settled: Decided | None = None
         """What has been decided for every size."""
-        self.second_world: str | None = None
+        self.second_world: Passed | None = None
         """What the trial with another number of ranks has shown, once it has been passed."""
         self.prepared: tuple[Inspection, BuildReport] | None = None
         self.world: World | None = None
@@ -294,33 +293,33 @@ class _Session:
                 if decided.verdict is not Verdict.HARNESS_ERROR:
                     self.settled = decided
                 raise
-            notes.checks.append(self.second_world)
+            notes.checks.append(self.second_world.check)
         else:
-            notes.checks.append(f"{self.second_world} (once for all sizes)")
+            notes.checks.append(f"{self.second_world.check} (once for all sizes)")
+        notes.reused = notes.reused or self.second_world.reused
 
-    def _try_second_world(self, notes: Notes, build: BuildReport) -> str:
-        job, plan = self.job, self.job.plan
-        other = second_world(job.case, self.problem, self.facts)
+    def _try_second_world(self, notes: Notes, build: BuildReport) -> Passed:
+        other = second_world(self.job.case, self.problem, self.facts)
         if other is None:
-            return "no second world size: the problem or the platform has none"
-        with self._new_world(other, build) as world:
+            return Passed("no second world size: the problem or the platform has none", None)
+        with self._new_world(other.ranks, build) as world:
             try:
                 self._open(world, notes)
-                with notes.within(Stage.CORRECTNESS), world.blame(Stage.CORRECTNESS):
-                    check_calls(
-                        world.exchange,
-                        DrawSpec(job.case.problem, "tiny", job.case.dtype),
-                        trials=plan.second_world_trials,
-                        words=f"size tiny, {other} ranks",
-                        progress=self.progress,
-                        first_call_extra_s=first_call_extra_s(
-                            job.build_limit_s, lazily_built=bool(build.skipped), triton=self.backend == "triton"
-                        ),
-                        same_bits=self.problem.same_bits and not plan.upstream_tolerance,
-                    )
+                return check_there(
+                    world,
+                    other,
+                    emulated=self.backend == "cuda" and self.platform.device != "cuda",
+                    waits_itself=self.backend != "torch" or SourceLines(self.source).may_poll,
+                    first_call_extra_s=first_call_extra_s(
+                        self.job.build_limit_s, lazily_built=bool(build.skipped), triton=self.backend == "triton"
+                    ),
+                    progress=self.progress,
+                    within=notes.within,
+                )
+            except Decided as decided:
+                raise said_where(decided, other) from decided
             finally:
                 notes.output_tail = world.output_tail()
-        return f"{plan.second_world_trials} calls at tiny with {other} ranks"
 
     # -- worlds -------------------------------------------------------------------------------------------------------
 

@@ -78,12 +78,6 @@ def context_bytes(case: Case, facts: PlatformFacts) -> int:
     return 2 * case.ranks * ((128 if facts.shares_device else 512) << 20)
 
 
-def second_world(case: Case, problem: Problem, facts: PlatformFacts) -> int | None:
-    """The other number of ranks that a candidate is tried with; None where the problem or the platform has none."""
-    fitting = (n for n in (2, 4, 3, 8) if n != case.ranks and n <= facts.max_ranks)
-    return next((n for n in fitting if problem.why_not("tiny", n, case.dtype) is None), None)
-
-
 def memory_estimate(case: Case, problem: Problem) -> int:
     """Rough bytes for all ranks: arguments and as much of outputs, for both sides, and in float64 for the truth."""
     both_sides = 2.0

@@ -12,7 +12,7 @@ class Plan:
     """Correctness calls at the asked size, each on fresh data."""
     odd_trials: int
     second_world_trials: int
-    """Calls with another number of ranks; 0 leaves that out (it costs a second start of ranks)."""
+    """Calls with another number of ranks, where races are provoked once too; 0 leaves that out (it costs a second start)."""
     race_calls: int
     """Queued calls per race scenario; 0 leaves the stage out."""
     race_repeats: int
