@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from pkb.candidates import source
 from pkb.judge.timing.other import decision
-from pkb.judge.timing.starts import is_near
-from pkb.judge.timing.statistics import LONG_US, Ratio, start_half
+from pkb.judge.timing.starts import is_near, known_below_us
+from pkb.judge.timing.statistics import Ratio, start_half
 from pkb.kit.fingerprint import fingerprint
 from pkb.problems import get
 from pkb.types.timing import Decision
@@ -215,7 +215,7 @@ def lacks_starts(row: Row, judge: int) -> bool:
     if not judge_of(row) < min(SEVERAL_STARTS) <= judge:
         return False
     timing, layer = concluded(row), get(row["problem"]["id"]).taxonomy.layer
-    unknown = layer != "collective" and timing["reference_us"] >= LONG_US
+    unknown = timing["reference_us"] >= known_below_us(layer, shared_gpu=True)
     return unknown and not timing.get("start_rounds") and is_near(_ratio(timing))
 
 

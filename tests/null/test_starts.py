@@ -6,8 +6,8 @@ import random
 import pytest
 
 from pkb.judge.exchange import Exchange
-from pkb.judge.timing.starts import LEAST, MOST, Starts, over_starts
-from pkb.judge.timing.statistics import Estimate, Ratio
+from pkb.judge.timing.starts import LEAST, MOST, Starts, known_below_us, over_starts
+from pkb.judge.timing.statistics import LONG_US, Estimate, Ratio
 from pkb.types.timing import Decision
 
 
@@ -32,6 +32,12 @@ def found(speedup: float, *, half: float = 0.01) -> Estimate:
 )
 def test_only_a_claim_near_1_needs_more_starts(speedup: float, reference_us: float, more: bool) -> None:
     assert Starts(never, known_below_us=200.0).more(found(speedup), reference_us) is more
+
+
+def test_what_is_known_of_starts_is_of_a_shared_gpu() -> None:
+    assert known_below_us("collective", shared_gpu=True) == math.inf
+    assert known_below_us("attention", shared_gpu=True) == LONG_US
+    assert known_below_us("collective", shared_gpu=False) == 0.0
 
 
 def test_whoever_asks_gets_so_many() -> None:

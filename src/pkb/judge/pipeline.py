@@ -28,8 +28,7 @@ from pkb.judge.stages.races import provoke
 from pkb.judge.stages.weak_execution import run_weakly
 from pkb.judge.timing.measure import measure
 from pkb.judge.timing.other import with_other_reading
-from pkb.judge.timing.starts import Starts
-from pkb.judge.timing.statistics import LONG_US
+from pkb.judge.timing.starts import Starts, known_below_us
 from pkb.judge.worlds import World
 from pkb.kit.fingerprint import fingerprint
 from pkb.platforms.base import PlatformFacts
@@ -326,13 +325,11 @@ class OneSize:
         return replace(timing, roofline=limit, **rates), seen
 
     def _starts(self) -> Starts | None:
-        """How far starts differ was measured for collectives, and for short calls, on a GPU that ranks share (docs/power.md).
-        On a CPU nothing is called faster, and the published protocol has one start."""
-        asked, platform = self.job.starts, self.world.platform
-        measured = platform.shares_device and self.problem.taxonomy.layer == "collective"
-        if not asked and (not self.on_gpu or measured or self.job.plan.as_published):
+        """On a CPU nothing is called faster, and the published protocol has one start."""
+        if not self.job.starts and (not self.on_gpu or self.job.plan.as_published):
             return None
-        return Starts(self._restart, asked, LONG_US if platform.shares_device else 0.0)
+        known_us = known_below_us(self.problem.taxonomy.layer, shared_gpu=self.world.platform.shares_device)
+        return Starts(self._restart, self.job.starts, known_us)
 
     def _restart(self) -> Exchange:
         """The ranks of both sides anew, with a first call that was right: it may compile, and make what later ones use."""

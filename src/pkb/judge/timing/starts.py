@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pkb.judge.exchange import Exchange
-from pkb.judge.timing.statistics import ERROR, Estimate, Ratio, student
+from pkb.judge.timing.statistics import ERROR, LONG_US, Estimate, Ratio, student
 from pkb.types.timing import Decision
 
 NEAR_STARTS = 1.5
@@ -40,6 +40,13 @@ class Starts:
 
     def how_many(self, each_s: float) -> int:
         return self.asked or max(LEAST, min(MOST, 1 + int(MORE_S / each_s)))
+
+
+def known_below_us(layer: str, *, shared_gpu: bool) -> float:
+    """It was measured on a GPU that ranks share, for collectives and for short calls."""
+    if not shared_gpu:
+        return 0.0
+    return math.inf if layer == "collective" else LONG_US
 
 
 def is_near(ratio: Ratio) -> bool:
