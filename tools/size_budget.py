@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3750,
     "benchmarks": 10_670,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 57_950,
+    "tests": 58_020,
     "tools": 2500,
 }
 EXCUSE = "long because"

@@ -1,5 +1,7 @@
 """What the host looks at counts as a peer's only where it is one's: by the memory that holds it, as long as it does."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -49,3 +51,9 @@ def test_storages_that_are_gone_are_dropped(of_a_peer: torch.Tensor) -> None:
     for one in memory:
         looks.followed([of_a_peer], [torch.frombuffer(one, dtype=torch.float32)], host=False)
     assert len(looks._from_peers) <= looks._MANY + 1
+
+
+def test_the_compiler_of_torch_can_be_imported_while_calls_are_recorded() -> None:
+    """A candidate's file may be what imports it, and it holds signatures against each other."""
+    text = "from pkb.rank.emulate.races.operators import make_subclasses_outside as make; make(); import torch._dynamo"
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=300)

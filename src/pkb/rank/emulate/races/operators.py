@@ -106,11 +106,12 @@ def make_subclasses_outside() -> None:
     _made_outside.append(True)
     make: Any = torch._C.TensorBase.__new__
 
-    def made(cls: Any, *arguments: Any, **options: Any) -> Any:
-        if cls is torch.Tensor or not torch._C._len_torch_dispatch_stack():
-            return make(cls, *arguments, **options)
+    # A class among the arguments and no name: torch's compiler, imported later, holds its own signature against this one.
+    def made(*arguments: Any, **options: Any) -> Any:
+        if arguments[0] is torch.Tensor or not torch._C._len_torch_dispatch_stack():
+            return make(*arguments, **options)
         with _disable_current_modes():
-            return make(cls, *arguments, **options)
+            return make(*arguments, **options)
 
     cast(Any, torch.Tensor).__new__ = staticmethod(made)
 
