@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3740,
     "benchmarks": 10_600,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 57_700,
+    "tests": 57_730,
     "tools": 2500,
 }
 EXCUSE = "long because"

@@ -118,8 +118,8 @@ class _Describer:
 
 
 def _refuse_own_attributes(tensor: torch.Tensor) -> None:
-    """Methods put onto one tensor run when the harness looks at it, after the clock has stopped. Parameters carry marks of their
-    own in honest code; they may not hide what a tensor has."""
+    """Methods put onto one tensor run when the harness looks at it, after the clock has stopped. Parameters carry marks of
+    their own in honest code; they may not hide what a tensor has."""
     own = [name for name in tensor.__dict__ if type(tensor) is torch.Tensor or hasattr(torch.Tensor, str(name))]
     if own:
         raise BadTree(f"a tensor with attributes of its own ({', '.join(map(str, own[:3]))})")
