@@ -118,9 +118,11 @@ class _Describer:
 
 
 def _refuse_own_attributes(tensor: torch.Tensor) -> None:
-    """Methods put onto one tensor run when the harness looks at it, after the clock has stopped."""
-    if type(tensor) is torch.Tensor and tensor.__dict__:
-        raise BadTree(f"a tensor with attributes of its own ({', '.join(list(tensor.__dict__)[:3])})")
+    """Methods put onto one tensor run when the harness looks at it, after the clock has stopped. Parameters carry marks of
+    their own in honest code; they may not hide what a tensor has."""
+    own = [name for name in tensor.__dict__ if type(tensor) is torch.Tensor or hasattr(torch.Tensor, str(name))]
+    if own:
+        raise BadTree(f"a tensor with attributes of its own ({', '.join(map(str, own[:3]))})")
 
 
 def _value(value: Any) -> ValueNode | NonFiniteNode:
