@@ -1,22 +1,39 @@
-"""Makes docs/lint.md from what `pkb lint all --json` or `lint_runs.py` wrote: one row a problem, the nearest null candidate of
-all its cases and secrets.
+"""Keeps what `lint_runs.py` found in docs/records/lint.jsonl, and makes docs/lint.md of it: one row a problem, the nearest null
+candidate of all its cases and secrets.
 
-python benchmarks/lint_runs.py --out out/lint; python benchmarks/lint_table.py out/lint/present.jsonl --out docs/lint.md
+    python benchmarks/lint_runs.py --out out/lint; python benchmarks/lint_table.py out/lint/present.jsonl
+
+A record is one case: of each null candidate the smallest margin of all secrets. A run over some problems needs no rows of the
+others; of a case that is linted again the nearest stays, unless the problem has changed. Without rows the page is made anew.
 """
 
 import argparse
 import json
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lint_runs import versions_of
+
+from pkb.problems import default_registry
+from pkb.problems.suite import suite
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS, PAGE = ROOT / "docs" / "records" / "lint.jsonl", ROOT / "docs" / "lint.md"
 MARK = "<!-- below: made by benchmarks/lint_table.py -->"
 Row = dict[str, Any]
+Record = dict[str, Any]
 
 
 def ratio(value: Any) -> float:
     return math.inf if value in ("inf", None) else float(value)
+
+
+def short(value: float) -> float | str:
+    """As JSON has it, with three digits."""
+    return "inf" if math.isinf(value) else float(f"{value:.3g}")
 
 
 def words(value: float) -> str:
@@ -32,72 +49,144 @@ def words(value: float) -> str:
 
 
 def read(path: Path) -> list[Row]:
-    text = path.read_text()
-    return json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def case(row: Row) -> str:
-    return f"{row['size']}, {row['ranks']} ranks, {row['dtype']}"
+def key(record: Record) -> tuple[int, str, int, str]:
+    return record["problem_id"], record["size"], record["ranks"], record["dtype"]
 
 
-def table(rows: list[Row]) -> str:
-    by_problem: dict[tuple[int, str], list[Row]] = defaultdict(list)
+def case(record: Record) -> str:
+    return f"{record['size']}, {record['ranks']} ranks, {record['dtype']}"
+
+
+def folded(rows: Iterable[Row], suite_version: int) -> list[Record]:
+    """One record for each case of these rows of null candidates."""
+    cases: dict[tuple[int, str, int, str], list[Row]] = defaultdict(list)
     for row in rows:
-        by_problem[row["problem_id"], row["name"]].append(row)
+        if not row["must_pass"]:
+            cases[key(row)].append(row)
+    return [_record(found, suite_version) for found in cases.values()]
+
+
+def _record(found: list[Row], suite_version: int) -> Record:
+    nulls = [row for row in found if not row["tolerated"]]
+    # Within one case: honest rounding of bf16 says nothing about a null candidate of float32.
+    gaps = [ratio(row["margin"]) / ratio(row["honest_ratio"]) for row in nulls if row["honest_ratio"]]
+    margins = {
+        name: short(min(ratio(row["margin"]) for row in nulls if row["null_candidate"] == name))
+        for name in dict.fromkeys(row["null_candidate"] for row in nulls)
+    }
+    record = {name: found[0][name] for name in ("problem_id", "name", "versions", "size", "ranks", "dtype")}
+    record |= {
+        "suite": suite_version,
+        "secrets": len({row["round"] for row in found}),
+        "tried": len(nulls),
+        "passed": sum(row["passed"] for row in nulls),
+        "honest": short(max(ratio(row["honest_ratio"]) for row in found)),
+        "gap": short(min(gaps)) if gaps else None,
+        "margins": margins,
+    }
+    tolerated = [ratio(row["margin"]) for row in found if row["tolerated"]]
+    notes = sorted({row["note"] for row in nulls if row["null_candidate"] == "no_communication" and row["note"]})
+    return record | ({"int8": short(min(tolerated))} if tolerated else {}) | ({"silent": notes[0]} if notes else {})
+
+
+def merged(before: Iterable[Record], new: Iterable[Record]) -> list[Record]:
+    found = {key(record): record for record in before}
+    for record in new:
+        known = found.get(key(record))
+        same = known is not None and known["versions"] == record["versions"]
+        found[key(record)] = _nearer(known, record) if known is not None and same else record
+    return [record for _, record in sorted(found.items())]
+
+
+def _nearer(known: Record, new: Record) -> Record:
+    """Of the same problem by other secrets: what is worse of each figure. The same rows once more change nothing."""
+    worst = {name: max(known[name], new[name]) for name in ("secrets", "tried", "passed")}
+    worst["honest"] = short(max(ratio(known["honest"]), ratio(new["honest"])))
+    for name in ("gap", "int8"):
+        values = [ratio(record[name]) for record in (known, new) if record.get(name) is not None]
+        worst |= {name: short(min(values))} if values else {}
+    margins = {
+        name: short(min(ratio(margin), ratio(known["margins"].get(name)))) for name, margin in new["margins"].items()
+    }
+    return new | worst | {"margins": margins}
+
+
+def nearest(record: Record) -> tuple[float, str]:
+    name, margin = min(record["margins"].items(), key=lambda item: ratio(item[1]))
+    return ratio(margin), name
+
+
+def table(records: list[Record]) -> str:
+    by_problem: dict[tuple[int, str], list[Record]] = defaultdict(list)
+    for record in records:
+        by_problem[record["problem_id"], record["name"]].append(record)
     head = [
         "problem", "cases", "nearest null candidate", "in", "margin", "without communication", "honest, worst", "gap", "int8",
     ]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for (number, name), found in sorted(by_problem.items()):
-        near = min((row for row in found if not row.get("tolerated")), key=lambda row: ratio(row["margin"]))
-        int8 = min((ratio(row["margin"]) for row in found if row.get("tolerated")), default=None)
-        # Within one case: honest rounding of bf16 says nothing about a null candidate of float32.
-        gaps = [
-            ratio(row["margin"]) / ratio(row["honest_ratio"])
-            for row in found
-            if row["honest_ratio"] and not row.get("tolerated")
-        ]
-        silent = min(
-            (row for row in found if row["null_candidate"] == "no_communication"), key=lambda r: ratio(r["margin"])
-        )
-        honest = max(ratio(row["honest_ratio"]) for row in found)
-        how = f" ({silent['note']})" if silent["note"] else ""
+        near = min(found, key=lambda record: nearest(record)[0])
+        silent = min(found, key=lambda record: ratio(record["margins"]["no_communication"]))
+        gaps = [ratio(record["gap"]) for record in found if record["gap"] is not None]
+        int8 = [ratio(record["int8"]) for record in found if "int8" in record]
+        how = f" ({silent['silent']})" if "silent" in silent else ""
         cells = [
-            f"{number:02d}_{name}", str(len({case(row) for row in found})), near["null_candidate"], case(near),
-            words(ratio(near["margin"])), words(ratio(silent["margin"])) + how, words(honest),
-            words(min(gaps)) if gaps else "-", "-" if int8 is None else words(int8),
+            f"{number:02d}_{name}", str(len(found)), nearest(near)[1], case(near), words(nearest(near)[0]),
+            words(ratio(silent["margins"]["no_communication"])) + how, words(max(ratio(r["honest"]) for r in found)),
+            words(min(gaps)) if gaps else "-", words(min(int8)) if int8 else "-",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def replace_tables(path: Path, text: str) -> None:
+def summary(records: list[Record]) -> str:
+    near = min(records, key=lambda record: nearest(record)[0])
+    where = defaultdict(list)
+    for record in records:
+        where[record["suite"], record["size"], record["ranks"]].append(record)
+    lines = [
+        f"{sum(r['tried'] for r in records)} null candidates in {len(records)} cases; {sum(r['passed'] for r in records)} "
+        f"pass. The nearest ({nearest(near)[1]} in problem {near['problem_id']}, {case(near)}) has "
+        f"{words(nearest(near)[0])} times the tolerated error.",
+        "",
+        "| suite version | size | ranks | problems | secrets each |",
+        "|---|---|---|---|---|",
+    ]
+    for (version, size, ranks), found in sorted(where.items()):
+        secrets = sorted({record["secrets"] for record in found})
+        often = f"{secrets[0]}" if len(secrets) == 1 else f"{secrets[0]} to {secrets[-1]}"
+        lines.append(f"| {version} | {size} | {ranks} | {len(found)} | {often} |")
+    older = outdated(records)
+    since = f"Changed since, and not linted as they are now: {', '.join(map(str, older))}." if older else ""
+    return "\n".join(lines) + "\n\n" + (f"{since}\n\n" if since else "")
+
+
+def outdated(records: list[Record]) -> list[int]:
+    """Problems, one case of which at least was linted with another version of the problem than it has now."""
+    versions = {problem.id: versions_of(problem) for problem in default_registry().all()}
+    return sorted({r["problem_id"] for r in records if r["versions"] != versions.get(r["problem_id"])})
+
+
+def page(before: str, records: list[Record]) -> str:
     """What people wrote above the mark stays."""
-    head = (
-        path.read_text().partition(MARK)[0] if path.exists() else "# No problem can be passed without communicating\n\n"
-    )
-    path.write_text(f"{head}{MARK}\n\n{text}")
+    return f"{before.partition(MARK)[0]}{MARK}\n\n{summary(records)}{table(records)}"
 
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("rows", type=Path)
-    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("rows", type=Path, nargs="*")
+    options.add_argument("--records", type=Path, default=RECORDS)
+    options.add_argument("--out", type=Path, default=PAGE)
     args = options.parse_args()
-    rows = [row for row in read(args.rows) if not row.get("must_pass")]
-    passed = [row for row in rows if row["passed"]]
-    rows, all_rows = [row for row in rows if not row.get("tolerated")], rows
-    nearest = min(rows, key=lambda row: ratio(row["margin"]))
-    secrets = {r.get("round", 0) for r in rows}
-    summary = (
-        f"{len(rows)} null candidates in {len({(r['problem_id'], case(r)) for r in rows})} cases, with up to {len(secrets)} "
-        f"secrets; {len(passed)} pass. "
-        f"The nearest ({nearest['null_candidate']} in problem {nearest['problem_id']}, {case(nearest)}) has "
-        f"{words(ratio(nearest['margin']))} times the tolerated error.\n\n"
-    )
-    replace_tables(args.out, summary + table(all_rows))
-    print(summary.strip())
-    return 1 if passed else 0
+    new = [record for path in args.rows for record in folded(read(path), suite().version)]
+    records = merged(read(args.records), new)
+    args.records.write_text("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))
+    args.out.write_text(page(args.out.read_text() if args.out.exists() else "", records))
+    print(summary(records).partition("\n")[0])
+    return 1 if any(record["passed"] for record in records) else 0
 
 
 if __name__ == "__main__":

@@ -33,7 +33,18 @@ def test_a_case_keeps_the_nearest_of_all_secrets() -> None:
     assert (four["ranks"], four["margins"]) == (4, {"zeros": 2.0})
 
 
-def test_a_case_that_is_linted_again_replaces_what_was_known_of_it_alone() -> None:
+def test_other_secrets_add_to_what_is_known_of_a_case() -> None:
+    before = lint_table.folded([row("zeros", 4.0), row("no_communication", 9.0)], 6)
+    again = lint_table.folded([row("zeros", 5.0, honest_ratio=0.4), row("no_communication", 3.0, passed=True)], 7)
+    (record,) = records = lint_table.merged(before, again)
+    assert lint_table.merged(records, again) == records
+    assert record["margins"] == {"zeros": 4.0, "no_communication": 3.0}
+    assert (record["suite"], record["passed"], record["honest"], record["gap"]) == (7, 1, 0.4, 12.0)
+    changed = lint_table.folded([row("zeros", 8.0, versions="9, baseline 0")], 8)
+    assert lint_table.merged(records, changed) == changed, "what was known is of another problem"
+
+
+def test_one_case_leaves_the_others_as_they_were() -> None:
     before = lint_table.folded([row("no_communication"), row("no_communication", ranks=4)], 6)
     again = lint_table.folded([row("no_communication", 0.5, passed=True)], 7)
     records = lint_table.merged(before, again)
