@@ -27,9 +27,9 @@ CEILINGS = {
     "src/pkb/roofline": 570,
     "src/pkb/store": 1655,
     "src/pkb/types": 3740,
-    "benchmarks": 10_600,  # 2,500 of them are alternatives/: baselines that were tried
+    "benchmarks": 10_765,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 57_400,
+    "tests": 57_460,
     "tools": 2500,
 }
 EXCUSE = "long because"

@@ -167,9 +167,7 @@ def _link_flags(ldflags: Sequence[str]) -> list[str]:
 
 
 def _library(flag: str) -> str | None:
-    """What links the library of `-lNAME`, if the toolkit or a wheel has it. Wheels bring libcublas.so.13 without the
-    name that -l looks for: there the file itself is named.
-    """
+    """What links `-lNAME`, if the toolkit or a wheel has it: wheels' libcublas.so.13 lacks the name that -l looks for."""
     home, name = cuda_home(), f"lib{flag.removeprefix('-l')}.so"
     if home is not None and (home / "lib64" / name).exists():
         return flag
