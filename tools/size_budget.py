@@ -20,7 +20,7 @@ CEILINGS = {
     "src/pkb/cluster": 1480,
     "src/pkb/generate": 4060,
     "src/pkb/judge": 7760,
-    "src/pkb/kit": 4740,
+    "src/pkb/kit": 4745,
     "src/pkb/platforms": 1365,
     "src/pkb/rank": 10_115,
     "src/pkb/report": 3330,
@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3740,
     "benchmarks": 10_765,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 57_460,
+    "tests": 57_475,
     "tools": 2500,
 }
 EXCUSE = "long because"

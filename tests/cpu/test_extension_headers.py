@@ -82,6 +82,18 @@ def test_a_killed_compiler_with_our_header_is_no_verdict_either(fake_nvcc: Path,
 
 
 @needs_cxx
+def test_a_killed_step_of_nvccs_is_no_compile_error(fake_nvcc: Path, tmp_path: Path) -> None:
+    """It starts cicc by a shell: where memory runs out it ends with status 137 and says `Killed`."""
+    write_fake(fake_nvcc, ours=1, real=137)
+    with pytest.raises(RuntimeError, match="killed by signal 9") as info:
+        build(tmp_path / "a")
+    assert not isinstance(info.value, CompileError)
+    write_fake(fake_nvcc, ours=1, real=255)  # an error of ptxas
+    with pytest.raises(CompileError):
+        build(tmp_path / "b")
+
+
+@needs_cxx
 def test_the_way_is_part_of_the_key(fake_nvcc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_fake(fake_nvcc, ours=0, real=0)
     keys = set()
