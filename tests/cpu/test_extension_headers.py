@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import kit_compilers
@@ -13,7 +14,7 @@ from kit_compilers import needs_cxx, needs_nvcc
 
 from pkb.candidates import torch_adaptor
 from pkb.candidates.walled_build import BuildStopped, build_behind_walls
-from pkb.kit import extension, slim, torch_facts
+from pkb.kit import extension, slim, toolkit, torch_facts
 from pkb.kit.cache import Artifact, Recipe, build_dir
 from pkb.kit.cpp import find_cxx
 from pkb.kit.errors import CompileError
@@ -78,6 +79,18 @@ def test_a_killed_compiler_with_our_header_is_no_verdict_either(fake_nvcc: Path,
     script.write_text(script.read_text().replace("exit 0;;", "kill -9 $$;;", 1))
     build(tmp_path / "a")
     assert fake_nvcc.read_text().split() == ["ours", "real"]
+
+
+@needs_cxx
+def test_a_killed_step_of_nvccs_is_no_compile_error(fake_nvcc: Path, tmp_path: Path) -> None:
+    """It starts cicc by a shell: where memory runs out it ends with status 137 and says `Killed`."""
+    write_fake(fake_nvcc, ours=1, real=137)
+    with pytest.raises(RuntimeError, match="killed by signal 9") as info:
+        build(tmp_path / "a")
+    assert not isinstance(info.value, CompileError)
+    write_fake(fake_nvcc, ours=1, real=255)  # an error of ptxas
+    with pytest.raises(CompileError):
+        build(tmp_path / "b")
 
 
 @needs_cxx
@@ -206,3 +219,39 @@ def test_the_adaptor_compiles_behind_the_walls() -> None:
     artifact, walls = build_behind_walls("adaptor", {}, recipe)
     assert artifact.path.read_bytes().startswith(b"\x7fELF")
     assert walls
+
+
+# -- libraries of NVIDIA's wheels ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A site with the wheels that torch for CUDA 12 brings, one folder a library."""
+    for name in ("cuda_runtime", "cublas", "cusparse", "cusolver", "curand"):
+        for kind in ("include", "lib"):
+            (tmp_path / "nvidia" / name / kind).mkdir(parents=True)
+    (tmp_path / "nvidia" / "cublas" / "lib" / "libcublas.so.12").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(toolkit, "torch_cuda_major", lambda: "12")
+    monkeypatch.setattr(extension, "cuda_home", lambda: tmp_path)
+    caches = (toolkit.wheel_roots, toolkit.include_dirs)
+    for cached in caches:
+        cached.cache_clear()
+    yield tmp_path / "nvidia"
+    for cached in caches:
+        cached.cache_clear()
+
+
+def test_headers_of_each_library_of_cuda_12_are_found(wheels: Path) -> None:
+    """ATen/cuda/CUDAContext.h includes cuSPARSE, cuBLAS and cuSOLVER, which a toolkit with nvcc alone lacks."""
+    expected = {wheels / name / "include" for name in ("cuda_runtime", "cublas", "cusparse", "cusolver", "curand")}
+    assert expected <= set(toolkit.include_dirs())
+
+
+def test_a_library_that_only_a_wheel_has_is_linked_by_its_file(wheels: Path) -> None:
+    flags = extension._link_flags(["-lcublas", "-lcuda", "-Wl,-z,now"])
+    assert flags[-3:] == [str(wheels / "cublas" / "lib" / "libcublas.so.12"), "-lcuda", "-Wl,-z,now"]
+    assert "-lcudart" not in flags  # neither has it: torch has loaded it
+    (wheels.parent / "lib64").mkdir()
+    (wheels.parent / "lib64" / "libcublas.so").touch()
+    assert extension._link_flags(["-lcublas"])[-1] == "-lcublas"

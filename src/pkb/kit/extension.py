@@ -162,16 +162,17 @@ def _link_flags(ldflags: Sequence[str]) -> list[str]:
     if home is not None:
         # The stub stands in for the driver's libcuda.so when a candidate links -lcuda.
         flags += [f"-L{home / 'lib64'}", f"-L{home / 'lib64' / 'stubs'}"]
-    return [*flags, *_cudart(), *ldflags]
+    cudart = _library("-lcudart")
+    return [*flags, *([cudart] if cudart else []), *(_library(flag) or flag for flag in ldflags)]
 
 
-def _cudart() -> list[str]:
-    home = cuda_home()
-    if home is not None and (home / "lib64" / "libcudart.so").exists():
-        return ["-lcudart"]
-    # Wheels bring libcudart.so.13 without the name that -l looks for.
-    found = [path for root in wheel_roots() for path in sorted((root / "lib").glob("libcudart.so.*"))]
-    return [str(found[0])] if found else []
+def _library(flag: str) -> str | None:
+    """What links `-lNAME`, if the toolkit or a wheel has it: wheels' libcublas.so.13 lacks the name that -l looks for."""
+    home, name = cuda_home(), f"lib{flag.removeprefix('-l')}.so"
+    if home is not None and (home / "lib64" / name).exists():
+        return flag
+    found = [path for root in wheel_roots() for path in sorted((root / "lib").glob(f"{name}.*"))]
+    return str(found[0]) if found else None
 
 
 def _relocatable(cflags: Sequence[str]) -> bool:

@@ -1,5 +1,6 @@
 """CUDA C++ to cubin by nvcc: the fallback where NVRTC is missing. About 1 s for a small kernel."""
 
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -9,6 +10,9 @@ from pkb.kit.errors import CompileError
 from pkb.kit.messages import own_words
 from pkb.kit.options import compiler_environment
 from pkb.kit.toolkit import cuda_home, file_identity, nvcc_path, toolkit_version
+
+_STEP_KILLED = 128 + signal.SIGKILL
+"""nvcc's own status where the machine ran out of memory and took its cicc: it starts its steps by a shell."""
 
 
 @lru_cache
@@ -51,7 +55,7 @@ def run_compiler(command: Sequence[str], *, scratch: Path, name: str) -> str:
     """Run a compiler inside `scratch`, so that messages carry bare file names, and return what it said.
 
     Its temporary files go there too: a sandbox may leave /tmp closed. A compiler killed by a signal (memory, a time
-    limit) is not the candidate's compile error and raises `RuntimeError`.
+    limit), or a step of nvcc's that was, is not the candidate's compile error and raises `RuntimeError`.
     """
     environment = {**compiler_environment(), "TMPDIR": str(scratch)}
     done = subprocess.run(
@@ -59,8 +63,9 @@ def run_compiler(command: Sequence[str], *, scratch: Path, name: str) -> str:
         stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
     )  # fmt: skip
     log = done.stdout.replace(f"{scratch}/", "").strip("\n")
-    if done.returncode < 0:
-        raise RuntimeError(f"{command[0]} was killed by signal {-done.returncode} while building {name!r}\n{log}")
+    if done.returncode < 0 or done.returncode == _STEP_KILLED:
+        killed_by = -done.returncode if done.returncode < 0 else signal.SIGKILL.value
+        raise RuntimeError(f"{command[0]} was killed by signal {killed_by} while building {name!r}\n{log}")
     if done.returncode != 0:
         own = (f"{name}.cu", f"{name}.cpp")
         raise CompileError(own_words(log, own), name=name, own_files=own)

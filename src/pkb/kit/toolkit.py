@@ -58,7 +58,7 @@ def torch_cuda_major() -> str | None:
 @lru_cache
 def wheel_roots() -> tuple[Path, ...]:
     """Folders of NVIDIA's wheels that hold `lib/` and `include/`: nvidia/cu13, or nvidia/cuda_nvrtc and friends of
-    CUDA 12.
+    CUDA 12, which has one for each library. What torch's headers include (cuBLAS, cuSPARSE, cuSOLVER) is among them.
     """
     spec = importlib.util.find_spec("nvidia")
     if spec is None or spec.submodule_search_locations is None:
@@ -67,7 +67,7 @@ def wheel_roots() -> tuple[Path, ...]:
     first = [f"cu{major}"] if major else []
     names = [*first, "cu13", "cuda_nvrtc", "cuda_runtime", "cuda_cccl"]
     if major == "12":
-        names = [*names[2:], "cu13"]
+        names = [*names[2:], "cublas", "cusparse", "cusolver", "curand", "cufft", "nvjitlink", "cu13"]
     found = [Path(base) / name for base in spec.submodule_search_locations for name in names]
     return tuple(dict.fromkeys(path for path in found if path.is_dir()))
 
