@@ -211,6 +211,7 @@ class OneSize:
             observe=plan.observe,
             argument_bytes=argument_bytes,
             same_bits=self._same_bits,
+            mutates=bool(self.problem.mutates),
         )
         if not plan.observe:
             self.notes.checks.append("what moves the data was not observed")
@@ -255,6 +256,7 @@ class OneSize:
                 progress=self.progress,
                 first_call_extra_s=first_call_extra_s(job.build_limit_s, lazily_built=False, triton=self._triton),
                 same_bits=self._same_bits,
+                mutates=bool(self.problem.mutates),
             )
         self.notes.checks.append(f"{plan.odd_trials} calls at odd")
 

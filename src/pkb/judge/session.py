@@ -317,6 +317,7 @@ class _Session:
                             job.build_limit_s, lazily_built=bool(build.skipped), triton=self.backend == "triton"
                         ),
                         same_bits=self.problem.same_bits and not plan.upstream_tolerance,
+                        mutates=bool(self.problem.mutates),
                     )
             finally:
                 notes.output_tail = world.output_tail()
