@@ -61,12 +61,14 @@ def test_an_argument_that_is_merely_near_has_not_come_back() -> None:
     assert look(old + 2.0 * step, want=old + step)["pattern"] is not Pattern.OWN_INPUT
     assert look(old + 0.01 * step, want=old + step)["pattern"] is Pattern.OWN_INPUT
 
-    def of_one_number(have: float, want: float) -> object:
+    def of_one_number(have: float, want: float) -> object:  # any two have a factor and a difference in common
         context = Context(arguments={"loss": torch.tensor(2.0)}, rank=0, world_size=4, dtype=torch.float32)
         found = diagnose(torch.tensor(want), torch.tensor(have), context=context, others={})
         return found["pattern"]
 
-    assert of_one_number(2.01, 2.5) is not Pattern.OWN_INPUT
+    assert of_one_number(2.01, 2.5) is None
+    assert of_one_number(5.0, 2.5) is Pattern.CONSTANT_FACTOR
+    assert of_one_number(0.625, 2.5) is Pattern.CONSTANT_FACTOR
     assert of_one_number(2.0, 2.5) is Pattern.OWN_INPUT
 
 
