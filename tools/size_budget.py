@@ -19,17 +19,17 @@ CEILINGS = {
     "src/pkb/cli": 6095,
     "src/pkb/cluster": 1480,
     "src/pkb/generate": 4060,
-    "src/pkb/judge": 7760,
+    "src/pkb/judge": 7770,
     "src/pkb/kit": 4740,
     "src/pkb/platforms": 1365,
-    "src/pkb/rank": 10_115,
+    "src/pkb/rank": 10_145,
     "src/pkb/report": 3330,
     "src/pkb/roofline": 570,
     "src/pkb/store": 1655,
     "src/pkb/types": 3740,
     "benchmarks": 10_600,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 57_400,
+    "tests": 57_550,
     "tools": 2500,
 }
 EXCUSE = "long because"
