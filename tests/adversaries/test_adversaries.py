@@ -2,7 +2,7 @@
 
 A file is a candidate. Its docstring says what it tries and what stops it; the comment block below says what must come
 out: problem, ranks, size, dtype, plan, call_limit_s, memory_limit_gib, expect, stage, rule (race kind, or failure kind or name),
-communication, sockets (that somebody listens on meanwhile), pattern (of the mismatch), says (words of the verdict), checks (words of what was checked), timed, gain (`none`: rejected, or at least not called faster), platform,
+communication, sockets (that somebody listens on meanwhile), pattern (of the mismatch), unlike (a pattern that it must not be called), says (words of the verdict), checks (words of what was checked), timed, gain (`none`: rejected, or at least not called faster), platform,
 also (`gpu`: the same must come out on a GPU), slow, beyond (where else it is judged by benchmarks/error_rates.py, and right), and
 xfail (why the judge does not yet say so: strict, so that a repaired judge is noticed, unless it begins with `sometimes:`).
 """
@@ -175,6 +175,9 @@ def check_verdict(path: Path, said: dict[str, str], folder: Path) -> None:
     if "pattern" in said:
         assert evaluation.mismatch is not None, told
         assert said["pattern"] in evaluation.mismatch.patterns, evaluation.mismatch.patterns
+    if "unlike" in said:
+        assert evaluation.mismatch is not None, told
+        assert said["unlike"] not in evaluation.mismatch.patterns, evaluation.mismatch.patterns
     if "says" in said:
         case = evaluation.mismatch.case if evaluation.mismatch else ""
         words = "\n".join([evaluation.detail, case, *evaluation.hints])

@@ -9,6 +9,7 @@ from pkb.problems import compare
 from pkb.problems.compare import Context
 from pkb.rank.comparison import diagnose as module
 from pkb.rank.comparison.diagnose import diagnose
+from pkb.rank.comparison.truth import _name
 from pkb.types.difference import Mismatch, Pattern
 
 
@@ -51,6 +52,24 @@ def test_patterns() -> None:
     assert seen(WANT + 3.0) == (Pattern.CONSTANT_OFFSET, "off by a constant: about 3")
     assert seen(ARGUMENT.reshape(40, 10).float()) == (Pattern.OWN_INPUT, "this rank's own x came back")
     assert look(normal(40, 10, seed=2))["pattern"] is None
+
+
+def test_an_argument_that_is_merely_near_has_not_come_back() -> None:
+    """New parameters are near to the old ones, right or wrong; a wrong mean of losses is near to a loss."""
+    old = ARGUMENT.reshape(40, 10).float()
+    step = 0.01 * normal(40, 10, seed=5)
+    assert look(old + 2.0 * step, want=old + step)["pattern"] is not Pattern.OWN_INPUT
+    assert look(old + 0.01 * step, want=old + step)["pattern"] is Pattern.OWN_INPUT
+
+    def of_one_number(have: float, want: float) -> object:  # any two have a factor and a difference in common
+        context = Context(arguments={"loss": torch.tensor(2.0)}, rank=0, world_size=4, dtype=torch.float32)
+        found = diagnose(torch.tensor(want), torch.tensor(have), context=context, others={})
+        return found["pattern"]
+
+    assert of_one_number(2.01, 2.5) is None
+    assert of_one_number(5.0, 2.5) is Pattern.CONSTANT_FACTOR
+    assert of_one_number(0.625, 2.5) is Pattern.CONSTANT_FACTOR
+    assert of_one_number(2.0, 2.5) is Pattern.OWN_INPUT
 
 
 def test_where_it_begins_and_which_part_is_wrong() -> None:
@@ -154,3 +173,11 @@ def test_not_contiguous_and_complex() -> None:
     wrong = torch.complex(WANT, WANT)
     wrong[20, 1] = torch.tensor(50.0j)
     assert look(wrong, torch.complex(WANT, WANT))["first_index"] == [20, 1, 0]
+
+
+def test_a_tensor_is_named_by_its_place_in_what_was_returned() -> None:
+    one = torch.zeros(1)
+    assert _name(1, {"returned": (one, None, one), "mutated": {}}) == "result 2"
+    assert _name(2, {"returned": ([one, one], [one], one), "mutated": {}}) == "result 1[0]"
+    assert _name(0, {"returned": {"lengths": one, "values": one}, "mutated": {}}) == "result lengths"
+    assert _name(1, {"returned": one, "mutated": {"x": one}}) == "argument changed in place (x), tensor 0"

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 import torch
 from harness import ModelTests, Spec
 from on_ranks import Arguments, Outputs, all_arguments
@@ -40,4 +41,17 @@ class TestModel(ModelTests):
 
 def test_calls_come_with_and_without_a_mask() -> None:
     ranks = [all_arguments(24, 2, "tiny", "fp32", call) for call in range(20)]
-    assert 4 <= sum(a[0]["attention_mask"] is None for a in ranks) <= 16
+    assert sum(a[0]["attention_mask"] is None for a in ranks) == 10
+
+
+@pytest.mark.parametrize("size", ["tiny", "odd"])
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_a_mask_that_is_ignored_shows(size: str, world_size: int) -> None:
+    """Of padding that is routed like all else, the loss says nothing that bf16's tolerance would notice."""
+    bf16_tolerance = 2 * 2**-7
+    for call in range(12):
+        ranks = all_arguments(24, world_size, size, "bf16", call)
+        if ranks[0]["attention_mask"] is not None:
+            truth = load_balancing_loss(ranks)[0][0]
+            without = load_balancing_loss([{**a, "attention_mask": None} for a in ranks])[0][0]
+            assert abs(without - truth) > 4 * bf16_tolerance * truth

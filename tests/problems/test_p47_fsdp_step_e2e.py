@@ -68,3 +68,12 @@ def test_weight_decay_counts_in_float32() -> None:
 
 def test_what_cannot_run_says_why() -> None:
     assert "equal parts" in (get(47).why_not("paper", 3, "bf16") or "")
+
+
+def test_weight_decay_that_is_left_out_shows() -> None:
+    """On some parameter of every rank by twice what is tolerated: a share of the rate and one step of bf16's grid."""
+    for size in ("tiny", "odd"):
+        for call in range(8):
+            for a in all_arguments(47, 4, size, "bf16", call):
+                p = a["flat_param_shard"].double().abs()
+                assert ((a["lr"] * a["weight_decay"] * p) / (0.125 * a["lr"] + 2**-6 * p)).max() > 2

@@ -2,7 +2,7 @@
 
 import torch
 from harness import ModelTests, Spec
-from on_ranks import Arguments, Outputs, joined
+from on_ranks import Arguments, Outputs, all_arguments, joined
 
 
 def rfft(ranks: list[Arguments], mistake: str = "") -> list[Outputs]:
@@ -35,3 +35,8 @@ class TestModel(ModelTests):
             (r"(\d|fit)", lambda _: {"x": torch.zeros(2, 4, 4, dtype=torch.bfloat16)}),
         ],
     )
+
+
+def test_every_other_call_pads_the_rows_and_trims_the_columns() -> None:
+    lengths = [all_arguments(59, 2, "tiny", "fp32", call)[0]["s"] for call in range(8)]
+    assert sorted(lengths) == [(24, 48)] * 4 + [(26, 45)] * 4

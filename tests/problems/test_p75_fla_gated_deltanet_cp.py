@@ -5,7 +5,7 @@ import math
 import torch
 from harness import ModelTests, Spec
 from model_recurrence import check_memory, delta_rule, unit
-from on_ranks import Arguments, Outputs, joined
+from on_ranks import Arguments, Outputs, all_arguments, joined
 
 
 def gated_deltanet(ranks: list[Arguments]) -> list[Outputs]:
@@ -31,3 +31,9 @@ class TestModel(ModelTests):
 
 def test_a_halo_of_a_few_positions_is_not_enough() -> None:
     check_memory(TestModel.spec, 0.0)
+
+
+def test_a_rank_has_several_query_heads_to_choose_from() -> None:
+    for size in ("tiny", "odd"):
+        for world_size in (2, 3, 4):
+            assert all_arguments(75, world_size, size, "bf16", 0)[0]["q"].shape[2] >= 2 * world_size

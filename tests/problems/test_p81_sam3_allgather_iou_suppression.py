@@ -47,3 +47,8 @@ def test_inputs_of_suppression_suppress() -> None:
     assert max(counts) < 20
     assert directions == {True, False}
     assert empty > 0
+
+
+def test_some_of_the_background_is_exactly_zero() -> None:
+    masks = torch.cat([a["low_res_masks_local"] for a in all_arguments(81, 2, "tiny", "bf16", 0)])
+    assert 0.05 < (masks == 0).float().mean() < 0.25

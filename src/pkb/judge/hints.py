@@ -48,7 +48,8 @@ PATTERN_HINTS: Mapping[Pattern, str] = {
     Pattern.TRANSPOSED: "the result is transposed: check the layout of the output and the order of a product's operands",
     Pattern.OWN_INPUT: "the result is this rank's own data: nothing arrived from the peers",
     Pattern.CONSTANT_FACTOR: "a constant factor often is a sum counted twice, a missing peer, or a mean in place of a sum",
-    Pattern.SOME_ROWS: "only some rows differ: check offsets at shard boundaries and the last partial block",
+    Pattern.SOME_ROWS: "only some rows differ: where they lie together, check offsets at shard boundaries and the last "
+    "partial block; where they are scattered, what these values have in common (ties, a scale, a rounding point, a mask)",
     Pattern.NAN: "NaN: uninitialised or poisoned memory was read, or a buffer was too short",
 }
 FAILURE_HINTS: Mapping[FailureKind, str] = {

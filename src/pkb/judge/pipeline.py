@@ -254,7 +254,7 @@ class OneSize:
         extra_s = first_call_extra_s(self.job.build_limit_s, lazily_built=lazily_built, triton=self._triton)
         return check_calls(
             self.exchange, spec, trials=trials, words=words, progress=self.progress, first_call_extra_s=extra_s,
-            observe=observe, argument_bytes=argument_bytes, same_bits=self._same_bits,
+            observe=observe, argument_bytes=argument_bytes, same_bits=self._same_bits, mutates=bool(self.problem.mutates),
         )  # fmt: skip
 
     def _say_library(self, source: Source, checked: Checked) -> None:

@@ -67,6 +67,7 @@ def check_there(
             progress=progress,
             first_call_extra_s=first_call_extra_s,
             same_bits=world.problem.same_bits and not plan.upstream_tolerance,
+            mutates=bool(world.problem.mutates),
         )
     if plan.race_calls:
         with within(Stage.RACES), world.blame(Stage.RACES):

@@ -22,7 +22,7 @@ from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
-SIZES = {  # more than one layer makes a tuple; with `masked`, half of the calls have a mask
+SIZES = {  # more than one layer makes a tuple; with `masked`, every other call has a mask
     "tiny": {"layers": 2, "batch": 2, "seq": 96, "experts": 8, "top_k": 2, "masked": 1},
     "paper": {"layers": 1, "batch": 1, "seq": 1024, "experts": 8, "top_k": 2},
     "real": {"layers": 48, "batch": 1, "seq": 4096, "experts": 128, "top_k": 8},  # Qwen3-30B-A3B
@@ -31,6 +31,8 @@ SIZES = {  # more than one layer makes a tuple; with `masked`, half of the calls
 GAP = 0.25
 """How far the top_k logits of a row stand above the others, at least: rounding must not decide which experts count."""
 GOLDEN = 0.6180339887
+PADDING = 5.0
+"""How strongly masked tokens prefer the experts that are the least popular ones with all others."""
 
 
 def inputs(draw: Draw) -> Arguments:
@@ -42,18 +44,20 @@ def inputs(draw: Draw) -> Arguments:
     start = replace(draw, call=0).random("start", key="all")
     call_level = (start.random() + GOLDEN * draw.call) % 1.0
     rank_level = (start.random() + GOLDEN * draw.rank) % 1.0
-    popularity = torch.linspace(-1.0, 1.0, experts, device=draw.device) * (0.2 + 2.0 * call_level + 3.0 * rank_level)
-    popularity = popularity[draw.permutation("popularity", experts)]
+    order = torch.linspace(-1.0, 1.0, experts, device=draw.device)[draw.permutation("popularity", experts)]
+    popularity = order * (0.2 + 2.0 * call_level + 3.0 * rank_level)
+    mask = None
+    if "masked" in draw.size and draw.in_turn("masked", (False, True)):
+        mask = (draw.uniform("mask", (batch, seq), 0.0, 1.0, dtype=torch.float32) < 0.7).to(torch.int64)
+        mask[:, 0] = 1  # never a mask of zeros only
     logits = []
     for layer in range(layers):
         values = draw.normal(f"logits {layer}", (batch * seq, experts), dtype=torch.float32) + popularity
         if draw.device.type != "meta":
+            if mask is not None:  # padding is all alike and goes elsewhere: left in, it shows in shares and in means
+                values -= (popularity + PADDING * order) * (1 - mask.reshape(-1, 1))
             values.scatter_add_(1, values.topk(top_k, dim=1).indices, torch.full_like(values, GAP))
         logits.append(values.to(draw.dtype))
-    mask = None
-    if "masked" in draw.size and draw.random("masked", key="all").random() < 0.5:
-        mask = (draw.uniform("mask", (batch, seq), 0.0, 1.0, dtype=torch.float32) < 0.7).to(torch.int64)
-        mask[:, 0] = 1  # never a mask of zeros only
     return {
         "gate_logits": tuple(logits) if layers > 1 else logits[0],
         "num_experts": experts,  # both belong to the model, and to the size
@@ -160,4 +164,5 @@ PROBLEM = Problem(
     tried=(Alternative("k rounds of argmax instead of a top-k, fused with the softmax by torch.compile"),),
     cost=cost,
     compare=LossTolerance(),
+    version=2,  # masked tokens prefer other experts, and every other call has a mask
 )

@@ -25,20 +25,21 @@ from pkb.problems.sharding import round_up
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
-SIZES = {  # both axes are rounded up to a multiple of W
-    "tiny": {"fields": 2, "rows": 24, "columns": 48},
+SIZES = {  # both axes are rounded up to a multiple of W; with `resized`, every other call pads the rows and trims the columns
+    "tiny": {"fields": 2, "rows": 24, "columns": 48, "resized": 1},
     "paper": {"fields": 16, "rows": 1024, "columns": 1024},
     "real": {"fields": 73, "rows": 720, "columns": 1440},  # ERA5 at 0.25 degrees, 73 channels
-    "odd": {"fields": 3, "rows": 53, "columns": 43},
+    "odd": {"fields": 3, "rows": 53, "columns": 43, "resized": 1},
 }
 
 
 def inputs(draw: Draw) -> Arguments:
     w = draw.world_size
     rows, columns = round_up(draw.size["rows"], w), round_up(draw.size["columns"], w)
+    longer, shorter = draw.in_turn("lengths", ((0, 0), (w, 3))) if "resized" in draw.size else (0, 0)
     return {
         "x": draw.normal("x", (draw.size["fields"], rows, columns // w)),
-        "s": (rows, columns),
+        "s": (rows + longer, columns - shorter),
         "dim": draw.random("dim", key="all").choice(((1, 2), (-2, -1))),
         "norm": draw.random("norm", key="all").choice(("ortho", "ortho", "backward", "forward")),
         "group": draw.group("world"),
@@ -115,4 +116,5 @@ PROBLEM = Problem(
     # An FFT in float32 lands at 1.6e-7; sums of products in float32 instead of butterflies need a little more.
     compare=ComplexGate(NormGate(tau={torch.float32: 2e-6})),
     dtypes=("fp32", "fp64"),
+    version=2,  # lengths other than the field's own
 )

@@ -20,6 +20,10 @@ NEARER = 0.3
 """A result that is another call's is so much nearer to that call's truth than to its own: what is left is rounding."""
 LEAST_TRANSPOSED = 16
 """Elements below which an exchange of axes proves little."""
+FEW_NUMBERS = 4
+"""Fewer than these always have a factor or a difference in common; only a whole factor says something then."""
+LEAST_OWN_INPUT = 16
+"""Elements below which an argument must have come back to the last bit."""
 MOST_TRANSPOSED = 1 << 26
 """Elements above which there may be no room for a second copy."""
 SAMPLE = 1 << 22
@@ -114,12 +118,20 @@ def _look(
         return other
     for name, value in context.arguments.items():
         for tensor in map(_real, describe(value)[1]):
-            if tensor.numel() == have.numel() and _alike(tensor.to(have.device).reshape(have.shape), have):
+            if tensor.numel() == have.numel() and _came_back(tensor.to(have.device).reshape(have.shape), want, have):
                 return _Look(Pattern.OWN_INPUT, argument=name)
     if _transposed(want, have):
         return _Look(Pattern.TRANSPOSED)
     few = _Look(Pattern.FEW_ELEMENTS) if _share(differing) < 0.02 else _Look()
     return _constant_difference(want, have) or few
+
+
+def _came_back(argument: torch.Tensor, want: torch.Tensor, have: torch.Tensor) -> bool:
+    """The result is this argument, and not merely near to it: parameters after an optimizer's step are near to those before,
+    and of a few numbers one is soon near to another."""
+    if have.numel() < LEAST_OWN_INPUT:
+        return bool((argument.to(have.dtype) == have).all())
+    return _alike(argument, have) and _distance(argument, have) <= NEARER * _distance(want, have)
 
 
 def _other_call(
@@ -187,13 +199,22 @@ def _constant_difference(want: torch.Tensor, have: torch.Tensor) -> _Look | None
     if not bool(usable.any()):
         return None
     some_want, some_have = some_want[usable], some_have[usable]
+    few = some_want.numel() < FEW_NUMBERS
     low, middle, high = _quantiles(some_have / some_want)
-    if middle and abs(high - low) <= NEAR * abs(middle) and abs(middle - 1) > NEAR:
+    if middle and abs(high - low) <= NEAR * abs(middle) and abs(middle - 1) > NEAR and (_whole(middle) or not few):
         return _Look(Pattern.CONSTANT_FACTOR, middle)
+    if few:
+        return None
     low, middle, high = _quantiles(some_have - some_want)
     if abs(middle) > 0 and abs(high - low) <= NEAR * abs(middle):
         return _Look(Pattern.CONSTANT_OFFSET, middle)
     return None
+
+
+def _whole(factor: float) -> bool:
+    """2, 3, 1/4: what a sum counted twice or a mean in place of a sum leaves."""
+    larger = max(abs(factor), 1 / abs(factor))
+    return larger > 1.5 and abs(larger - round(larger)) <= 0.01 * larger
 
 
 def _quantiles(values: torch.Tensor) -> tuple[float, float, float]:

@@ -158,10 +158,20 @@ def compare_trees(
 
 
 def _name(index: int, truth: Any) -> str:
-    returned = len(describe(truth["returned"])[1])
-    if index < returned:
-        return "the result" if returned == 1 else f"result {index}"
-    return f"argument changed in place ({', '.join(truth['mutated'])}), tensor {index - returned}"
+    """By its place in what was returned, where other things than tensors count: the fourth tensor need not be item 3."""
+    places = list(_places(truth["returned"]))
+    if index < len(places):
+        return "the result" if len(places) == 1 else f"result {places[index]}"
+    return f"argument changed in place ({', '.join(truth['mutated'])}), tensor {index - len(places)}"
+
+
+def _places(tree: Any, place: str = "") -> Iterator[str]:
+    """Of the tensors in a result, in order: `0`, `1[2]`, `lengths`."""
+    if isinstance(tree, torch.Tensor):
+        yield place
+    elif isinstance(tree, dict | list | tuple):
+        for key, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _places(item, f"{place}[{key}]" if place else f"{key}")
 
 
 def read_output(
