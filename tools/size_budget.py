@@ -14,13 +14,13 @@ PROBLEM_LIMIT = 400
 """Lines of one problem, reference and baseline: what a person reads in one sitting."""
 CEILINGS = {
     "src/pkb/analysis": 3030,
-    "src/pkb/candidates": 4270,
+    "src/pkb/candidates": 4290,
     "src/pkb/candidates/paths": 1480,  # half of what it was at 0976422
-    "src/pkb/cli": 6095,
+    "src/pkb/cli": 6135,
     "src/pkb/cluster": 1480,
     "src/pkb/generate": 4060,
-    "src/pkb/judge": 7760,
-    "src/pkb/kit": 4740,
+    "src/pkb/judge": 7775,
+    "src/pkb/kit": 4750,
     "src/pkb/platforms": 1365,
     "src/pkb/rank": 10_115,
     "src/pkb/report": 3330,
@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3740,
     "benchmarks": 10_600,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 57_400,
+    "tests": 57_450,
     "tools": 2500,
 }
 EXCUSE = "long because"

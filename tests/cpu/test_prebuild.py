@@ -131,8 +131,8 @@ def test_a_mistake_in_an_emulated_kernel_has_its_line_and_says_how_to_know_whose
     monkeypatch.setenv("PKB_EMULATE_CUDA", "1")
     monkeypatch.setenv("PKB_BUILD_DIR", str(tmp_path))
     monkeypatch.setenv("PKB_BUILD_CACHE", str(artifacts.cache_folder()))
-    text = 'from pkb import kit\n\nkit.compile("""\nextern "C" __global__ void k(int* a) {\n  *a = misspelt(1);\n}\n""", name="k")\n'
-    report = prebuilt(text)
+    kernel = 'extern "C" __global__ void k(int* a) {\n  *a = misspelt(1);\n}'
+    report = prebuilt(f'from pkb import kit\n\nkit.compile("""\n{kernel}\n""", name="k")\n')
     if compiler:
         assert report.error is not None
         assert report.error.first_error.startswith("line 5 of the candidate: k.cu(")
