@@ -14,7 +14,7 @@ PROBLEM_LIMIT = 400
 """Lines of one problem, reference and baseline: what a person reads in one sitting."""
 CEILINGS = {
     "src/pkb/analysis": 3030,
-    "src/pkb/candidates": 4270,
+    "src/pkb/candidates": 4290,
     "src/pkb/candidates/paths": 1480,  # half of what it was at 0976422
     "src/pkb/cli": 6100,
     "src/pkb/cluster": 1480,

@@ -9,7 +9,7 @@ from page_code import blocks
 
 def test_the_examples_of_the_api_page_run(tmp_path: Path) -> None:
     examples = [block.text for block in blocks("api.md") if block.kind == "python"]
-    assert len(examples) == 6
+    assert len(examples) == 7
     program = tmp_path / "program.py"
     program.write_text("\n".join(examples))
     done = subprocess.run(

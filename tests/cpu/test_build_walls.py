@@ -366,3 +366,12 @@ def test_the_judges_own_kernels_are_kept_and_given(tmp_path: Path, monkeypatch: 
     assert sorted(path.name for path in given.iterdir()) == kernels[1:], "the two newest, and nothing else"
     assert (given / kernels[1]).read_bytes() == b"\x7fELF" + kernels[1].encode()
     assert elsewhere.read_text() == "somebody's", "a link that a build left is replaced, not followed"
+
+
+def test_a_cache_that_is_named_from_here_is_found_from_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The analyser of races lies in it and is started in another folder: it was not found, and races were not looked for."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PKB_CACHE", "kept")
+    assert artifacts.cache_folder() == tmp_path / "kept" / "build"

@@ -251,3 +251,17 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path, environment: Ca
         (run,) = store.runs()
         assert run.state == "interrupted"
         assert [task.state for task in store.tasks(run.id)] == ["waiting", "done"]
+
+
+def test_a_provider_that_fails_leaves_a_command_to_try_again(
+    tmp_path: Path, environment: Callable[[ModelServer], None]
+) -> None:
+    with serve({"01_allreduce": [Refuse(400, "no")]}) as server:
+        environment(server)
+        place = str(tmp_path / "store")
+        process = command("generate", "1", "--model", MODEL, *COMMON, "--store", place, "--retries", "0")
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "1 no verdict" in out
+    assert "again: pkb generate --resume" in err
+    assert err.rstrip().endswith(f"--store {place}")

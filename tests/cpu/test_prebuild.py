@@ -13,6 +13,7 @@ import pytest
 from kit_compilers import BROKEN, needs_cuda_compiler, needs_cxx, needs_nvcc
 
 from pkb import kit
+from pkb.candidates.prebuild import prebuild as prebuilt
 from pkb.judge.stages import artifacts
 from pkb.kit import nvrtc
 from pkb.kit.cache import find
@@ -22,6 +23,7 @@ build_dir = kit_compilers.build_dir
 GOOD = '''
 import torch
 from pkb import kit
+from pkb.candidates.prebuild import prebuild as prebuilt
 from pkb.kit import build_cpp as make
 BLOCK = 128
 BODY = "x[threadIdx.x] *= 2.f;"
@@ -113,6 +115,32 @@ def test_debug_builds_are_asked_for_by_a_variable_and_built_behind_walls(
         (built,) = [item for item in report["built"] if item["name"] == "k"]
         found[value] = find(built["file"])
     assert [b"only in debug builds" in path.read_bytes() for path in found.values() if path] == [False, True]
+
+
+@needs_cxx
+@pytest.mark.parametrize("compiler", [True, False])
+def test_a_mistake_in_an_emulated_kernel_has_its_line_and_says_how_to_know_whose_it_is(
+    compiler: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """g++ alone cannot tell a misspelt name from one that the emulator lacks; CUDA's own compiler can."""
+    if compiler and nvrtc.load() is None:
+        pytest.skip("needs NVRTC")
+    if not compiler:
+        for finder in ("pkb.kit.nvrtc.load", "pkb.kit.nvcc.find"):
+            monkeypatch.setattr(finder, lambda: None)
+    monkeypatch.setenv("PKB_EMULATE_CUDA", "1")
+    monkeypatch.setenv("PKB_BUILD_DIR", str(tmp_path))
+    monkeypatch.setenv("PKB_BUILD_CACHE", str(artifacts.cache_folder()))
+    kernel = 'extern "C" __global__ void k(int* a) {\n  *a = misspelt(1);\n}'
+    report = prebuilt(f'from pkb import kit\n\nkit.compile("""\n{kernel}\n""", name="k")\n')
+    if compiler:
+        assert report.error is not None
+        assert report.error.first_error.startswith("line 5 of the candidate: k.cu(")
+    else:
+        assert report.error is None
+        assert report.unavailable is not None
+        assert "line 5 of the candidate: k.cu:" in report.unavailable
+        assert "pkb[cuda]" in report.unavailable
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 import pkb
+from pkb.cli import output
 from pkb.cli.candidate_file import infer_problem
 from pkb.cli.machine_facts import c_compiler, isolation_facts
 from pkb.cli.main import app
+from pkb.cli.panel import paths_words
 from pkb.judge.settling import why_not
 from pkb.platforms.base import PlatformFacts
 from pkb.platforms.registry import detect
@@ -198,6 +200,26 @@ def test_progress_and_results_go_apart() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"a": 1}
     assert done.stderr.rstrip().endswith("s] build")
+
+
+def test_a_log_in_which_a_stage_lasts_long_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "SILENT_S", 0.01)
+    said = ""
+    with output.show_progress() as progress:
+        progress("build")
+        while said.count("s] still: build\n") < 2:
+            said += capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("readable", "unread"), [(True, False), (False, True)])
+def test_paths_say_why_cuda_was_not_read(readable: bool, unread: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pkb.candidates.paths.cuda.available", lambda: readable)
+    words = paths_words(("unknown", "sm_load_store"))
+    assert words.startswith("sm_load_store, unknown")
+    assert ("pkb[analysis]" in words) is unread
+    assert paths_words(("tma",)) == "tma"
 
 
 def test_isolation_layers_that_are_off_are_reported_missing() -> None:

@@ -47,6 +47,9 @@ _PARAMETERS = {
     "cpp": ("source", "name", "options"),
     "extension": ("name", "cuda_src", "extra_cuda_cflags", "extra_include_paths", "extra_ldflags"),
 }
+_WHOSE_FAULT = (
+    ". A mistake of yours or something that the emulator lacks? A CUDA compiler would say: `pip install 'pkb[cuda]'`"
+)
 # Headers and libraries that the stubs for a CPU build of torch do not cover: not compiling there proves nothing.
 _NOT_CHECKABLE = re.compile(r"No such file|cannot open source file|cublas|cusparse|cusolver|cudnn|nccl|nvshmem", re.I)
 
@@ -132,11 +135,15 @@ def prebuild(source: str) -> Prebuilt:
             if call.guarded:
                 report.skipped.append(Skipped(line, f"not emulated, inside a try: {what}"))
                 continue
-            found = _by_real_compiler(given) if call.kind == "cubin" else None
+            try:
+                found = _by_real_compiler(given) if call.kind == "cubin" else None
+                advice = ""
+            except CompilerMissing:
+                found, advice = None, _WHOSE_FAULT if str(what).startswith(emulated.BY_GXX) else ""
             if found is not None:
-                report.error = BuildError(name, call.kind, line, first_error=found.first_error, log=found.log)
+                report.error = _error(found, call=call, name=name, given=given, candidate=source)
                 return report
-            report.unavailable = f"not emulated on a CPU: {what}"
+            report.unavailable = f"not emulated on a CPU: {_in_candidate(str(what), given, source)}{advice}"
             return report
         except OptionRefused as refused:
             report.rejected = RefusedOption(refused.name, line, refused.option)
@@ -150,13 +157,9 @@ def prebuild(source: str) -> Prebuilt:
             if doubt:
                 report.skipped.append(Skipped(line, f"{doubt}: {error.first_error}"))
                 continue
-            compiled = str(given.get("source") or given.get("cuda_src"))
-            log = in_candidate(error.log, compiled=compiled, candidate=source)
-            # The same line of the log, now with its place in the candidate.
-            first = next((said for said in log.splitlines() if said.strip().endswith(error.first_error)), "")
-            report.error = BuildError(name, call.kind, line, first_error=first.strip() or error.first_error, log=log)
+            report.error = _error(error, call=call, name=name, given=given, candidate=source)
             return report
-        report.built.append(_record(name, call.kind, line, artifact, str(given.get("source") or given.get("cuda_src"))))
+        report.built.append(_record(name, call.kind, line, artifact, _compiled(given)))
     return report
 
 
@@ -172,14 +175,31 @@ def _compiled_in_ranks(tree: ast.Module) -> list[Skipped]:
 
 
 def _by_real_compiler(given: Given) -> CompileError | None:
-    """What CUDA's own compiler, where there is one, says of a source that the emulator cannot build: whose fault it is."""
+    """What CUDA's own compiler says of a source that the emulator cannot build: whose fault it is. Raises `CompilerMissing`."""
     try:
         build_behind_walls("cubin", given, recipe("cubin", given))
     except CompileError as error:
         return error
-    except (CompilerMissing, BuildStopped):
+    except BuildStopped:
         pass
     return None
+
+
+def _compiled(given: Given) -> str:
+    return str(given.get("source") or given.get("cuda_src"))
+
+
+def _error(error: CompileError, *, call: BuilderCall, name: str, given: Given, candidate: str) -> BuildError:
+    log = in_candidate(error.log, compiled=_compiled(given), candidate=candidate)
+    # The same line of the log, now with its place in the candidate.
+    first = next((said for said in log.splitlines() if said.strip().endswith(error.first_error)), "")
+    return BuildError(name, call.kind, call.node.lineno, first_error=first.strip() or error.first_error, log=log)
+
+
+def _in_candidate(what: str, given: Given, candidate: str) -> str:
+    """What g++ has said of it, with its place in the candidate; anything else as it is."""
+    head, of_gxx, said = what.partition(emulated.BY_GXX)
+    return f"{head}{of_gxx}{in_candidate(said, compiled=_compiled(given), candidate=candidate)}" if of_gxx else what
 
 
 def _record(name: str, kind: str, line: int, artifact: Artifact, source: str = "") -> Built:

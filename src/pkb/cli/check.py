@@ -44,7 +44,7 @@ def render_check(report: "CheckReport") -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
-    from pkb.cli.panel import STYLES, bullets, failure_part, plain
+    from pkb.cli.panel import STYLES, bullets, failure_part, paths_words, plain
 
     if report.verdict is None:
         title = Text("ok", style="bold green")
@@ -59,7 +59,7 @@ def render_check(report: "CheckReport") -> "RenderableType":
     if report.backend:
         parts.append(Text(f"backend  {report.backend}"))
     if report.paths:
-        parts.append(Text(f"paths    {', '.join(report.paths)} (guessed from the source)"))
+        parts.append(Text(f"paths    {paths_words(report.paths)} (guessed from the source)"))
     parts += bullets("built", [f"{name} ({kind}) in {seconds:.1f} s" for name, kind, seconds in report.built])
     parts += bullets("machine code", report.machine_code)
     parts += bullets("not built here", report.skipped)

@@ -37,7 +37,8 @@ def demo(platform: Annotated[str, typer.Option(help="As for `pkb eval`.")] = "au
     if facts.without_cuda:
         print(f"The four candidates are written in torch, not in CUDA. {facts.without_cuda}", flush=True)
     elif EMULATED_CUDA in facts.capabilities:
-        print("Four CUDA kernels, on an emulated GPU: docs/cuda-on-cpu.md says what that shows.", flush=True)
+        print("Four CUDA kernels, on an emulated GPU: docs/cuda-on-cpu.md says what that shows.")
+        print("The first of them also compiles the emulator, once on this machine: half a minute.", flush=True)
     surprises = []
     for name, verdict in expected(facts).items():
         plan = "standard" if verdict == "correct" else "quick"
@@ -58,9 +59,7 @@ def demo(platform: Annotated[str, typer.Option(help="As for `pkb eval`.")] = "au
         print(f"unexpected: {surprise}", file=sys.stderr)
     if surprises:
         raise typer.Exit(1)
-    print(
-        "All four verdicts are as they should be. Next: `pkb problems` to choose a problem, docs/kit.md to write a kernel."
-    )
+    print("All four verdicts are as they should be. Next: docs/tutorial.md writes a kernel in fifteen minutes.")
 
 
 def expected(facts: "PlatformFacts") -> dict[str, str]:

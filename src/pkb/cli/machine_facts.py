@@ -67,6 +67,9 @@ def _nccl() -> Fact:
     )
 
 
+WITHOUT_NVRTC = "no kit kernels for GPUs, and on cpu a mistake in one may be called unsupported"
+
+
 def compilers() -> list[Fact]:
     from pkb.kit import nvrtc
     from pkb.kit.emulated.gxx import find_gxx
@@ -83,7 +86,7 @@ def compilers() -> list[Fact]:
         Fact("nvcc", ok=True, found=str(nvcc)) if nvcc
         else Fact("nvcc", ok=False, found="no CUDA extensions without it", to_do="install the CUDA toolkit"),
         Fact("nvrtc", ok=True, found=library[1]) if library
-        else Fact("nvrtc", ok=False, found="kit kernels cannot be compiled", to_do="pip install 'pkb[cuda]'"),
+        else Fact("nvrtc", ok=False, found=WITHOUT_NVRTC, to_do="pip install 'pkb[cuda]'"),
         Fact("c++", ok=True, found=cpp) if cpp
         else Fact("c++", ok=False, found="C++ candidates cannot be built", to_do="install g++ or clang++, or set CXX"),
         Fact("CUDA on cpu", ok=False, found="CUDA candidates need a GPU here", to_do=gxx) if isinstance(gxx, str)

@@ -99,7 +99,7 @@ def _work(
         with show_progress() as progress:
             found = work_on(store, run, settings, evaluate=evaluate, progress=progress)
     except KeyboardInterrupt:
-        print(f"interrupted; go on with: pkb {run.kind} --resume {run.id} --store {store.root}", file=sys.stderr)
+        print(f"interrupted; go on with: pkb {run.kind} --resume {where(store, run)}", file=sys.stderr)
         raise typer.Exit(130) from None
     if out is not None:
         _write(store, found, out)
@@ -111,8 +111,15 @@ def _work(
         print("\n".join(_summary(store, run)))
     waiting = sum(one.task.state in ("waiting", "claimed") for one in found)
     if waiting:
-        print(f"{waiting} wait to be judged: pkb {run.kind} --resume {run.id}", file=sys.stderr)
-    raise typer.Exit(1 if any(one.task.state == "failed" for one in found) else 0)
+        print(f"{waiting} wait to be judged: pkb {run.kind} --resume {where(store, run)}", file=sys.stderr)
+    if failed := sum(one.task.state == "failed" for one in found):
+        print(f"{failed} without a verdict; again: pkb {run.kind} --resume {where(store, run)}", file=sys.stderr)
+    raise typer.Exit(1 if failed else 0)
+
+
+def where(store: "Store", run: "Run") -> str:
+    """As commands take it."""
+    return f"{run.id} --store {store.root}"
 
 
 def _summary(store: "Store", run: "Run") -> list[str]:
@@ -121,11 +128,10 @@ def _summary(store: "Store", run: "Run") -> list[str]:
 
     counted = counts(run_outcomes(store, run))
     told = "; ".join(filter(None, (outcomes_words(counted.outcomes), spent_words(counted.spent))))
-    where = f"{run.id} --store {store.root}"
     return [
         f"{counted.tasks} task{'s' * (counted.tasks != 1)}: {told}",
-        f"scores:       pkb score {where}",
-        f"conversation: pkb runs transcript {where}",
+        f"scores:       pkb score {where(store, run)}",
+        f"conversation: pkb runs transcript {where(store, run)}",
     ]
 
 
@@ -143,7 +149,7 @@ def line(outcome: "TaskOutcome") -> str:
             words.append(f"{row.speedup:.2f}x ({row.speedup_low:.2f} to {row.speedup_high:.2f}) {row.decision}")
         elif row.verdict != "correct":
             words.append(" ".join(row.detail.split())[:200])
-        words.append(row.communication)
+        words += [f"communication {row.communication}"] if row.communication == "unknown" else [row.communication]
     if outcome.problem:
         words.append(" ".join(outcome.problem.split())[:200])
     words.append(spent_words(outcome.spent) or "0 answers")

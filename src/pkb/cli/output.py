@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 # Piped tables are for grep and scripts: wide enough that a row is one line.
 PIPED_WIDTH = 1000
+SILENT_S = 10.0
 
 
 class Progress(Protocol):
@@ -62,11 +64,11 @@ def show_progress() -> Iterator[Progress]:
     """Shows the current stage and its seconds on standard error: a live line on a terminal, else a line a stage."""
     started = time.monotonic()
     if not sys.stderr.isatty():
-
-        def print_line(what: str, /) -> None:
-            print(f"[{time.monotonic() - started:6.1f} s] {what}", file=sys.stderr, flush=True)
-
-        yield print_line
+        lines = _Lines(started)
+        try:
+            yield lines.stage
+        finally:
+            lines.over.set()
         return
 
     from rich.console import Console
@@ -81,6 +83,24 @@ def show_progress() -> Iterator[Progress]:
             live.reset(task, description=what)
 
         yield update
+
+
+class _Lines:
+    """A line a stage, and one more for as often as it lasts `SILENT_S`: a log in which nothing happens looks like a hang."""
+
+    def __init__(self, started: float) -> None:
+        self.started, self.over = started, threading.Event()
+        self._now, self._said = "", started
+        threading.Thread(target=self._remind, daemon=True).start()
+
+    def stage(self, what: str, /) -> None:
+        self._now, self._said = what, time.monotonic()
+        print(f"[{self._said - self.started:6.1f} s] {what}", file=sys.stderr, flush=True)
+
+    def _remind(self) -> None:
+        while not self.over.wait(SILENT_S / 10):
+            if self._now and time.monotonic() - self._said > SILENT_S:
+                self.stage(self._now if self._now.startswith("still: ") else f"still: {self._now}")
 
 
 @contextmanager

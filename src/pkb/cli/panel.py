@@ -195,5 +195,14 @@ def profile_words(side: SideProfile) -> str:
 def _communication_line(evaluation: Evaluation) -> Text:
     line = f"communication  {evaluation.communication}"
     if evaluation.paths:
-        line += f"; paths: {', '.join(evaluation.paths)}"
+        line += f"; paths: {paths_words(evaluation.paths)}"
     return plain(line)
+
+
+def paths_words(paths: Sequence[str]) -> str:
+    """What is known comes first; where no CUDA can be read here, that is no riddle."""
+    from pkb.candidates.paths.cuda import available
+
+    unread = "unknown" in paths and not available()
+    words = [*(path for path in paths if path != "unknown"), *(path for path in paths if path == "unknown")]
+    return ", ".join(words) + " (CUDA is not read without: pip install 'pkb[analysis]')" * unread

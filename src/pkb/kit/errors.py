@@ -56,6 +56,13 @@ class OptionRefused(CompileError):
         )
 
 
+class NoKernel(KeyError):
+    """A module has no kernel of that name."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # as it was written: a KeyError shows its message with quotes and escapes
+
+
 class CompilerMissing(RuntimeError):
     """This machine has no compiler for that: never the candidate's fault."""
 

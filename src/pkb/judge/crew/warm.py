@@ -150,6 +150,8 @@ class Template:
 
 
 _templates: dict[Kind, Template] = {}
+_guard = threading.RLock()
+"""Of the two tables: several threads may have candidates judged at the same time."""
 _lost: Counter[Kind] = Counter()
 """How many have ended by themselves, or were ended by somebody else."""
 
@@ -240,25 +242,34 @@ def _inherited() -> str:
 
 
 def _template(kind: Kind) -> Template | None:
-    if kind in _templates and _templates[kind].has_ended():
-        _lose(kind)
-    if _lost[kind] >= MOST_LOST:
-        return None
-    if kind not in _templates:
-        rivals = [other for other in _templates if other.role == kind.role and not _templates[other].is_in_use()]
-        for old in rivals[: len(rivals) + 1 - MOST_OF_A_ROLE]:
-            _templates.pop(old).close()
-        _templates[kind] = Template(kind)
-    return _templates[kind]
+    with _guard:
+        if kind in _templates and _templates[kind].has_ended():
+            _lose(kind)
+        if _lost[kind] >= MOST_LOST:
+            return None
+        if kind not in _templates:
+            rivals = [other for other in _templates if _is_rival(other, kind) and not _templates[other].is_in_use()]
+            for old in rivals[: len(rivals) + 1 - MOST_OF_A_ROLE]:
+                _templates.pop(old).close()
+            _templates[kind] = Template(kind)
+        return _templates[kind]
+
+
+def _is_rival(other: Kind, kind: Kind) -> bool:
+    """Not that of another thread, which may be about to use it: closed by then, its descriptor could be somebody else's."""
+    others = {0, *(thread.ident for thread in threading.enumerate())} - {kind.thread}
+    return other.role == kind.role and other.thread not in others
 
 
 def _lose(kind: Kind) -> None:
-    _lost[kind] += 1
-    _templates.pop(kind).close()
+    with _guard:
+        _lost[kind] += 1
+        _templates.pop(kind).close()
 
 
 @atexit.register
 def close_all() -> None:
     """They would end with this process in any case."""
-    while _templates:
-        _templates.popitem()[1].close()
+    with _guard:
+        while _templates:
+            _templates.popitem()[1].close()

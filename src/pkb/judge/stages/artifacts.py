@@ -25,9 +25,10 @@ MOST_OWN_KERNELS = 32
 
 
 def cache_folder() -> Path:
-    """Where builds are kept between evaluations: PKB_CACHE, or the user's cache directory."""
+    """Where builds are kept between evaluations: PKB_CACHE, or the user's cache directory. Absolute: what lies there is run
+    from other folders."""
     root = os.environ.get("PKB_CACHE") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / ("" if os.environ.get("PKB_CACHE") else "pkb") / "build"
+    return Path(root).absolute() / ("" if os.environ.get("PKB_CACHE") else "pkb") / "build"
 
 
 def limit_bytes() -> int:

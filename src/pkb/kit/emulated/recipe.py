@@ -25,6 +25,7 @@ INCLUDE = HERE / "include"
 RUNTIME = HERE / "runtime"
 STAND_INS = HERE / "nvshmem"
 KINDS = ("emulated_runtime", "emulated_cubin", "emulated_extension")
+BY_GXX = "g++ cannot build it with the emulator's headers: "
 _DEFINES = (
     "-D__CUDA_ARCH__=900", "-D__CUDACC__=1", "-D__NVCC__=1", "-DCUDART_VERSION=13000", "-DCUDA_VERSION=13000",
     "-D__CUDACC_VER_MAJOR__=13", "-D__CUDACC_VER_MINOR__=0", "-DPKB_EMULATED=1",
@@ -202,7 +203,7 @@ def _recipe(
                 held = check(scratch)
             if held is not None:
                 raise held from error
-            raise NotEmulated(f"g++ cannot build it with the emulator's headers: {error.first_error[:300]}") from error
+            raise NotEmulated(f"{BY_GXX}{error.first_error[:300]}") from error
 
     fixed = (*_FLAGS, *_SEEN, *_LINK)
     key = content_key("emulated", kind, name, source, *flags, *_headers().values(), _emulator_text(), *fixed, identity)

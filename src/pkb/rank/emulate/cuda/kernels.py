@@ -10,6 +10,7 @@ from pkb.kit.arguments import Frame
 from pkb.kit.cuda import _plain_name
 from pkb.kit.emulated.recipe import module_recipe
 from pkb.kit.emulated.rewrite import NotEmulated
+from pkb.kit.errors import NoKernel
 from pkb.rank.emulate.cuda.device import SMS, NotEmulatedHere, dimensions, gpu, pointer_arguments, resident_blocks
 
 Dim = int | tuple[int, ...]
@@ -43,7 +44,7 @@ class EmulatedModule:
         try:
             return pointer_arguments(self._library, name)
         except AttributeError:
-            raise KeyError(f'no kernel {name!r} in {self.name}.cu. Is it `extern "C"`?') from None
+            raise NoKernel(f'no kernel {name!r} in {self.name}.cu. Is it `extern "C"`?') from None
 
     def sizes(self, name: str) -> tuple[int, ...]:
         sizes = (ctypes.c_int * 256)()
