@@ -186,7 +186,9 @@ def _recipe(
         except (ValueError, StopIteration) as error:
             raise CompileError(f"{name}.cu: error: {error}", name=name) from error
         ending = '#include "emu_torch.h"\n' if torch else ""
-        text = f'#include "emu.h"\n{made.text}\n#line 1 "emulator"\n{glue(made.kernels)}{ending}'
+        text = (
+            f'#include "emu.h"\n{made.text}\n#line 1 "emulator"\n{_clusters(made.kernels)}{glue(made.kernels)}{ending}'
+        )
         (scratch / f"{name}.cpp").write_text(text)
         objects = _torch_objects() if torch else []
         try:
@@ -207,6 +209,17 @@ def _recipe(
     fixed = (*_FLAGS, *_SEEN, *_LINK)
     key = content_key("emulated", kind, name, source, *flags, *_headers().values(), _emulator_text(), *fixed, identity)
     return Recipe(key, ".so", name, build)
+
+
+def _clusters(kernels: list[KernelText]) -> str:
+    """What __cluster_dims__ says, in the kernel's own namespace: it may use names from there."""
+    lines = []
+    for n, k in enumerate(kernels):
+        if k.cluster:
+            space = k.qualified.rpartition("::")[0]
+            line = f'static emu::ClusterDims emu_cluster_{n}("{k.name}", {k.cluster});'
+            lines.append(f"namespace {space} {{ {line} }}\n" if space else f"{line}\n")
+    return "".join(lines)
 
 
 def _by_name(kernels: list[KernelText]) -> str:
