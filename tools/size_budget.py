@@ -14,22 +14,22 @@ PROBLEM_LIMIT = 400
 """Lines of one problem, reference and baseline: what a person reads in one sitting."""
 CEILINGS = {
     "src/pkb/analysis": 3030,
-    "src/pkb/candidates": 4270,
+    "src/pkb/candidates": 4272,
     "src/pkb/candidates/paths": 1480,  # half of what it was at 0976422
     "src/pkb/cli": 6095,
     "src/pkb/cluster": 1480,
     "src/pkb/generate": 4060,
     "src/pkb/judge": 7760,
-    "src/pkb/kit": 4740,
+    "src/pkb/kit": 4860,
     "src/pkb/platforms": 1365,
-    "src/pkb/rank": 10_115,
+    "src/pkb/rank": 10_117,
     "src/pkb/report": 3330,
     "src/pkb/roofline": 570,
     "src/pkb/store": 1655,
     "src/pkb/types": 3740,
     "benchmarks": 10_600,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 57_400,
+    "tests": 58_060,
     "tools": 2500,
 }
 EXCUSE = "long because"

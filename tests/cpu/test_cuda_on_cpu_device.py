@@ -32,7 +32,7 @@ def test_what_candidates_take_from_libraries() -> None:
 
 @pytest.mark.skipif(isinstance(find_gxx(), str), reason=str(find_gxx()))
 def test_what_kernels_of_today_are_written_with() -> None:
-    """Pipelines, barriers and copies of libcu++, clusters, launches with attributes: right, and a race where a wait is forgotten."""
+    """Pipelines, barriers and copies of libcu++, clusters, launches with attributes; a race where a wait is forgotten."""
     program = Path(__file__).with_name("cuda_on_cpu_modern.py")
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

@@ -136,7 +136,10 @@ def prebuild(source: str) -> Prebuilt:
             if found is not None:
                 report.error = BuildError(name, call.kind, line, first_error=found.first_error, log=found.log)
                 return report
-            report.unavailable = f"not emulated on a CPU: {what}"
+            compiled = str(given.get("source") or given.get("cuda_src") or "")
+            report.unavailable = (
+                f"not emulated on a CPU: {in_candidate(str(what), compiled=compiled, candidate=source)}"
+            )
             return report
         except OptionRefused as refused:
             report.rejected = RefusedOption(refused.name, line, refused.option)

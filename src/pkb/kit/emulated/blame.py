@@ -76,3 +76,13 @@ def certain_by_nvcc(error: CompileError) -> bool:
     _, _, behind = error.log.partition(error.first_error)
     about = re.split(r"\n\S+\(\d+\): ", behind)[0]  # notes on this error, before the next
     return not _OURS.search(error.first_error + about)
+
+
+def not_emulated(first_error: str) -> str:
+    """What the emulator's headers lack, its place first, and what could be done about it."""
+    what = "g++ cannot build it with the emulator's headers"
+    if "ensorMap" in first_error:
+        what = "tensor maps are not emulated, bulk copies of one dimension are"
+    elif found := re.search(r"fatal error: (\S+): No such file", first_error):
+        what = f"there is no <{found[1]}> for the emulated GPU"
+    return f"{first_error[:300]} ({what}, see docs/cuda-on-cpu.md: write it in another way, or judge it on a GPU)"

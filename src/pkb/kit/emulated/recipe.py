@@ -9,7 +9,7 @@ from pkb.kit import slim, torch_facts
 from pkb.kit.cache import Recipe, content_key
 from pkb.kit.cpp import _processor
 from pkb.kit.cuda import DEVICE_HEADERS, _headers, _plain_name
-from pkb.kit.emulated.blame import candidates_error, nvcc_error
+from pkb.kit.emulated.blame import candidates_error, not_emulated, nvcc_error
 from pkb.kit.emulated.gxx import find_gxx
 from pkb.kit.emulated.rewrite import KernelText, NotEmulated, hide_includes, rewrite
 from pkb.kit.errors import CompileError, CompilerMissing
@@ -204,7 +204,7 @@ def _recipe(
                 held = check(scratch)
             if held is not None:
                 raise held from error
-            raise NotEmulated(f"g++ cannot build it with the emulator's headers: {error.first_error[:300]}") from error
+            raise NotEmulated(not_emulated(error.first_error)) from error
 
     fixed = (*_FLAGS, *_SEEN, *_LINK)
     key = content_key("emulated", kind, name, source, *flags, *_headers().values(), _emulator_text(), *fixed, identity)
