@@ -42,6 +42,6 @@ def test_what_kernels_of_today_are_written_with() -> None:
 def test_nvcc_takes_the_same_text(tmp_path: Path) -> None:
     """Else the emulator would be taught what no GPU accepts."""
     source = Path(__file__).with_name("cuda_on_cpu_modern.cu")
-    command = ["nvcc", "-arch=sm_90a", "-std=c++17", "-c", str(source), "-o", str(tmp_path / "made.o")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    command = ["nvcc", "-arch=sm_90a", "-std=c++17", "-cubin", str(source), "-o", str(tmp_path / "made")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr

@@ -227,6 +227,8 @@ void Machine::cluster(const Event& e, const Who& w) {
     if (const Clock known = clock_of(w); e.r.address && (c.known.empty() || c.known.back() != known)) c.known.push_back(known);
     note(e, w);
   } else if (e.r.kind == R_CLUSTER_OPEN) {
+    if (block_of(w).cluster == NO_CLUSTER && c.blocks.empty())  // begun before the recording: all that are heard of
+      for (auto& [number, b] : l.blocks) c.blocks.push_back(number);
     for (uint32_t number : c.blocks)
       for (auto& [thread, t] : l.blocks[number].threads) l.arrived -= t.arrived, t.arrived = false;
     if (c.split) {

@@ -124,6 +124,8 @@ void record_gone(const Block& b, uint64_t address, uint64_t bytes) {
   if (!recording()) return;
   Guard guard;
   const uint32_t site = sites.of_text("", 0, "the end of a block, whose shared memory is gone then");
+  for (unsigned t = 0; t < b.fibers.size(); ++t)  // copies that nobody has waited for are done by then
+    if (!b.fibers[t]->copies.empty()) as({b.kernel->launch, b.linear(), t}), put(R_COPIES_CLOSE, 0, 0, 0, 0), put(R_COPIES_DONE, 0, 0, 0, 0);
   as({b.kernel->launch, b.linear(), 0});
   put(R_BARRIER_BLOCK, 0, 0, 0, 0);
   for (uint64_t at = 0; at < bytes; at += 32768)
