@@ -146,7 +146,7 @@ def kernel(folder: Path, body: str) -> Path:
 def test_an_instruction_that_is_not_known_is_unsupported_by_its_name_when_it_runs(tmp_path: Path) -> None:
     result = judge(kernel(tmp_path, 'asm volatile("wgmma.fence.sync.aligned;");'))
     assert result.verdict is Verdict.UNSUPPORTED
-    assert "wgmma.fence.sync.aligned" in result.detail
+    assert "wgmma.fence.sync.aligned (kernel.cu, line 3, kernel work)" in result.detail
 
 
 def test_a_source_that_is_no_cuda_does_not_compile(tmp_path: Path) -> None:
@@ -157,4 +157,23 @@ def test_a_source_that_is_no_cuda_does_not_compile(tmp_path: Path) -> None:
 def test_a_name_that_the_emulator_lacks_is_not_held_against_the_candidate(tmp_path: Path) -> None:
     result = judge(kernel(tmp_path, "out[0] = __vabsdiffu4(in[0], in[1]);"))
     assert (result.verdict, result.stage) == (Verdict.UNSUPPORTED, Stage.BUILD)
+    assert "line 7 of the candidate: kernel.cu:3" in result.detail
     assert "__vabsdiffu4" in result.detail
+    assert "docs/cuda-on-cpu.md" in result.detail
+
+
+def test_a_special_register_that_is_not_known_is_named(tmp_path: Path) -> None:
+    """Of `mov.u32` the operand alone says what is missing."""
+    result = judge(kernel(tmp_path, 'unsigned x; asm volatile("mov.u32 %0, %%nobody;" : "=r"(x)); out[0] = x;'))
+    assert result.verdict is Verdict.UNSUPPORTED
+    assert "mov.u32 %0, %%nobody" in result.detail
+
+
+@pytest.mark.parametrize(
+    ("grid", "verdict"), [(4, Verdict.WRONG), (3, Verdict.RUNTIME_ERROR)], ids=["whole clusters", "half a cluster"]
+)
+def test_a_grid_is_whole_clusters(tmp_path: Path, grid: int, verdict: Verdict) -> None:
+    path = kernel(tmp_path, "if (blockIdx.x == 0) out[threadIdx.x] = 0;")
+    text = path.read_text().replace("__global__ void work", "__global__ void __cluster_dims__(2) work")
+    path.write_text(text.replace("KERNEL[4,", f"KERNEL[{grid},"))
+    assert judge(path).verdict is verdict

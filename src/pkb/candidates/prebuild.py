@@ -139,11 +139,12 @@ def prebuild(source: str) -> Prebuilt:
                 found = _by_real_compiler(given) if call.kind == "cubin" else None
                 advice = ""
             except CompilerMissing:
-                found, advice = None, _WHOSE_FAULT if str(what).startswith(emulated.BY_GXX) else ""
+                found, advice = None, _WHOSE_FAULT if emulated.BY_GXX in str(what) else ""
             if found is not None:
                 report.error = _error(found, call=call, name=name, given=given, candidate=source)
                 return report
-            report.unavailable = f"not emulated on a CPU: {_in_candidate(str(what), given, source)}{advice}"
+            placed = in_candidate(str(what), compiled=_compiled(given), candidate=source)
+            report.unavailable = f"not emulated on a CPU: {placed}{advice}"
             return report
         except OptionRefused as refused:
             report.rejected = RefusedOption(refused.name, line, refused.option)
@@ -194,12 +195,6 @@ def _error(error: CompileError, *, call: BuilderCall, name: str, given: Given, c
     # The same line of the log, now with its place in the candidate.
     first = next((said for said in log.splitlines() if said.strip().endswith(error.first_error)), "")
     return BuildError(name, call.kind, call.node.lineno, first_error=first.strip() or error.first_error, log=log)
-
-
-def _in_candidate(what: str, given: Given, candidate: str) -> str:
-    """What g++ has said of it, with its place in the candidate; anything else as it is."""
-    head, of_gxx, said = what.partition(emulated.BY_GXX)
-    return f"{head}{of_gxx}{in_candidate(said, compiled=_compiled(given), candidate=candidate)}" if of_gxx else what
 
 
 def _record(name: str, kind: str, line: int, artifact: Artifact, source: str = "") -> Built:

@@ -13,6 +13,7 @@ from pkb.kit.errors import CompileError
 from pkb.kit.nvcc import find as find_nvcc
 from pkb.kit.nvcc import run_compiler
 
+BY_GXX = "g++ cannot build it with the emulator's headers"
 _NUMBER = r"(?:const |volatile )*(?:(?:un)?signed |long |short )*(?:int|char|float|double|long|short|bool)"
 _ANY_CPP = (
     r"expected |stray |redefinition of|redeclaration of|conflicting declaration|missing terminating|unterminated |#error|"
@@ -76,3 +77,13 @@ def certain_by_nvcc(error: CompileError) -> bool:
     _, _, behind = error.log.partition(error.first_error)
     about = re.split(r"\n\S+\(\d+\): ", behind)[0]  # notes on this error, before the next
     return not _OURS.search(error.first_error + about)
+
+
+def not_emulated(first_error: str) -> str:
+    """What the emulator's headers lack, its place first, and what could be done about it."""
+    what = BY_GXX
+    if "ensorMap" in first_error:
+        what = "tensor maps are not emulated, bulk copies of one dimension are"
+    elif found := re.search(r"fatal error: (\S+): No such file", first_error):
+        what = f"there is no <{found[1]}> for the emulated GPU"
+    return f"{first_error[:300]} ({what}, see docs/cuda-on-cpu.md: write it in another way, or judge it on a GPU)"

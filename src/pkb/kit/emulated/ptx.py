@@ -19,6 +19,7 @@ def to_cpp(inside: str) -> str:
     operands = [operand for piece in pieces[1:3] for operand in _operands(piece)]
     names = {name: str(n) for n, name in enumerate(re.findall(r"\[(\w+)\]\s*\"", "".join(pieces[1:3])))}
     template = re.sub(r"%\[(\w+)\]", lambda m: "%" + names.get(m[1], "99"), template)
+    template = template.replace("%=", "")  # a number for labels: each text is a scope of its own here
     template = re.sub(r"//[^\n]*|/\*.*?\*/", " ", template, flags=re.S)
     if not template.strip():
         return "((void)0)"
@@ -41,9 +42,11 @@ def _statements(template: str) -> list[str]:
     found = []
     for part in flat.split(";"):
         text = part.strip()
-        while text.startswith(("{", "}")):
-            text = text[1:].strip()
-        while label := re.match(r"([$\w]+):(?!:)\s*", text):
+        while True:  # a closing brace may follow a label
+            text = text.lstrip("{} ")
+            label = re.match(r"([$\w]+):(?!:)\s*", text)
+            if label is None:
+                break
             found.append(label[0].strip())
             text = text[label.end() :]
         if text:
@@ -54,7 +57,7 @@ def _statements(template: str) -> list[str]:
 def _cpp(text: str, operands: Sequence[str]) -> str:
     """An instruction with its guard, a declaration of registers, or a label."""
     if text.endswith(":"):
-        return f"{register_name(text[:-1])}: "
+        return f"{register_name(text[:-1])}: ; "
     if text.startswith(".reg"):
         return _registers(text)
     guard = ""
@@ -66,7 +69,7 @@ def _cpp(text: str, operands: Sequence[str]) -> str:
     try:
         code = WRITERS[statement.name](statement, arguments)
     except (Unknown, KeyError, ValueError, IndexError, StopIteration):
-        return f'{guard}{{ emu_unsupported("{statement.full}"); }} '
+        return f"{guard}{{ {_stop(text)} }} "
     if statement.name in PLAIN:
         return f"{guard}{{ {code} }} "
     at = f'static constexpr EmuAt emu_at{{"{statement.full}", __FILE__, __LINE__}};'
@@ -74,10 +77,16 @@ def _cpp(text: str, operands: Sequence[str]) -> str:
     return f"{guard}{{ {at} {seen} {code} }} "
 
 
+def _stop(text: str) -> str:
+    """With its operands: of `mov.u32 %0, %%laneid` they alone say what is not known."""
+    shown = re.sub(r"[\"\\\\]", "'", text[:100])
+    return f'emu_unsupported_at("{shown}", __FILE__, __LINE__);'
+
+
 def _registers(text: str) -> str:
     found = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.*)", text)
     if found is None or found[1] not in TYPES:
-        return f'emu_unsupported("{text[:60]}"); '
+        return f"{_stop(text)} "
     names = []
     for name in found[2].split(","):
         if many := re.fullmatch(r"\s*([%\w]+)<(\d+)>\s*", name):

@@ -3,27 +3,14 @@
 import re
 from collections.abc import Callable, Sequence
 
-from pkb.kit.emulated.ptx_statement import EIGHT, HALF, HALVES, TYPES, Statement, Unknown, register_name
+from pkb.kit.emulated.ptx_async import bulk_or_async, grid_control, mapped, mbarrier
+from pkb.kit.emulated.ptx_statement import EIGHT, HALF, HALVES, TYPES, Statement, Unknown, known, register_name
 
 # --- memory ---
 
 
-_MEMORY = {
-    "weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "cta", "cluster", "gpu", "sys", "global", "shared",
-    "shared::cta", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "v2", "v4", "noftz",
-}  # fmt: skip
-_HINTS = ("L1::", "L2::", "level::")
-
-
-def _known(s: Statement, *others: str) -> None:
-    """No qualifier that would make another instruction of it (st.async, ld.param)."""
-    for qualifier in s.qualifiers:
-        if not (qualifier in _MEMORY or qualifier in TYPES or qualifier in others or qualifier.startswith(_HINTS)):
-            raise Unknown(qualifier)
-
-
 def _load(s: Statement, a: Sequence[str]) -> str:
-    _known(s)
+    known(s)
     kind, outs = TYPES[s.type], s.vector(a[0])
     looks = "true" if s.has("acquire", "relaxed", "volatile", "mmio") and len(outs) == 1 else "false"
     code = f"{kind} emu_v[{len(outs)}]; emu::ptx::load(emu_v, {s.address(a[1])}, emu_at, {looks}); "
@@ -31,7 +18,7 @@ def _load(s: Statement, a: Sequence[str]) -> str:
 
 
 def _store(s: Statement, a: Sequence[str]) -> str:
-    _known(s)
+    known(s)
     kind, values = TYPES[s.type], s.vector(a[1])
     given = ", ".join(s.get(value, kind) for value in values)
     return f"const {kind} emu_v[{len(values)}] = {{{given}}}; emu::ptx::store({s.address(a[0])}, emu_v, emu_at);"
@@ -58,10 +45,16 @@ def _operation(s: Statement, kind: str) -> str:
 
 
 def _atom(s: Statement, a: Sequence[str]) -> str:
-    _known(s, *_OPERATIONS, "cas")
+    known(s, *_OPERATIONS, "cas")
     kind = TYPES[s.type]
     out = a[0] if s.name == "atom" else None
     address, *values = a[1:] if s.name == "atom" else a
+    if len(parts := s.vector(values[0])) > 1 and out is None:
+        one = Statement(".".join(q for q in s.full.split(".") if q not in ("v2", "v4", "v8")) + " ", s._operands)
+        size = {"f32": 4, "f16": 2, "bf16": 2, "f16x2": 4, "bf16x2": 4}[s.type]
+        base, _, offset = address.strip("[] ").partition("+")
+        each = [f"[{base}+{int(offset or 0) + size * n}]" for n in range(len(parts))]
+        return " ".join(f"{{ {_atom(one, (place, part))} }}" for place, part in zip(each, parts, strict=True))
     if any(value.startswith("{") for value in values):
         raise Unknown
     if s.has("cas"):
@@ -77,7 +70,7 @@ def _atom(s: Statement, a: Sequence[str]) -> str:
 
 
 def _multimem(s: Statement, a: Sequence[str]) -> str:
-    _known(s, *_OPERATIONS, "ld_reduce", "st", "red", "acc::f32")
+    known(s, *_OPERATIONS, "ld_reduce", "st", "red", "acc::f32")
     kind = TYPES[s.type]
     way = s.qualifiers[0]
     if way == "ld_reduce":
@@ -101,67 +94,6 @@ def _fence(s: Statement, a: Sequence[str]) -> str:
     return "emu::ptx::fence(emu_at);"
 
 
-def _cp(s: Statement, a: Sequence[str]) -> str:
-    if s.full == "cp.async.commit_group":
-        return "emu_copies_close();"
-    if s.full == "cp.async.wait_group":
-        return f"emu_copies_done({s.value(a[0])});"
-    if s.full == "cp.async.wait_all":
-        return "emu_copies_close(); emu_copies_done(0);"
-    if s.has("bulk"):
-        return _bulk(s, a)
-    if s.qualifiers[0] != "async" or s.qualifiers[1] not in ("ca", "cg"):
-        raise Unknown
-    to = f"emu::ptx::shared({s.value(a[0].strip('[] '))})"
-    source = f"emu::ptx::generic({s.value(a[1].strip('[] '))})"
-    size = s.value(a[2])
-    read = s.value(a[3]) if len(a) > 3 else size
-    return f"const unsigned emu_n = {read}; emu_copy_later({to}, {source}, emu_n, {size} - emu_n);"
-
-
-def _bulk(s: Statement, a: Sequence[str]) -> str:
-    """Bulk copies of one dimension. Tensor maps, clusters, and copies that reduce are not known."""
-    form = s.full.removeprefix("cp.async.bulk.").removesuffix(".L2::cache_hint")
-    if form.startswith("prefetch.L2"):
-        return f"emu::ptx::prefetch({s.address(a[0])}, {s.value(a[1])});"
-    if form == "commit_group":
-        return "emu_bulk_close();"
-    if form in ("wait_group", "wait_group.read"):
-        return f"emu_bulk_done({s.value(a[0])}, {int(s.has('read'))});"
-    places = [s.value(operand.strip("[] ")) for operand in a[:2]]
-    size = s.value(a[2])
-    if form in (f"shared::{space}.global.mbarrier::complete_tx::bytes" for space in ("cluster", "cta")):
-        to, barrier = (f"emu::ptx::shared({where})" for where in (places[0], s.value(a[3].strip("[] "))))
-        return f"emu::ptx::bulk_load({to}, emu::ptx::generic({places[1]}), {size}, {barrier}, emu_at);"
-    if form == "global.shared::cta.bulk_group":
-        return f"emu::ptx::bulk_store(emu::ptx::generic({places[0]}), emu::ptx::shared({places[1]}), {size}, emu_at);"
-    raise Unknown
-
-
-def _mbarrier(s: Statement, a: Sequence[str]) -> str:
-    _known(s, "init", "inval", "arrive", "expect_tx", "test_wait", "try_wait", "parity")
-    if s.has("cluster", "sys", "gpu"):
-        raise Unknown
-    strong = 'static constexpr EmuAt emu_strong{"mbarrier.%s.cta", __FILE__, __LINE__}; '
-    way = s.qualifiers[0]
-    if way == "init":
-        return f"emu_mbarrier_init({s.address(a[0])}, {s.value(a[1])});"
-    if way == "inval":
-        return "(void)0;"
-    if way == "expect_tx":
-        return f"emu_mbarrier_arrive({s.address(a[0])}, 0, {s.value(a[1])});"
-    if way == "arrive":
-        out, place, *rest = a if "[" not in a[0] else ("_", *a)
-        count, more = ("1", s.value(rest[0])) if s.has("expect_tx") else (s.value(rest[0]) if rest else "1", "0")
-        call = f"emu::ptx::mbarrier_arrive({s.address(place)}, {count}, {more}, emu_strong)"
-        keep = f"emu::ptx::set({s.value(out)}, {call});" if out != "_" else f"{call};"
-        return strong % "arrive.release" + keep
-    if way in ("test_wait", "try_wait"):
-        call = f"emu::ptx::mbarrier_over({s.address(a[1])}, {s.get(a[2], 'uint64_t')}, emu_strong)"
-        return strong % f"{way}.acquire" + f"{s.value(a[0])} = {call};"
-    raise Unknown
-
-
 def _elect(s: Statement, a: Sequence[str]) -> str:
     out, _, predicate = a[0].partition("|")
     code = f"const unsigned emu_m = {s.value(a[1])}, emu_first = __builtin_ctz(emu_m); emu_meet_warp(emu_m); "
@@ -178,15 +110,39 @@ def _ldmatrix(s: Statement, a: Sequence[str]) -> str:
     return code + "".join(f"emu::ptx::set({s.value(out)}, emu_v[{n}]); " for n, out in enumerate(outs))
 
 
+_MMA = {
+    "f16": (2, HALF["f16"]),
+    "bf16": (2, HALF["bf16"]),
+    "tf32": (1, "emu::ptx::Tf32"),
+    **{kind: (4, eight) for kind, eight in EIGHT.items()},
+}
+
+
 def _mma(s: Statement, a: Sequence[str]) -> str:
-    found = re.fullmatch(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(bf16|f16)\.\1\.f32", s.full)
-    if found is None:
+    found = re.fullmatch(r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f32|f16)\.(\w+)\.\3\.\2", s.full)
+    if found is None or (found[2] == "f16" and found[3] != "f16") or found[3] not in _MMA:
         raise Unknown
+    each, format_ = _MMA[found[3]]  # numbers in a word
     outs, left, right, add = (s.vector(operand) for operand in a)
-    c = ", ".join(s.get(x, "float") for x in add)
+    if len(left) * 2 * each != int(found[1]) or len(right) * 2 != len(left):
+        raise Unknown
     words = ", ".join(s.get(x, "unsigned") for x in left), ", ".join(s.get(x, "unsigned") for x in right)
-    code = f"float emu_c[4] = {{{c}}}; emu::ptx::mma<{HALF[found[1]]}>(emu_c, {{{words[0]}}}, {{{words[1]}}}); "
-    return code + "".join(f"emu::ptx::set({s.value(out)}, emu_c[{n}]); " for n, out in enumerate(outs))
+    call = f"emu::ptx::mma<{format_}, {each}, {len(left)}>(emu_c, {{{words[0]}}}, {{{words[1]}}}); "
+    if found[2] == "f32":
+        code = f"float emu_c[4] = {{{', '.join(s.get(x, 'float') for x in add)}}}; {call}"
+        return code + "".join(f"emu::ptx::set({s.value(out)}, emu_c[{n}]); " for n, out in enumerate(outs))
+    halves = (f"emu::ptx::half<{HALF['f16']}>({s.get(x, 'unsigned')}, {high})" for x in add for high in (0, 1))
+    code = f"float emu_c[4] = {{{', '.join(halves)}}}; {call}"
+    pairs = (f"emu::ptx::pair<{HALF['f16']}>(emu_c[{2 * n + 1}], emu_c[{2 * n}])" for n in (0, 1))
+    return code + "".join(f"emu::ptx::set({s.value(out)}, {pair}); " for out, pair in zip(outs, pairs, strict=True))
+
+
+def _stmatrix(s: Statement, a: Sequence[str]) -> str:
+    if not s.has("m8n8") or s.type != "b16":
+        raise Unknown
+    words = ", ".join(s.get(x, "unsigned") for x in s.vector(a[1]))
+    trans = "true" if s.has("trans") else "false"
+    return f"emu::ptx::stmatrix({s.address(a[0])}, {{{words}}}, {trans}, emu_at);"
 
 
 # --- numbers ---
@@ -303,7 +259,9 @@ def _approximate(expression: str) -> Callable[[Statement, Sequence[str]], str]:
 
 
 def _barrier(s: Statement, a: Sequence[str]) -> str:
-    if s.has("cluster", "red") or not a:
+    if s.qualifiers[0] == "cluster":
+        return f"emu_cluster_arrive({int(not s.has('relaxed'))});" if s.has("arrive") else "emu_cluster_wait();"
+    if s.has("red") or not a:
         raise Unknown
     way = "arrive" if s.has("arrive") else "sync"
     if not s.has("sync", "arrive"):
@@ -327,8 +285,8 @@ def _prefetch(s: Statement, a: Sequence[str]) -> str:
 
 WRITERS: dict[str, Callable[[Statement, Sequence[str]], str]] = {
     "ld": _load, "st": _store, "atom": _atom, "red": _atom, "multimem": _multimem, "fence": _fence, "membar": _fence,
-    "cp": _cp, "mbarrier": _mbarrier, "elect": _elect,
-    "ldmatrix": _ldmatrix, "mma": _mma, "cvt": _cvt, "mov": _mov, "setp": _setp, "selp": _selp,
+    "cp": bulk_or_async, "mbarrier": mbarrier, "elect": _elect,
+    "ldmatrix": _ldmatrix, "stmatrix": _stmatrix, "mma": _mma, "cvt": _cvt, "mov": _mov, "setp": _setp, "selp": _selp,
     "fma": _arithmetic("sizeof(x) == 4 ? (decltype(x))fmaf(x, y, z) : (decltype(x))fma(x, y, z)"),
     "mad": _arithmetic("x * y + z"), "add": _arithmetic("x + y"), "sub": _arithmetic("x - y"), "mul": _arithmetic("x * y"),
     "max": _minmax("max"), "min": _minmax("min"), "and": _arithmetic("x & y"), "or": _arithmetic("x | y"),
@@ -337,7 +295,8 @@ WRITERS: dict[str, Callable[[Statement, Sequence[str]], str]] = {
     "ex2": _approximate("exp2f(x)"), "lg2": _approximate("log2f(x)"), "rcp": _approximate("1.f / x"),
     "rsqrt": _approximate("rsqrtf(x)"), "sqrt": _approximate("sqrtf(x)"), "tanh": _approximate("tanhf(x)"),
     "sin": _approximate("sinf(x)"), "cos": _approximate("cosf(x)"),
-    "bar": _barrier, "barrier": _barrier, "bra": _branch, "griddepcontrol": _nothing, "prefetch": _prefetch,
+    "bar": _barrier, "barrier": _barrier, "bra": _branch, "griddepcontrol": grid_control, "mapa": mapped, "getctarank": mapped,
+    "setmaxnreg": _nothing, "createpolicy": lambda s, a: f"emu::ptx::set({s.value(a[0])}, (uint64_t)0);", "prefetch": _prefetch,
     "nanosleep": lambda s, a: f"emu_sleep({s.get(a[0], 'uint32_t')});", "trap": lambda s, a: 'emu_fault("trap", nullptr);',
     "cvta": lambda s, a: (
         f"emu::ptx::set({s.value(a[0])}, "

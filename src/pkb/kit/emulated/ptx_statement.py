@@ -7,13 +7,18 @@ TYPES = {
     "b8": "uint8_t", "u8": "uint8_t", "s8": "int8_t", "b16": "uint16_t", "u16": "uint16_t", "s16": "int16_t",
     "b32": "uint32_t", "u32": "uint32_t", "s32": "int32_t", "b64": "uint64_t", "u64": "uint64_t", "s64": "int64_t",
     "f32": "float", "f64": "double", "f16": "uint16_t", "bf16": "uint16_t", "f16x2": "uint32_t", "bf16x2": "uint32_t",
-    "pred": "bool",
+    "tf32": "uint32_t", "pred": "bool",
 }  # fmt: skip
 SPECIAL = {
     "globaltimer": "emu_now_ns()", "clock64": "(uint64_t)clock64()", "clock": "(uint32_t)clock64()",
     "laneid": "emu_lane()", "warpid": "(emu_linear_thread() / 32)", "smid": "0u", "nsmid": "132u",
     **{f"tid.{x}": f"threadIdx.{x}" for x in "xyz"}, **{f"ctaid.{x}": f"blockIdx.{x}" for x in "xyz"},
     **{f"ntid.{x}": f"blockDim.{x}" for x in "xyz"}, **{f"nctaid.{x}": f"gridDim.{x}" for x in "xyz"},
+    **{f"cluster_ctaid.{x}": f"(blockIdx.{x} % emu_cluster_dim.{x})" for x in "xyz"},
+    **{f"cluster_nctaid.{x}": f"emu_cluster_dim.{x}" for x in "xyz"},
+    **{f"clusterid.{x}": f"(blockIdx.{x} / emu_cluster_dim.{x})" for x in "xyz"},
+    **{f"nclusterid.{x}": f"(gridDim.{x} / emu_cluster_dim.{x})" for x in "xyz"},
+    "cluster_ctarank": "emu::cluster_rank()", "cluster_nctarank": "emu::cluster_size()",
     "lanemask_lt": "((1u << emu_lane()) - 1)", "lanemask_eq": "(1u << emu_lane())",
     "lanemask_le": "(~0u >> (31 - emu_lane()))", "lanemask_gt": "(~0u << emu_lane() << 1)",
     "lanemask_ge": "(~0u << emu_lane())",
@@ -74,3 +79,17 @@ class Statement:
 
 def register_name(text: str) -> str:
     return "emu_r_" + re.sub(r"\W", "_", text)
+
+
+_MEMORY = {
+    "weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "cta", "cluster", "gpu", "sys", "global", "shared",
+    "shared::cta", "shared::cluster", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "v2", "v4", "v8", "noftz",
+}  # fmt: skip
+_HINTS = ("L1::", "L2::", "level::")
+
+
+def known(s: Statement, *others: str) -> None:
+    """No qualifier that would make another instruction of it (st.async, ld.param)."""
+    for qualifier in s.qualifiers:
+        if not (qualifier in _MEMORY or qualifier in TYPES or qualifier in others or qualifier.startswith(_HINTS)):
+            raise Unknown(qualifier)

@@ -9,7 +9,7 @@ from pkb.kit import slim, torch_facts
 from pkb.kit.cache import Recipe, content_key
 from pkb.kit.cpp import _processor
 from pkb.kit.cuda import DEVICE_HEADERS, _headers, _plain_name
-from pkb.kit.emulated.blame import candidates_error, nvcc_error
+from pkb.kit.emulated.blame import BY_GXX, candidates_error, not_emulated, nvcc_error
 from pkb.kit.emulated.gxx import find_gxx
 from pkb.kit.emulated.rewrite import KernelText, NotEmulated, hide_includes, rewrite
 from pkb.kit.errors import CompileError, CompilerMissing
@@ -18,14 +18,23 @@ from pkb.kit.options import check_folders, check_options, debug_options
 from pkb.kit.recipes import Given, _text, _texts
 from pkb.kit.toolkit import file_identity
 
-__all__ = ["KINDS", "NotEmulated", "emulated", "extension_recipe", "module_recipe", "parts", "recipe", "runtime_recipe"]
+__all__ = [
+    "BY_GXX",
+    "KINDS",
+    "NotEmulated",
+    "emulated",
+    "extension_recipe",
+    "module_recipe",
+    "parts",
+    "recipe",
+    "runtime_recipe",
+]
 
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 RUNTIME = HERE / "runtime"
 STAND_INS = HERE / "nvshmem"
 KINDS = ("emulated_runtime", "emulated_cubin", "emulated_extension")
-BY_GXX = "g++ cannot build it with the emulator's headers: "
 _DEFINES = (
     "-D__CUDA_ARCH__=900", "-D__CUDACC__=1", "-D__NVCC__=1", "-DCUDART_VERSION=13000", "-DCUDA_VERSION=13000",
     "-D__CUDACC_VER_MAJOR__=13", "-D__CUDACC_VER_MINOR__=0", "-DPKB_EMULATED=1",
@@ -187,7 +196,9 @@ def _recipe(
         except (ValueError, StopIteration) as error:
             raise CompileError(f"{name}.cu: error: {error}", name=name) from error
         ending = '#include "emu_torch.h"\n' if torch else ""
-        text = f'#include "emu.h"\n{made.text}\n#line 1 "emulator"\n{glue(made.kernels)}{ending}'
+        text = (
+            f'#include "emu.h"\n{made.text}\n#line 1 "emulator"\n{_clusters(made.kernels)}{glue(made.kernels)}{ending}'
+        )
         (scratch / f"{name}.cpp").write_text(text)
         objects = _torch_objects() if torch else []
         try:
@@ -203,11 +214,22 @@ def _recipe(
                 held = check(scratch)
             if held is not None:
                 raise held from error
-            raise NotEmulated(f"{BY_GXX}{error.first_error[:300]}") from error
+            raise NotEmulated(not_emulated(error.first_error)) from error
 
     fixed = (*_FLAGS, *_SEEN, *_LINK)
     key = content_key("emulated", kind, name, source, *flags, *_headers().values(), _emulator_text(), *fixed, identity)
     return Recipe(key, ".so", name, build)
+
+
+def _clusters(kernels: list[KernelText]) -> str:
+    """What __cluster_dims__ says, in the kernel's own namespace: it may use names from there."""
+    lines = []
+    for n, k in enumerate(kernels):
+        if k.cluster:
+            space = k.qualified.rpartition("::")[0]
+            line = f'static emu::ClusterDims emu_cluster_{n}("{k.name}", {k.cluster});'
+            lines.append(f"namespace {space} {{ {line} }}\n" if space else f"{line}\n")
+    return "".join(lines)
 
 
 def _by_name(kernels: list[KernelText]) -> str:

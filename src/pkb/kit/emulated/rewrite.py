@@ -40,6 +40,8 @@ class KernelText:
     qualified: str
     template: bool
     extern_c: bool
+    cluster: str = ""
+    """What stands in its __cluster_dims__."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,12 @@ def _kernels(text: str) -> Iterator[KernelText]:
             if qualified not in seen and text[end + 1 : end + 200].lstrip().startswith("{") and "other" not in stack:
                 seen.add(qualified)
                 extern_c = bool(re.search(r'extern\s*"C"', before)) or "extern C" in stack
-                yield KernelText(name[1], qualified, bool(re.search(r"\btemplate\s*<", before)), extern_c)
+                template = re.search(r"\btemplate\s*<(.*)", before, re.S)
+                dims = re.search(r"\b__cluster_dims__\s*\(", head := f"{before}{text[found.start() : start]}")
+                cluster = head[dims.end() : closing(head, dims.end())] if dims else ""
+                if template and set(re.findall(r"[A-Za-z_]\w*", cluster)) & set(re.findall(r"\w+", template[1])):
+                    raise NotEmulated(f"__cluster_dims__({cluster}) of kernel {name[1]}, which depends on its template")
+                yield KernelText(name[1], qualified, bool(template), extern_c, cluster)
             break
 
 
@@ -232,11 +239,12 @@ def _named(expression: str, names: set[str]) -> str:
 
 
 def _attributes(text: str, names: set[str]) -> str:
-    """Calls of cudaFuncSetAttribute say which kernel they mean."""
+    """Calls of cudaFuncSetAttribute and cudaLaunchKernelEx say which kernel they mean."""
     parts, done = [], 0
-    for found in re.finditer(r"\bcudaFuncSetAttribute\s*\(", text):
-        first = split(text[found.end() : closing(text, found.end())], ",", angles=True)[0]
-        parts += [text[done : found.start()], f'emu_func_set_attribute("{_named(first, names)}", ']
+    for found in re.finditer(r"\b(?:::)?(cudaFuncSetAttribute|cudaLaunchKernelEx)\s*\(", text):
+        given = split(text[found.end() : closing(text, found.end())], ",", angles=True)
+        call, which = ("emu_func_set_attribute", 0) if found[1] == "cudaFuncSetAttribute" else ("emu_launch_ex", 1)
+        parts += [text[done : found.start()], f'{call}("{_named(given[which], names) if which < len(given) else ""}", ']
         done = found.end()
     return "".join([*parts, text[done:]])
 

@@ -5,7 +5,7 @@
 #include "emu.h"
 
 enum cudaError { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9,
-                 cudaErrorNotReady = 600, cudaErrorPeerAccessAlreadyEnabled = 704, cudaErrorStreamCaptureUnsupported = 900, cudaErrorUnknown = 999 };
+                 cudaErrorNotReady = 600, cudaErrorCooperativeLaunchTooLarge = 720, cudaErrorInvalidClusterSize = 912, cudaErrorPeerAccessAlreadyEnabled = 704, cudaErrorStreamCaptureUnsupported = 900, cudaErrorUnknown = 999 };
 typedef enum cudaError cudaError_t;
 typedef struct CUstream_st* cudaStream_t;
 typedef struct CUevent_st* cudaEvent_t;
@@ -174,6 +174,15 @@ template <class F> inline cudaError_t emu_func_set_attribute(const char* kernel,
   if (value < 0 || value > 227 << 10) return emu_set_error(1), cudaErrorInvalidValue;
   return emu::allowed()[kernel] = value, cudaSuccess;
 }
+struct cudaFuncAttributes { size_t sharedSizeBytes, constSizeBytes, localSizeBytes; int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, maxDynamicSharedSizeBytes; };
+template <class F> inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, F) {
+  *a = {0, 0, 0, 1024, 32, 90, 90, 48 << 10};
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
+template <class F> inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* blocks, int* threads, F, size_t = 0, int limit = 0) {
+  return *threads = limit && limit < 1024 ? limit : 1024, *blocks = 16 * 2048 / *threads, cudaSuccess;
+}
 template <class F> inline cudaError_t cudaFuncSetCacheConfig(F, cudaFuncCache) { return cudaSuccess; }
 template <class F> inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, F, int threads, size_t shared) {
   const int by_shared = shared ? (int)((228u << 10) / (shared + 1024)) : 32, by_threads = 2048 / ((threads + 31) / 32 * 32);
@@ -181,15 +190,16 @@ template <class F> inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiproces
   if (*n > 32) *n = 32;
   return cudaSuccess;
 }
-inline cudaError_t emu_launch_known(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared, void* stream, bool cooperative) {
+inline cudaError_t emu_launch_known(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared, void* stream, int how, dim3 cluster = 0) {
   const auto found = emu::known().find(function);
   if (found == emu::known().end()) return cudaErrorInvalidValue;
-  found->second(grid, block, shared, stream, cooperative, arguments);
+  found->second(grid, block, shared, stream, how, arguments, cluster);
   return (cudaError_t)emu_last_error(0);
 }
 template <class F> inline cudaError_t cudaLaunchKernel(F function, dim3 grid, dim3 block, void** arguments, size_t shared = 0, cudaStream_t stream = nullptr) {
-  return emu_launch_known((const void*)function, grid, block, arguments, shared, stream, false);
+  return emu_launch_known((const void*)function, grid, block, arguments, shared, stream, 0);
 }
 template <class F> inline cudaError_t cudaLaunchCooperativeKernel(F function, dim3 grid, dim3 block, void** arguments, size_t shared = 0, cudaStream_t stream = nullptr) {
-  return emu_launch_known((const void*)function, grid, block, arguments, shared, stream, true);
+  return emu_launch_known((const void*)function, grid, block, arguments, shared, stream, emu::COOPERATIVE);
 }
+#include "emu_launch.h"

@@ -61,7 +61,7 @@ struct EmuWords { uint64_t word[2]; };  // what a lane shows to the others of it
 struct EmuAt { const char* what; const char* file; int line; };  // an instruction in the candidate's text
 extern "C" {
 extern uint3 emu_thread, emu_block;
-extern uint3 emu_block_dim, emu_grid_dim;
+extern uint3 emu_block_dim, emu_grid_dim, emu_cluster_dim;
 extern char* emu_shared_arena;  // shared memory of all blocks: an address of the shared window is an offset in it
 void emu_set_word(const void* address, const EmuAt* at);  // a word of 4 or 8 bytes that others may wait for has been written
 void emu_poll(const void* address, unsigned bytes, const EmuAt* at);  // a look at memory that others change: they run before it
@@ -77,13 +77,15 @@ void* emu_shared_static(const void* function, unsigned number, size_t bytes, siz
 EmuWords* emu_warp();                                      // of all lanes of this warp
 unsigned emu_lane();
 unsigned emu_linear_thread();
-void emu_copy_later(void* to, const void* from, unsigned bytes, unsigned zeros);  // done by emu_copies_done only
+void emu_copy_later(void* to, const void* from, unsigned bytes, unsigned zeros, const EmuAt* at);  // null: the caller's line; done when it is waited for
 void emu_copies_close();
 void emu_copies_done(unsigned but);
+void emu_copies_arrive(void* mbarrier, int one_more);       // when all that this thread has begun are done
 unsigned emu_active_mask(int line);
 void emu_mbarrier_init(void* p, unsigned count);
 uint64_t emu_mbarrier_arrive(void* p, unsigned arrivals, int bytes);
 int emu_mbarrier_over(void* p, unsigned parity);
+unsigned emu_mbarrier_phase(const void* p);                // the parity of the one that has not ended
 void emu_bulk_load(void* to, const void* from, unsigned bytes, void* barrier);
 void emu_bulk_store(void* to, const void* from, unsigned bytes, const EmuAt* at);
 void emu_bulk_close();
@@ -98,8 +100,14 @@ void emu_record_access(uint64_t address, uint64_t bytes, int is_write, uint32_t 
 void emu_used(const EmuAt* at, int how);  // for the record of what was executed: 0 exact, 1 approximate, 2 order not modelled
 [[noreturn]] void emu_fault(const char* what, const void* address);
 [[noreturn]] void emu_unsupported(const char* what);
-void emu_enqueue(const char* name, const unsigned* grid, const unsigned* block, unsigned shared, void* stream, int cooperative,
-                 void (*body)(void*), void* argument, void (*free)(void*));
+[[noreturn]] void emu_unsupported_at(const char* what, const char* file, int line);
+void emu_enqueue(const char* name, const unsigned* grid, const unsigned* block, const unsigned* cluster, unsigned shared, void* stream,
+                 int how, void (*body)(void*), void* argument, void (*free)(void*));  // 1: cooperative, 2: it may begin early
+void emu_wait_for_grids();                                 // those before it in its stream, if it has begun early
+void emu_cluster_arrive(int releases);
+void emu_cluster_wait();
+char* emu_mapped(const void* shared, unsigned rank);       // the same place of another block of the cluster
+unsigned emu_cluster_rank_of(const void* shared);
 void* emu_current_stream();
 void emu_set_error(int);
 }
@@ -132,11 +140,18 @@ struct Seen {
 template <class To, class From>
 __attribute__((always_inline)) inline To bits(const From& x) { static_assert(sizeof(To) == sizeof(From)); To y; memcpy(&y, &x, sizeof y); return y; }
 
-// A kernel with its arguments, copied when it is launched, as CUDA does.
+// A kernel with its arguments, copied when it is launched, as CUDA does. `cluster` of no blocks: what __cluster_dims__ says of `function`.
+enum How { COOPERATIVE = 1, EARLY = 2 };
+inline std::map<std::string, dim3>& clusters() { static std::map<std::string, dim3> all; return all; }
+struct ClusterDims {
+  ClusterDims(const char* kernel, unsigned x, unsigned y = 1, unsigned z = 1) { clusters()[kernel] = dim3(x, y, z); }
+};
 template <class F>
-void enqueue(const char* name, dim3 grid, dim3 block, size_t shared, void* stream, bool cooperative, F body) {
-  const unsigned g[3] = {grid.x, grid.y, grid.z}, b[3] = {block.x, block.y, block.z};
-  emu_enqueue(name, g, b, (unsigned)shared, stream, cooperative, [](void* f) { (*static_cast<F*>(f))(); }, new F(body),
+void enqueue(const char* name, const char* function, dim3 grid, dim3 block, dim3 cluster, size_t shared, void* stream, int how, F body) {
+  const auto found = clusters().find(function);
+  if (!cluster.x) cluster = found == clusters().end() ? dim3(1) : found->second;
+  const unsigned g[3] = {grid.x, grid.y, grid.z}, b[3] = {block.x, block.y, block.z}, c[3] = {cluster.x, cluster.y, cluster.z};
+  emu_enqueue(name, g, b, c, (unsigned)shared, stream, how, [](void* f) { (*static_cast<F*>(f))(); }, new F(body),
               [](void* f) { delete static_cast<F*>(f); });
 }
 // Dynamic shared memory that a kernel may have: 48 KB, and what cudaFuncSetAttribute has allowed. By its name in the text, since
@@ -158,7 +173,7 @@ struct Launch {
   template <class F, class... A>
   void operator()(const char* name, const char* function, F kernel, A... arguments) const {
     if (too_much_shared(function, shared)) return;
-    enqueue(name, grid, block, shared, stream, false, [=] { kernel(arguments...); });
+    enqueue(name, function, grid, block, 0, shared, stream, 0, [=] { kernel(arguments...); });
   }
 };
 // A kernel by its address and an array of pointers to its arguments, as drivers launch it.
@@ -170,24 +185,24 @@ int sizes(void (*)(A...), int* out) {
 }
 template <class... A, size_t... I>
 void launch_packed(std::index_sequence<I...>, const char* name, void (*kernel)(A...), dim3 grid, dim3 block, size_t shared,
-                   void* stream, bool cooperative, void** arguments) {
+                   void* stream, int how, void** arguments, dim3 cluster) {
   auto body = [kernel](std::remove_const_t<A>... a) { kernel(a...); };
   auto bound = std::bind(body, *static_cast<std::remove_const_t<A>*>(arguments[I])...);
-  enqueue(name, grid, block, shared, stream, cooperative, bound);
+  enqueue(name, name, grid, block, cluster, shared, stream, how, bound);
 }
 template <class... A>
-void launch_packed(const char* name, void (*kernel)(A...), dim3 grid, dim3 block, size_t shared, void* stream, bool cooperative,
-                   void** arguments) {
-  launch_packed(std::index_sequence_for<A...>{}, name, kernel, grid, block, shared, stream, cooperative, arguments);
+void launch_packed(const char* name, void (*kernel)(A...), dim3 grid, dim3 block, size_t shared, void* stream, int how,
+                   void** arguments, dim3 cluster = 0) {
+  launch_packed(std::index_sequence_for<A...>{}, name, kernel, grid, block, shared, stream, how, arguments, cluster);
 }
-using Packed = std::function<void(dim3, dim3, size_t, void*, bool, void**)>;
+using Packed = std::function<void(dim3, dim3, size_t, void*, int, void**, dim3)>;
 inline std::map<const void*, Packed>& known() { static std::map<const void*, Packed> all; return all; }
 struct Known {
   template <class... A>
   Known(const char* name, void (*kernel)(A...)) {
-    known()[(const void*)kernel] = [=](dim3 g, dim3 b, size_t s, void* t, bool c, void** a) {
+    known()[(const void*)kernel] = [=](dim3 g, dim3 b, size_t s, void* t, int how, void** a, dim3 cluster) {
       if (too_much_shared(name, s)) return;
-      launch_packed(name, kernel, g, b, s, t, c, a);
+      launch_packed(name, kernel, g, b, s, t, how, a, cluster);
     };
   }
 };
@@ -222,6 +237,15 @@ EMU_UNSEEN inline T reduce(unsigned mask, T x, Op op) {  // by all of the mask, 
 // ---------------------------------------------------------------------------------------------------------------------
 // Barriers, fences, votes, shuffles
 
+namespace emu {
+inline unsigned cluster_size() { return emu_cluster_dim.x * emu_cluster_dim.y * emu_cluster_dim.z; }
+inline unsigned cluster_rank() {
+  const uint3& d = emu_cluster_dim;
+  return blockIdx.x % d.x + d.x * (blockIdx.y % d.y + d.y * (blockIdx.z % d.z));
+}
+}  // namespace emu
+inline void cudaGridDependencySynchronize() { emu_wait_for_grids(); }
+inline void cudaTriggerProgrammaticLaunchCompletion() {}  // those behind it may begin: here they begin when it has ended, which is allowed
 inline void __syncthreads() { emu_sync_named(0, 0); }
 int __syncthreads_count(int x);
 inline int __syncthreads_or(int x) { return __syncthreads_count(x) != 0; }
@@ -261,7 +285,8 @@ template <class T> inline T __reduce_xor_sync(unsigned mask, T x) { return emu::
 inline unsigned __ballot_sync(unsigned mask, int x) { return __reduce_or_sync(mask, x ? 1u << emu_lane() : 0u); }
 inline int __any_sync(unsigned mask, int x) { return __ballot_sync(mask, x) != 0; }
 inline int __all_sync(unsigned mask, int x) { return __ballot_sync(mask, !x) == 0; }
-template <class T> EMU_UNSEEN inline unsigned __match_any_sync(unsigned mask, T x) {
+namespace emu {
+template <class T> EMU_UNSEEN inline unsigned same_lanes(unsigned mask, T x) {
   memcpy(&emu_warp()[emu_lane()], &x, sizeof x);
   emu_meet_warp(mask);
   unsigned same = 0;
@@ -269,6 +294,12 @@ template <class T> EMU_UNSEEN inline unsigned __match_any_sync(unsigned mask, T 
     if (mask >> lane & 1 && !memcmp(&emu_warp()[lane], &x, sizeof x)) same |= 1u << lane;
   emu_meet_warp(mask);
   return same;
+}
+}  // namespace emu
+template <class T> inline unsigned __match_any_sync(unsigned mask, T x) { return emu::same_lanes(mask, x); }
+template <class T> inline unsigned __match_all_sync(unsigned mask, T x, int* all) {
+  *all = emu::same_lanes(mask, x) == mask;
+  return *all ? mask : 0;
 }
 inline unsigned __activemask(EMU_HERE) {
   static constexpr EmuAt at{"__activemask", nullptr, 0};

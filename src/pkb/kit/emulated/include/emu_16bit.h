@@ -31,6 +31,8 @@ struct alignas(4) EMU_T2 {
   EMU_T x, y;
   EMU_T2() = default;
   EMU_T2(EMU_T x, EMU_T y) : x(x), y(y) {}
+  EMU_T2(const EMU_RAW2& raw) : x(EMU_RAW{raw.x}), y(EMU_RAW{raw.y}) {}
+  operator EMU_RAW2() const { return {x.emu_bits, y.emu_bits}; }
 };
 inline float EMU_N(__, 2float)(EMU_T x) { return emu::ptx::EMU_FORMAT::widen(x.emu_bits); }
 inline EMU_T EMU_FROM(float x) { return EMU_T(EMU_RAW{emu::ptx::EMU_FORMAT::narrow(x)}); }
@@ -59,7 +61,7 @@ inline EMU_T operator-(EMU_T a) { return __hneg(a); }
   inline EMU_T2 name##2(EMU_T2 a, EMU_T2 b) { return {name(a.x, b.x), name(a.y, b.y)}; }
 EMU_BINARY(__hadd, a + b) EMU_BINARY(__hsub, a - b) EMU_BINARY(__hmul, a * b)
 EMU_BINARY(__hadd_rn, a + b) EMU_BINARY(__hsub_rn, a - b) EMU_BINARY(__hmul_rn, a * b) EMU_BINARY(__hdiv, a / b)
-EMU_BINARY(__hmax, fmaxf(a, b)) EMU_BINARY(__hmin, fminf(a, b))
+EMU_BINARY(__hmax, fmaxf(a, b)) EMU_BINARY(__hmin, fminf(a, b)) EMU_BINARY(__hadd_sat, __saturatef(a + b)) EMU_BINARY(__hmul_sat, __saturatef(a * b))
 #undef EMU_BINARY
 #if EMU_OPERATORS2
 #define EMU_OPERATOR(op, name) \
@@ -71,18 +73,25 @@ EMU_OPERATOR(+, __hadd2) EMU_OPERATOR(-, __hsub2) EMU_OPERATOR(*, __hmul2) EMU_O
 inline EMU_T2 __h2div(EMU_T2 a, EMU_T2 b) { return __hdiv2(a, b); }
 inline EMU_T __hfma(EMU_T a, EMU_T b, EMU_T c) { return EMU_FROM((float)((double)emu::f(a) * emu::f(b) + emu::f(c))); }
 inline EMU_T2 __hfma2(EMU_T2 a, EMU_T2 b, EMU_T2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
+inline EMU_T __hfma_relu(EMU_T a, EMU_T b, EMU_T c) { return __hmax(__hfma(a, b, c), EMU_FROM(0.f)); }
+inline EMU_T2 __hfma2_relu(EMU_T2 a, EMU_T2 b, EMU_T2 c) { return {__hfma_relu(a.x, b.x, c.x), __hfma_relu(a.y, b.y, c.y)}; }
 inline EMU_T2 __hneg2(EMU_T2 a) { return {__hneg(a.x), __hneg(a.y)}; }
 inline EMU_T __habs(EMU_T a) { a.emu_bits &= 0x7fff; return a; }
 inline EMU_T2 __habs2(EMU_T2 a) { return {__habs(a.x), __habs(a.y)}; }
 inline bool __hisnan(EMU_T a) { return emu::f(a) != emu::f(a); }
 inline int __hisinf(EMU_T a) { return isinf(emu::f(a)) ? (emu::f(a) < 0 ? -1 : 1) : 0; }
-#define EMU_COMPARE(name, op) inline bool name(EMU_T a, EMU_T b) { return emu::f(a) op emu::f(b); }
-EMU_COMPARE(__heq, ==) EMU_COMPARE(__hne, !=) EMU_COMPARE(__hlt, <) EMU_COMPARE(__hgt, >) EMU_COMPARE(__hle, <=) EMU_COMPARE(__hge, >=)
+#define EMU_COMPARE(name, op) \
+  inline bool __h##name(EMU_T a, EMU_T b) { return emu::f(a) op emu::f(b); } \
+  inline bool __hb##name##2(EMU_T2 a, EMU_T2 b) { return __h##name(a.x, b.x) && __h##name(a.y, b.y); } \
+  inline EMU_T2 __h##name##2(EMU_T2 a, EMU_T2 b) { return {EMU_FROM(__h##name(a.x, b.x)), EMU_FROM(__h##name(a.y, b.y))}; }
+EMU_COMPARE(eq, ==) EMU_COMPARE(ne, !=) EMU_COMPARE(lt, <) EMU_COMPARE(gt, >) EMU_COMPARE(le, <=) EMU_COMPARE(ge, >=)
 #undef EMU_COMPARE
-#define EMU_UNARY(name, function) inline EMU_T name(EMU_T a) { return EMU_FROM(function(emu::f(a))); }
-EMU_UNARY(hexp, expf) EMU_UNARY(hexp2, exp2f) EMU_UNARY(hlog, logf) EMU_UNARY(hlog2, log2f) EMU_UNARY(hsqrt, sqrtf)
-EMU_UNARY(hrsqrt, rsqrtf) EMU_UNARY(hsin, sinf) EMU_UNARY(hcos, cosf) EMU_UNARY(hrcp, 1.f /) EMU_UNARY(htanh, tanhf)
-EMU_UNARY(hfloor, floorf) EMU_UNARY(hceil, ceilf) EMU_UNARY(hrint, rintf) EMU_UNARY(htrunc, truncf)
+#define EMU_UNARY(name, function) \
+  inline EMU_T h##name(EMU_T a) { return EMU_FROM(function(emu::f(a))); } \
+  inline EMU_T2 h2##name(EMU_T2 a) { return {h##name(a.x), h##name(a.y)}; }
+EMU_UNARY(exp, expf) EMU_UNARY(exp2, exp2f) EMU_UNARY(log, logf) EMU_UNARY(log2, log2f) EMU_UNARY(sqrt, sqrtf)
+EMU_UNARY(rsqrt, rsqrtf) EMU_UNARY(sin, sinf) EMU_UNARY(cos, cosf) EMU_UNARY(rcp, 1.f /) EMU_UNARY(tanh, tanhf)
+EMU_UNARY(floor, floorf) EMU_UNARY(ceil, ceilf) EMU_UNARY(rint, rintf) EMU_UNARY(trunc, truncf)
 #undef EMU_UNARY
 inline EMU_T EMU_N(__float2, _rn)(float x) { return EMU_FROM(x); }
 inline EMU_T EMU_N(__double2, )(double x) { return EMU_FROM((float)x); }

@@ -65,13 +65,17 @@ template <class T> EMU_UNSEEN inline T __ldcg(const T* p, EMU_HERE) {
   const EmuAt at{"__ldcg", emu_file, emu_line};
   emu_poll(p, sizeof(T), &at);
   EMU_ACCESS(p, sizeof(T), 0, at);
-  return *(const volatile T*)p;
+  T v;
+  memcpy(&v, p, sizeof v);
+  return v;
 }
 template <class T> EMU_UNSEEN inline T __ldcv(const T* p, EMU_HERE) {
   const EmuAt at{"__ldcv", emu_file, emu_line};
   emu_poll(p, sizeof(T), &at);
   EMU_ACCESS(p, sizeof(T), 0, at);
-  return *(const volatile T*)p;
+  T v;
+  memcpy(&v, p, sizeof v);
+  return v;
 }
 template <class T> inline void __stcs(T* p, emu::same_t<T> v) { *p = v; }
 template <class T> inline void __stcg(T* p, emu::same_t<T> v) { *p = v; }

@@ -115,26 +115,51 @@ EMU_UNSEEN inline void ldmatrix(unsigned (&r)[N], const char* p, bool trans, con
   }
   emu_meet_warp(~0u);
 }
-// c += a (16 x 16) b (16 x 8) with PTX's layout of fragments. Words of all lanes are shown in two rounds.
-template <class H>
-EMU_UNSEEN inline void mma(float (&c)[4], const unsigned (&a_words)[4], const unsigned (&b_words)[2]) {
+template <unsigned N>
+EMU_UNSEEN inline void stmatrix(char* p, const unsigned (&r)[N], bool trans, const EmuAt& at) {
+  aligned(p, 16);
   const unsigned lane = emu_lane();
-  float b[2][16], a[2][16];
   EmuWords* all = emu_warp();
-  all[lane] = {{a_words[0] | (uint64_t)a_words[1] << 32, a_words[2] | (uint64_t)a_words[3] << 32}};
+  all[lane] = {};
+  memcpy(&all[lane], r, sizeof r);
+  emu_meet_warp(~0u);
+  if (lane < 8 * N) {  // it has the address of a row
+    EMU_ACCESS(p, 16, 1, at);
+    for (unsigned col = 0; col < 8; ++col) {
+      const unsigned from = trans ? 4 * col + lane % 8 / 2 : lane % 8 * 4 + col / 2, odd = trans ? lane % 2 : col % 2;
+      memcpy(p + 2 * col, reinterpret_cast<const char*>(&all[from]) + 4 * (lane / 8) + 2 * odd, 2);
+    }
+  }
+  emu_meet_warp(~0u);
+}
+struct Tf32 {  // the low 13 bits do not count
+  static float widen(unsigned word) { return bits<float>(word & ~0x1fffu); }
+};
+// c += a (16 x K) b (K x 8) with PTX's layout of fragments: E numbers in a word, and 4 E columns of `a` in a row of lanes.
+template <class H, unsigned E, unsigned A>
+EMU_UNSEEN inline void mma(float (&c)[4], const unsigned (&a_words)[A], const unsigned (&b_words)[A / 2]) {
+  constexpr unsigned K = 2 * E * A;
+  const unsigned lane = emu_lane();
+  float b[2][K], a[2][K];
+  EmuWords* all = emu_warp();
+  auto number = [&](unsigned from, unsigned word, unsigned k) {
+    unsigned w;
+    memcpy(&w, reinterpret_cast<const char*>(&all[from]) + 4 * word, 4);
+    if constexpr (E == 1) return H::widen(w);
+    else return H::widen((std::conditional_t<E == 2, uint16_t, uint8_t>)(w >> 32 / E * (k % E)));
+  };
+  memcpy(&all[lane], a_words, sizeof a_words);
   emu_meet_warp(~0u);
   for (unsigned i = 0; i < 2; ++i)  // rows lane / 4 and 8 more
-    for (unsigned k = 0; k < 16; ++k)
-      a[i][k] = half<H>((unsigned)(all[lane / 4 * 4 + k % 8 / 2].word[k / 8] >> 32 * i), k % 2);
+    for (unsigned k = 0; k < K; ++k) a[i][k] = number(lane / 4 * 4 + k % (4 * E) / E, i + 2 * (k / (4 * E)), k);
   emu_meet_warp(~0u);
-  all[lane].word[0] = b_words[0] | (uint64_t)b_words[1] << 32;
+  memcpy(&all[lane], b_words, sizeof b_words);
   emu_meet_warp(~0u);
   for (unsigned j = 0; j < 2; ++j)  // columns 2 (lane % 4) and 1 more
-    for (unsigned k = 0; k < 16; ++k)
-      b[j][k] = half<H>((unsigned)(all[(lane % 4 * 2 + j) * 4 + k % 8 / 2].word[0] >> 32 * (k / 8)), k % 2);
+    for (unsigned k = 0; k < K; ++k) b[j][k] = number((lane % 4 * 2 + j) * 4 + k % (4 * E) / E, k / (4 * E), k);
   emu_meet_warp(~0u);
   for (unsigned i = 0; i < 4; ++i)
-    for (unsigned k = 0; k < 16; ++k) c[i] += a[i / 2][k] * b[i % 2][k];
+    for (unsigned k = 0; k < K; ++k) c[i] += a[i / 2][k] * b[i % 2][k];
 }
 
 // The switch: a multicast address stands for the same place of all ranks. W is a word as it lies in memory.
@@ -175,18 +200,25 @@ EMU_UNSEEN inline void prefetch(const char* p, unsigned bytes) {  // touches the
   (void)c;
 }
 
-// mbarriers: `at` says release for an arrival and acquire for a test, at the scope of the block where none is written.
+// mbarriers: `at` says release for an arrival and acquire for a test. Arrivals of even and of odd phases are recorded at one half of the barrier
+// each: who waits for a phase learns nothing of those who have come to the next.
 EMU_UNSEEN inline uint64_t mbarrier_arrive(char* p, unsigned arrivals, int bytes, const EmuAt& at) {
   aligned(p, 8);
-  EMU_ACCESS(p, 8, 2, at);
+  EMU_ACCESS(p + 4 * emu_mbarrier_phase(p), 4, 2, at);
   return emu_mbarrier_arrive(p, arrivals, bytes);
 }
 EMU_UNSEEN inline bool mbarrier_over(char* p, uint64_t parity, const EmuAt& at) {
   aligned(p, 8);
   emu_poll(p, 8, &at);
   const bool over = emu_mbarrier_over(p, (unsigned)parity);
-  EMU_ACCESS(p, 8, 0, at);
+  const EmuAt looked{"mbarrier.test_wait.relaxed.cluster", at.file, at.line};  // what says no orders nothing
+  EMU_ACCESS(p + 4 * (parity & 1), 4, 0, over ? at : looked);
   return over;
+}
+EMU_UNSEEN inline void copies_arrive(char* p, int one_more, const EmuAt& at) {
+  aligned(p, 8);
+  emu_copies_arrive(p, one_more);
+  EMU_ACCESS(p + 4 * emu_mbarrier_phase(p), 4, 2, at);
 }
 inline void bulk_aligned(const char* to, const char* from, unsigned bytes) {
   aligned(to, 16), aligned(from, 16);
@@ -196,6 +228,12 @@ EMU_UNSEEN inline void bulk_load(char* to, const char* from, unsigned bytes, cha
   bulk_aligned(to, from, bytes);
   EMU_ACCESS(from, bytes, 0, at);
   emu_bulk_load(to, from, bytes, barrier);
+}
+inline void bulk_multicast(char* to, const char* from, unsigned bytes, char* barrier, unsigned ranks, const EmuAt& at) {
+  for (; ranks; ranks &= ranks - 1) {
+    const unsigned rank = (unsigned)__builtin_ctz(ranks);
+    bulk_load(emu_mapped(to, rank), from, bytes, emu_mapped(barrier, rank), at);
+  }
 }
 EMU_UNSEEN inline void bulk_store(char* to, const char* from, unsigned bytes, const EmuAt& at) {
   bulk_aligned(to, from, bytes);

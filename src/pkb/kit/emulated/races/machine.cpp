@@ -48,7 +48,13 @@ bool Machine::includes(unsigned scope, const Who& a, const Who& b) const {
   switch (scope) {
     case SYS: return true;
     case GPU: return a.rank == b.rank;
-    case CLUSTER: return a.launch == b.launch;  // the shape of clusters is not in the log
+    case CLUSTER: {
+      if (a.launch != b.launch) return false;
+      const auto& blocks = launches[a.launch].blocks;
+      const auto one = blocks.find(a.block), two = blocks.find(b.block);
+      return one == blocks.end() || two == blocks.end() || one->second.cluster == two->second.cluster || one->second.cluster == NO_CLUSTER ||
+             two->second.cluster == NO_CLUSTER;
+    }
     case CTA: return a.launch == b.launch && a.block == b.block;
     default: return false;
   }
@@ -196,6 +202,50 @@ void Machine::barrier(const Who& w, const std::vector<uint32_t>& members, bool w
   all = join(all, made, places);
   for (uint32_t m : members) thread_of({w.rank, w.launch, w.block, m}).own = all;
 }
+void Machine::join_blocks(Launch& l, const std::vector<uint32_t>& blocks, Clock all, Clock& to) {
+  const uint32_t index = (uint32_t)(&l - launches.data());
+  auto made = std::make_shared<Entries>();
+  for (uint32_t number : blocks) {
+    BlockState& b = l.blocks[number];
+    all = join(all, b.base, places);
+    for (auto& [thread, t] : b.threads) all = join(all, t.own, places), t.own = nullptr;
+    made->push_back({key(BLOCK, index, number), ++b.interval << INTERVAL});
+  }
+  std::sort(made->begin(), made->end(), [](const Entry& x, const Entry& y) { return x.key < y.key; });
+  to = join(all, made, places);
+  for (uint32_t number : blocks) l.blocks[number].base = to;
+}
+// Threads that arrive release, and those that wait acquire. Where nobody did anything in between they are all alike afterwards, as behind a barrier of a grid.
+void Machine::cluster(const Event& e, const Who& w) {
+  Launch& l = launches[w.launch];
+  ClusterState& c = l.clusters[block_of(w).cluster];
+  if (e.r.kind == R_CLUSTER_ARRIVE) {
+    Thread& t = thread_of(w);
+    if (!t.arrived) t.arrived = true, ++l.arrived;
+    if (!e.r.address) c.split = true;
+    else c.arrived.push_back({key(THREAD, w.launch, w.block, w.thread), ++t.time});
+    if (const Clock known = clock_of(w); e.r.address && (c.known.empty() || c.known.back() != known)) c.known.push_back(known);
+    note(e, w);
+  } else if (e.r.kind == R_CLUSTER_OPEN) {
+    if (block_of(w).cluster == NO_CLUSTER && c.blocks.empty())  // begun before the recording: all that are heard of
+      for (auto& [number, b] : l.blocks) c.blocks.push_back(number);
+    for (uint32_t number : c.blocks)
+      for (auto& [thread, t] : l.blocks[number].threads) l.arrived -= t.arrived, t.arrived = false;
+    if (c.split) {
+      std::sort(c.arrived.begin(), c.arrived.end(), [](const Entry& x, const Entry& y) { return x.key < y.key; });
+      c.opened = std::make_shared<Entries>(std::move(c.arrived));
+      for (const Clock& known : c.known) c.opened = join(c.opened, known, places);
+    } else {
+      join_blocks(l, c.blocks, nullptr, c.opened);
+    }
+    c.arrived.clear(), c.known.clear(), c.split = false, c.before = c.after = nullptr;
+  } else if (const Clock mine = clock_of(w); c.after && mine == c.before) {
+    if (c.after != mine) thread_of(w).own = c.after;
+  } else {
+    learn(w, c.opened);
+    c.before = mine, c.after = clock_of(w);
+  }
+}
 void Machine::end_block(Launch& l, BlockState& b) {
   l.end = join(l.end, b.base, places);
   for (auto& [number, t] : b.threads) l.end = join(l.end, t.own, places);
@@ -212,6 +262,8 @@ void Machine::step(const Event& e) {
   Who& w = current_[e.rank];
   const uint64_t at = e.r.address;
   const Who host{e.rank, e.rank, 0, 0};
+  if (launches[w.launch].arrived && e.r.kind >= R_READ && e.r.kind <= R_COPY && e.r.kind != R_BLOCK_END && thread_of(w).arrived)
+    launches[w.launch].clusters[block_of(w).cluster].split = true;  // after its arrival, and before its wait
   switch (e.r.kind) {
     case R_THREAD:
       w = {e.rank, at ? find_launch(e.rank, at) : e.rank, e.r.site, e.r.bytes};
@@ -244,21 +296,17 @@ void Machine::step(const Event& e) {
     }
     case R_BARRIER_GRID: {
       Launch& l = launches[find_launch(e.rank, at)];
-      const uint32_t index = (uint32_t)(&l - launches.data());
-      Clock all = l.start;
-      auto made = std::make_shared<Entries>();
-      for (auto& [number, b] : l.blocks) {
-        all = join(all, b.base, places);
-        for (auto& [thread, t] : b.threads) all = join(all, t.own, places), t.own = nullptr;
-        made->push_back({key(BLOCK, index, number), ++b.interval << INTERVAL});
-      }
-      std::sort(made->begin(), made->end(), [](const Entry& x, const Entry& y) { return x.key < y.key; });
-      all = join(all, made, places);
-      for (auto& [number, b] : l.blocks) b.base = all;
-      l.start = all;
+      std::vector<uint32_t> all;
+      for (auto& [number, b] : l.blocks) all.push_back(number);
+      join_blocks(l, all, l.start, l.start);
       break;
     }
-    case R_BLOCK_BEGIN: shadow_->begin_shared(e.rank, at & 0xffffffff, at >> 32), block_of(w); break;
+    case R_BLOCK_BEGIN:
+      shadow_->begin_shared(e.rank, at & 0xffffffff, at >> 32), block_of(w).cluster = e.r.site;
+      launches[w.launch].clusters[e.r.site].blocks.push_back(w.block);
+      break;
+    case R_CLUSTER_ARRIVE: case R_CLUSTER_OPEN: case R_CLUSTER_WAIT: cluster(e, w); break;
+    case R_WAIT_FOR_GRIDS: learn(w, launches[w.launch].serial), note(e, w); break;
     case R_BLOCK_END: {
       Launch& l = launches[w.launch];
       if (l.host) break;
@@ -276,7 +324,7 @@ void Machine::step(const Event& e) {
       const uint32_t index = new_launch(e.rank, at, e.more[0] & ~(1ull << 63), e.more[0] >> 63);
       launches[index].site = e.r.site, launches[index].call = calls[e.rank];
       launches[index].threads = std::max<uint32_t>(1, std::min<uint32_t>(1024, (uint32_t)e.more[1]));
-      launches[index].enqueued = publishable(host);
+      launches[index].enqueued = publishable(host), launches[index].enqueued_as = e.r.mode;
       if (e.r.kind == R_HOST_OPERATION) launches[index].threads = 1024, launches[index].by_host = true, begin(index);
       break;
     }
@@ -289,7 +337,7 @@ void Machine::step(const Event& e) {
     case R_EVENT_RECORD: tokens_[{e.rank, at}] = streams_[find_stream(e.rank, e.more[0])].clock; break;
     case R_EVENT_WAIT: {
       Stream& s = streams_[find_stream(e.rank, e.more[0])];
-      s.clock = join(s.clock, tokens_[{e.rank, at}], places);
+      s.clock = join(s.clock, tokens_[{e.rank, at}], places), s.last = ~0u;
       break;
     }
     case R_EVENT_JOIN: learn(host, tokens_[{e.rank, at}]); break;
@@ -327,15 +375,19 @@ void Machine::begin(uint32_t index) {
   Launch& l = launches[index];
   if (l.begun || l.host) return;
   l.begun = true;
-  Stream& mine = streams_[l.stream];
-  l.start = join(l.enqueued, mine.clock, places);
   const uint32_t main = find_stream(l.rank, 0);
+  Stream& mine = streams_[l.stream];
+  Clock others = l.enqueued;
   if (l.stream == main) {  // the legacy default stream waits for all that do not opt out, and they for it
     for (Stream& s : streams_)
-      if (s.rank == l.rank && s.blocking) l.start = join(l.start, s.clock, places);
-  } else if (streams_[l.stream].blocking) {
-    l.start = join(l.start, streams_[main].clock, places);
+      if (s.rank == l.rank && s.blocking && &s != &mine) others = join(others, s.clock, places);
+  } else if (mine.blocking) {
+    others = join(others, streams_[main].clock, places);
   }
+  l.start = l.serial = join(others, mine.clock, places);
+  // One that may begin early knows what the kernel ahead of it knew in its beginning, until it waits.
+  if (l.enqueued_as & BEGINS_EARLY && mine.last != ~0u) l.start = join(others, launches[mine.last].start, places);
+  mine.last = l.enqueued_as & A_KERNEL ? index : ~0u;
 }
 void Machine::end(uint32_t index) {
   Launch& l = launches[index];

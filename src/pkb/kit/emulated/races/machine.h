@@ -35,9 +35,12 @@ struct Thread {
   uint64_t time = 0;
   std::vector<Released> fences;    // what a later strong write releases
   std::vector<Released> observed;  // what a later fence acquires
+  bool arrived = false;            // at its cluster's barrier, which has not opened
 };
+constexpr uint32_t NO_CLUSTER = ~0u;  // it had begun before the recording
 struct BlockState {
   Clock base;
+  uint32_t cluster = NO_CLUSTER;
   uint64_t interval = 0;
   std::unordered_map<uint32_t, Thread> threads;  // those that differ from the rest
   std::map<unsigned, Clock> arrived;             // at named barriers, without waiting
@@ -45,14 +48,26 @@ struct BlockState {
   struct Copies { uint64_t groups = 0; std::vector<uint64_t> done; };  // when its thread knew that a group was done
   std::unordered_map<uint32_t, Copies> copies;   // by thread
 };
+struct ClusterState {
+  std::vector<uint32_t> blocks;
+  Entries arrived;                 // threads that have come to its barrier, and released
+  std::vector<Clock> known;        // to them, each once
+  bool split = false;              // somebody came without releasing, or went on before all had come
+  Clock opened;                    // what those acquire that wait
+  Clock before, after;             // of the last thread that did: others know the same
+};
 struct Launch {
   uint32_t rank = 0, site = 0, stream = 0, threads = 0, call = 0;
   uint64_t operation = 0;
   Clock enqueued, start, end;
+  Clock serial;                    // what it would know in the beginning, had it waited for all that is ahead of it in its stream
+  std::unordered_map<uint32_t, ClusterState> clusters;
+  uint32_t arrived = 0;            // threads, at barriers of clusters that have not opened
+  uint8_t enqueued_as = 0;
   bool host = false, begun = false, by_host = false;  // by_host: of torch or Triton
   std::unordered_map<uint32_t, BlockState> blocks;
 };
-struct Stream { Clock clock; uint64_t begun = 0, done = 0; bool blocking = false; uint32_t rank = 0; };
+struct Stream { Clock clock; uint64_t begun = 0, done = 0; bool blocking = false; uint32_t rank = 0; uint32_t last = ~0u; };  // last: the kernel at its end, if it is one
 struct Location {  // a word that was accessed strongly
   std::vector<Released> released;
   uint64_t writes = 0;
@@ -99,6 +114,8 @@ class Machine {
   void fence(const Event& e, const Who& w);
   void barrier(const Who& w, const std::vector<uint32_t>& members, bool whole, unsigned number);
   void end_block(Launch& l, BlockState& b);
+  void join_blocks(Launch& l, const std::vector<uint32_t>& blocks, Clock all, Clock& to);
+  void cluster(const Event& e, const Who& w);
   void copy(const Event& e, const Who& w);
   uint32_t new_launch(uint32_t rank, uint64_t number, uint64_t stream, bool blocking);
   uint32_t find_launch(uint32_t rank, uint64_t number);

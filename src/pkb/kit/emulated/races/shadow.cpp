@@ -152,7 +152,8 @@ void Shadow::check(const Who& w, const Clock& mine, Access& now, std::vector<Acc
       const Who other{m_.launches[e.launch].rank, e.launch, e.block, 32u * e.warp + (uint32_t)__builtin_ctz(not_me ? not_me : e.lanes)};
       bool read_only = false, proxy = false;
       if (conflict && ordered && !now.write && now.proxy() == READONLY && e.write && !m_.rules.one_proxy)
-        read_only = !m_.knows(m_.launches[now.launch].start, e.launch, e.block, e.warp, e.lanes, time);
+        read_only = !m_.knows(m_.launches[now.launch].start, e.launch, e.block, e.warp, e.lanes, time) &&
+                    !m_.knows(m_.launches[now.launch].serial, e.launch, e.block, e.warp, e.lanes, time);
       if (conflict && ordered && now.proxy() == ASYNC && e.proxy() != ASYNC && !m_.rules.one_proxy && e.launch == now.launch) {
         auto found = proxied_.find({now.launch, now.block});
         proxy = found == proxied_.end() || !m_.knows(found->second, e.launch, e.block, e.warp, e.lanes, time);

@@ -18,6 +18,7 @@ constexpr size_t SLOT = 512 << 10;         // of the arena, for one block
 constexpr size_t GUARD = 256 << 10;        // its end, which nobody may touch: more than a launch can ask for
 constexpr size_t SHARED_MOST = 227 << 10;  // of a block, as on an H200
 constexpr size_t ARENA_SLOTS = 8192;
+constexpr unsigned CLUSTER_MOST = 16;      // blocks, where a kernel has allowed more than 8
 
 struct Gate {  // who meets at a barrier; `needed` 0: all that are left
   unsigned arrived = 0, generation = 0, needed = 0;
@@ -42,8 +43,14 @@ struct Warp {
   }
 };
 
+struct Cluster {  // blocks that run at once, and may use each other's shared memory
+  std::vector<Block*> blocks;  // by rank; one that has ended stays until all have
+  unsigned live = 0, ended = 0, arrived = 0, generation = 0;  // threads, blocks, threads at its barrier
+};
 struct Block {
   Kernel* kernel = nullptr;
+  Cluster* cluster = nullptr;
+  unsigned rank = 0;  // in its cluster
   Dim index{};
   std::vector<Fiber*> fibers;
   std::vector<Warp> warps;
@@ -52,8 +59,7 @@ struct Block {
   unsigned live = 0, current = 0;
   unsigned slot = 0;
   char *shared = nullptr, *dynamic = nullptr;  // its slot, and where its dynamic shared memory begins
-  size_t used = 0;  // of static shared memory
-  std::map<std::pair<const void*, unsigned>, void*> statics;
+  std::map<std::pair<const void*, unsigned>, void*> statics;  // that it has used
 
   unsigned linear() const;  // its number in the grid
   void open(Gate& g, bool all, const void* code) {

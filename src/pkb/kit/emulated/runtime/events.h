@@ -33,6 +33,8 @@ enum Scope : uint8_t { NO_SCOPE, CTA, CLUSTER, GPU, SYS };
 enum Proxy : uint8_t { GENERIC, ASYNC, READONLY, ALL_PROXIES };
 enum Effect : uint8_t { CHANGED, UNCHANGED, UNKNOWN_EFFECT };  // of a weak write on the bytes that were there: in the place of its scope
 
+enum Enqueued : uint8_t { A_KERNEL = 1, BEGINS_EARLY = 2 };    // the latter: before the kernel ahead of it in its stream has ended
+
 enum RecordKind : uint8_t {
   R_NONE,
   R_THREAD,        // those that follow are of: address = launch (0: the host), site = block, bytes = thread
@@ -44,12 +46,12 @@ enum RecordKind : uint8_t {
   R_BARRIER_SOME,               // bytes = number of the barrier; 8 units more: a bit for each thread of the block that waits
   R_ARRIVE,                     // of the current thread, without waiting: bytes = number of the barrier
   R_BARRIER_GRID,               // all threads of the launch
-  R_BLOCK_BEGIN,                // address = slot of shared memory, and << 32 where in it the dynamic one begins
+  R_BLOCK_BEGIN,                // address = slot of shared memory, and << 32 where in it the dynamic one begins; site = number of its cluster
   R_BLOCK_END,
   R_COPY,                       // cp.async and its like: address = to, bytes; one unit more, {from, group}
   R_COPIES_CLOSE,               // a group of the current thread ends
   R_COPIES_DONE,                // all groups of the current thread are done but `address`
-  R_ENQUEUE,                    // by the host: address = launch, site = name; one unit more, {stream, blocks << 32 | threads}
+  R_ENQUEUE,                    // by the host: address = launch, site = name, mode = Enqueued; one unit more, {stream, blocks << 32 | threads}
   R_BEGIN, R_END,               // address = launch: it runs, it is complete
   R_STREAM_JOIN,                // the host has waited for: address = stream, ~0: all
   R_EVENT_RECORD, R_EVENT_WAIT, // in a stream, when it comes to it: address = token; one unit more, {stream, 0}
@@ -59,6 +61,10 @@ enum RecordKind : uint8_t {
   R_MEMORY,                     // address, one unit more, {bytes, allocation << 32 | owner}
   R_SITE,                       // site = its id, bytes = units of text behind: "file\0line\0text"
   R_HOST_OPERATION,             // as enqueue, begin: the host does at once what is an operation of a stream
+  R_WAIT_FOR_GRIDS,             // by a thread of a kernel that may have begun early: what is ahead of it is complete
+  R_CLUSTER_ARRIVE,             // the current thread, at its cluster's barrier: address = 1 if it releases
+  R_CLUSTER_OPEN,               // all threads of the current one's cluster have
+  R_CLUSTER_WAIT,               // the current thread has waited for that
   R_KINDS,
 };
 

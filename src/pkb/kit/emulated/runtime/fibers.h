@@ -9,7 +9,7 @@
 
 #include <vector>
 
-struct EmuAt;
+struct EmuAt { const char* what; const char* file; int line; };
 
 namespace emu {
 constexpr size_t STACK = 256 << 10;  // of addresses: pages are taken as they are touched
@@ -43,7 +43,7 @@ struct BulkStore {  // from shared memory, late; `to` null: the end of a group
   const char* from = nullptr;
   unsigned bytes = 0;
   std::vector<char> read;  // what was read of it already, or nothing
-  const EmuAt* at = nullptr;
+  EmuAt at{};
 };
 struct Fiber {
   Context context;
@@ -61,6 +61,7 @@ struct Fiber {
   PendingRead stored;              // volatile, in weak execution: not visible to others yet
   std::vector<Copy> copies;
   std::vector<BulkStore> stores;
+  unsigned arrived_at = 0;         // the generation of its cluster's barrier, + 1; 0: it has not arrived
   int meets = 0;                   // the line of an __activemask where it is
   unsigned met = 0;                // lanes that it found there
   bool unchanged(const void* address, uint64_t now) {  // since this thread looked there before
@@ -94,7 +95,7 @@ inline Fiber* take_fiber(void (*entry)()) {
   Fiber* f = spare.back();
   spare.pop_back();
   for (Look& before : f->seen) before = {};
-  f->done = false, f->held = 0, f->polled = f->spins = false, f->gate = nullptr, f->look = f->last = {}, f->next_seen = 0, f->pending = f->stored = {}, f->copies.clear(), f->stores.clear(), f->meets = 0;
+  f->done = false, f->held = 0, f->polled = f->spins = false, f->gate = nullptr, f->look = f->last = {}, f->next_seen = 0, f->pending = f->stored = {}, f->copies.clear(), f->stores.clear(), f->meets = 0, f->arrived_at = 0;
   return f;
 }
 }  // namespace emu

@@ -93,12 +93,12 @@ void settle() {
   put_strong(0, sites.of_code(p.code), RELAXED, SYS, p.address, p.bytes, next_number());
   give_lock();
 }
-void record_enqueue(unsigned launch, const char* name, uint64_t stream, bool blocking, unsigned blocks, unsigned threads) {
+void record_enqueue(unsigned launch, const char* name, uint64_t stream, bool blocking, unsigned blocks, unsigned threads, unsigned mode) {
   if (!recording()) return;
   Guard guard;
   const uint32_t site = sites.of_text("", 0, name);
   as(virtual_thread);
-  put2(R_ENQUEUE, 0, 0, site, launch, stream | (uint64_t)blocking << 63, (uint64_t)blocks << 32 | threads);
+  put2(R_ENQUEUE, mode, 0, site, launch, stream | (uint64_t)blocking << 63, (uint64_t)blocks << 32 | threads);
 }
 void record_plain(RecordKind kind, uint64_t address) {
   if (!recording()) return;
@@ -113,11 +113,23 @@ void record_token(RecordKind kind, uint64_t token, uint64_t stream) {
   Guard guard;
   put2(kind, 0, 0, 0, token, stream, 0);
 }
-void record_block(RecordKind kind, const Block& b, uint64_t address) {
+void record_block(RecordKind kind, const Block& b, uint64_t address, uint32_t cluster) {
   if (!recording()) return;
   Guard guard;
   as({b.kernel->launch, b.linear(), 0});
-  put(kind, 0, 0, 0, address);
+  put(kind, 0, 0, cluster, address);
+}
+// As a write by its first thread, after all that its threads did: another block's access has to come before it.
+void record_gone(const Block& b, uint64_t address, uint64_t bytes) {
+  if (!recording()) return;
+  Guard guard;
+  const uint32_t site = sites.of_text("", 0, "the end of a block, whose shared memory is gone then");
+  for (unsigned t = 0; t < b.fibers.size(); ++t)  // copies that nobody has waited for are done by then
+    if (!b.fibers[t]->copies.empty()) as({b.kernel->launch, b.linear(), t}), put(R_COPIES_CLOSE, 0, 0, 0, 0), put(R_COPIES_DONE, 0, 0, 0, 0);
+  as({b.kernel->launch, b.linear(), 0});
+  put(R_BARRIER_BLOCK, 0, 0, 0, 0);
+  for (uint64_t at = 0; at < bytes; at += 32768)
+    put(R_WRITE, mode_of(WEAK, UNKNOWN_EFFECT, GENERIC), (unsigned)(bytes - at < 32768 ? bytes - at : 32768), site, address + at);
 }
 void record_barrier(const Block& b, unsigned number, const uint32_t* who, const void* code) {
   if (!recording()) return;
@@ -141,14 +153,14 @@ void record_warp(const Block& b, unsigned warp, unsigned mask) {
   as({b.kernel->launch, b.linear(), 32 * warp + (unsigned)__builtin_ctz(mask | 1u << 31)});
   put(R_BARRIER_WARP, 0, 0, 0, mask);
 }
-void record_copy(const void* to, const void* from, unsigned bytes, unsigned zeros, const void* code) {
+void record_copy(const void* to, const void* from, unsigned bytes, unsigned zeros, const void* code, const EmuAt* at) {
   if (!emu_recording_now) return;
   Guard guard;
   settle();
   weak_touched((uint64_t)from, bytes, false);
   did_more();
   as(current());
-  put2(R_COPY, 0, bytes + zeros, sites.of_code(code).id, (uint64_t)to, (uint64_t)from, bytes);
+  put2(R_COPY, 0, bytes + zeros, at ? sites.of_instruction(*at).id : sites.of_code(code).id, (uint64_t)to, (uint64_t)from, bytes);
 }
 AsOperation::AsOperation(unsigned launch) { operations.push_back(launch), virtual_thread = {launch, 0, 0}; }
 AsOperation::~AsOperation() {

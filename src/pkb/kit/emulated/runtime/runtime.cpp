@@ -25,7 +25,7 @@ __asm__(".text\n.globl emu_switch\n.hidden emu_switch\nemu_switch:\n push %rbp\n
 // What kernels read and nobody shares, side by side: the recorder leaves these addresses out.
 #define PLACE __attribute__((section("emu_places")))
 extern "C" {
-PLACE emu::Dim emu_thread = {}, emu_block = {}, emu_block_dim = {}, emu_grid_dim = {};
+PLACE emu::Dim emu_thread = {}, emu_block = {}, emu_block_dim = {}, emu_grid_dim = {}, emu_cluster_dim = {};
 PLACE char* emu_shared_arena = nullptr;
 extern char __start_emu_places[], __stop_emu_places[];
 }
@@ -69,6 +69,7 @@ void entry() {
     finish_stores(me(), 0, false, true);  // bulk copies are done when a kernel is
     me().done = true;
     block->left();
+    leave_cluster(*block);
     --block->kernel->live;
     block->kernel->open_grid();
     emu_switch(&me().context, &scheduler);
@@ -125,17 +126,17 @@ Block* start_block(Kernel& k) {
     b = spare_blocks.back();
     spare_blocks.pop_back();
   }
-  const unsigned i = k.next++, threads = k.threads();
-  note_block(k, i, BEGUN);
+  const unsigned threads = k.threads();
   b->kernel = &k;
-  b->index = {i % k.grid.x, i / k.grid.x % k.grid.y, i / k.grid.x / k.grid.y};
+  join_cluster(*b, k.next++);
+  note_block(k, linear_index(*b), BEGUN);
   b->live = threads;
   b->warps.assign((threads + 31) / 32, Warp{});
   b->words.assign(b->warps.size() * 32, Words{});
   for (Gate& g : b->named) g = Gate{};
   b->statics.clear();
   begin_shared(*b);
-  record_block(R_BLOCK_BEGIN, *b, b->slot | (uint64_t)(b->dynamic - b->shared) << 32);
+  record_block(R_BLOCK_BEGIN, *b, b->slot | (uint64_t)(b->dynamic - b->shared) << 32, (k.next - 1) / k.together());
   for (unsigned t = 0; t < threads; ++t) {
     Fiber* f = take_fiber(entry);
     if (!f) fail("no memory for the stacks of threads", nullptr);
@@ -146,7 +147,9 @@ Block* start_block(Kernel& k) {
 }
 void end_block(Block* b, bool abandoned) {
   if (!abandoned) check_shared(*b);
-  record_block(R_BLOCK_END, *b, b->slot);
+  if (b->kernel->together() > 1 && !abandoned) end_shared(*b);
+  forget_arriving(*b);
+  record_block(R_BLOCK_END, *b, b->slot, 0);
   for (Fiber* f : b->fibers) {
     if (*reinterpret_cast<uint64_t*>(f->stack) != CANARY) fail("a thread's stack is too small", nullptr);
     if (abandoned) prepare(&f->context, f->stack, entry);
@@ -154,7 +157,10 @@ void end_block(Block* b, bool abandoned) {
   }
   b->fibers.clear();
   note_block(*b->kernel, linear_index(*b), ENDED);
-  spare_blocks.push_back(b);
+  Cluster* c = b->cluster;
+  if (++c->ended < b->kernel->together()) return;  // others may look at its shared memory still
+  spare_blocks.insert(spare_blocks.end(), c->blocks.begin(), c->blocks.end());
+  delete c;
 }
 // One pass over the threads of a block: whether anything happened.
 bool pass(Block& b) {
@@ -163,7 +169,7 @@ bool pass(Block& b) {
   const unsigned threads = k.threads();
   const Order order(random_numbers, threads);
   block = &b;
-  emu_block = b.index, emu_block_dim = k.block, emu_grid_dim = k.grid;
+  emu_block = b.index, emu_block_dim = k.block, emu_grid_dim = k.grid, emu_cluster_dim = k.cluster;
   for (unsigned n = 0; n < threads && failure.empty(); ++n) {
     const unsigned t = order.at(n);
     Fiber& f = *b.fibers[t];
@@ -260,6 +266,7 @@ void Kernel::grow(size_t count) {
     Block* b = start_block(*this);
     if (!b) return;
     active.insert(active.begin() + random_numbers() % (active.size() + 1), b);
+    if (next % together()) ++count;  // a cluster begins as one
   }
 }
 void Kernel::abandon() {
@@ -422,24 +429,25 @@ void* emu_shared_static(const void* function, unsigned number, size_t bytes, siz
   Inside inside;
   void*& place = block->statics[{function, number}];
   if (!place) {
-    block->used = (block->used + align - 1) / align * align;
-    place = block->shared + block->used;
-    block->used += bytes;
-    if (block->used + block->kernel->shared > SHARED_MOST + 1024) fail("more shared memory than a block can have", nullptr);
-    memset(place, 0xff, bytes);
+    Kernel& k = *block->kernel;
+    auto [found, is_new] = k.statics.try_emplace({function, number});
+    if (is_new) found->second = (k.used + align - 1) / align * align, k.used = found->second + bytes;
+    if (k.used + k.shared > SHARED_MOST + 1024) fail("more shared memory than a block can have", nullptr);
+    place = block->shared + found->second;
+    if (k.together() == 1) memset(place, 0xff, bytes);  // that of a cluster was filled when it began: others may have written there
   }
   return place;
 }
 Words* emu_warp() { return &block->words[block->current / 32 * 32]; }
 unsigned emu_lane() { return block->current % 32; }
 unsigned emu_linear_thread() { return block->current; }
-void emu_copy_later(void* to, const void* from, unsigned bytes, unsigned zeros) {
+void emu_copy_later(void* to, const void* from, unsigned bytes, unsigned zeros, const EmuAt* at) {
   Inside inside;
-  record_copy(to, from, bytes, zeros, __builtin_return_address(0));
+  record_copy(to, from, bytes, zeros, __builtin_return_address(0), at);
   me().copies.push_back({to, from, bytes, zeros});
 }
 void emu_copies_close() { Inside inside; record_plain(R_COPIES_CLOSE, 0); me().copies.push_back({nullptr, nullptr, 0, 0}); }
-void emu_copies_done(unsigned but) { Inside inside; record_plain(R_COPIES_DONE, but); finish_copies(me(), but); }
+void emu_copies_done(unsigned but) { Inside inside; record_plain(R_COPIES_DONE, but), finish_arriving(me()), finish_copies(me(), but); }
 // A thread that looks at the clock may be waiting for it. The device's time passes more slowly than the host's, since all that it
 // does takes far longer here than there: what a kernel calls long should be long.
 uint64_t emu_now_ns() {
@@ -455,5 +463,9 @@ void emu_unsupported(const char* what) {
   in_fiber = false;
   failure = what;
   for (;;) emu_switch(&me().context, &scheduler);  // and never again here
+}
+void emu_unsupported_at(const char* what, const char* file, int line) {
+  const char* name = strrchr(file, '/');
+  emu_unsupported((std::string(what) + " (" + (name ? name + 1 : file) + ", line " + std::to_string(line) + ", kernel " + block->kernel->name + ")").c_str());
 }
 }

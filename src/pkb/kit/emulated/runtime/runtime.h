@@ -6,7 +6,6 @@
 
 #include "blocks.h"
 
-struct EmuAt { const char* what; const char* file; int line; };
 extern "C" char* emu_shared_arena;
 extern "C" void emu_poll(const void* address, unsigned bytes, const EmuAt* at);
 
@@ -21,8 +20,12 @@ constexpr unsigned MOST_HOLDS = 12;  // of threads, in a batch
 
 struct Kernel {
   std::string name;
-  Dim grid, block;
+  Dim grid, block, cluster{1, 1, 1};
+  bool early = false;  // it may begin before what is ahead of it in its stream has ended
   size_t shared;
+  std::map<std::pair<const void*, unsigned>, size_t> statics;  // where static shared memory lies, in every block
+  size_t used = 0;
+  Cluster* begun = nullptr;  // the last
   void (*body)(void*);
   void* argument;
   size_t argument_bytes = 0;
@@ -31,6 +34,7 @@ struct Kernel {
   Gate grid_gate;
   std::vector<Block*> active;
 
+  unsigned together() const { return cluster.x * cluster.y * cluster.z; }
   unsigned threads() const { return block.x * block.y * block.z; }
   unsigned resident() const;
   bool over() const { return next == total && active.empty(); }
@@ -52,10 +56,20 @@ void prepare_places();              // shared memory has its addresses
 void make_slot(Block& b, unsigned slot);
 void begin_shared(Block& b);               // of a block that begins
 void check_shared(const Block& b);         // and of one that ends
+void end_shared(const Block& b);           // the same, in a cluster
+void join_cluster(Block& b, unsigned number);  // the block that is begun as so many'th
+void leave_cluster(Block& b);              // the current thread ends
 void explain_fault(const void* address);   // does not return if it lies behind the dynamic shared memory of the block
+struct Untimed {  // the timer keeps away, as whoever called may have seen to already
+  const bool before = in_fiber;
+  Untimed() { in_fiber = false; }
+  ~Untimed() { in_fiber = before; }
+};
 extern std::minstd_rand random_numbers;
 extern std::string failure;  // what is not emulated and was asked for; running kernels are abandoned then
 void leave();                // the current thread stops here until its turn comes again
+void finish_arriving(const Fiber& f);  // copies that an mbarrier waits for too
+void forget_arriving(const Block& b);  // nobody waits at the barriers of a block that has ended
 void finish_stores(Fiber& f, unsigned but, bool read, bool end_of_thread);
 [[noreturn]] void fail(const char* what, const void* address);
 extern thread_local bool may_report;  // a thread that may not must not wait for the interpreter either: its owner may wait for us

@@ -9,7 +9,7 @@
 
 namespace emu {
 namespace {
-constexpr size_t ALIGNED = 1024;
+constexpr size_t ALIGNED = 1024, STATIC_MOST = 48 << 10;
 size_t rounded(size_t bytes) { return (bytes + ALIGNED - 1) & ~(ALIGNED - 1); }
 
 [[noreturn]] void fail_beyond(const char* how, const Block& b, const void* address) {
@@ -35,9 +35,15 @@ void make_slot(Block& b, unsigned slot) {
 }
 void begin_shared(Block& b) {
   const size_t bytes = rounded(b.kernel->shared);
-  b.used = 0;
   b.dynamic = b.shared + SLOT - GUARD - bytes;
   memset(b.dynamic, 0xff, bytes);  // NaN: nothing may rely on zeroed shared memory
+  if (b.kernel->together() > 1) memset(b.shared, 0xff, STATIC_MOST);
+}
+void end_shared(const Block& b) {
+  const Kernel& k = *b.kernel;
+  if (k.used) record_gone(b, (uint64_t)b.shared, k.used);
+  if (k.shared) record_gone(b, (uint64_t)b.dynamic, k.shared);
+  memset(b.shared, 0xff, k.used), memset(b.dynamic, 0xff, k.shared);  // who looks afterwards finds NaN
 }
 void check_shared(const Block& b) {
   for (const char* p = b.dynamic + b.kernel->shared; p < b.shared + SLOT - GUARD; ++p)

@@ -177,7 +177,7 @@ void put(uint64_t number, Operation o) {
     o.launch = new_launch();
     if (o.kernel) o.kernel->launch = o.launch;
     record_enqueue(o.launch, o.kernel ? o.kernel->name.c_str() : o.name, stream.number, stream.blocking, o.kernel ? o.kernel->total : 1,
-                   o.kernel ? o.kernel->threads() : 1);
+                   o.kernel ? o.kernel->threads() : 1, !o.kernel ? 0 : o.kernel->early ? A_KERNEL | BEGINS_EARLY : A_KERNEL);
   }
   stream.queue.push_back(std::move(o));
   if (is_default) {
@@ -195,8 +195,8 @@ void put(uint64_t number, Operation o) {
 
 using namespace emu;
 extern "C" {
-void emu_enqueue(const char* name, const unsigned* grid, const unsigned* threads, unsigned shared, void* stream, int, void (*body)(void*),
-                 void* argument, void (*release)(void*)) {
+void emu_enqueue(const char* name, const unsigned* grid, const unsigned* threads, const unsigned* cluster, unsigned shared, void* stream,
+                 int how, void (*body)(void*), void* argument, void (*release)(void*)) {
   const uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2], each = (uint64_t)threads[0] * threads[1] * threads[2];
   if (!blocks || !each || each > 1024 || threads[2] > 64 || grid[1] > 65535 || grid[2] > 65535 || shared > SHARED_MOST) {
     last_error = shared > SHARED_MOST ? 1 : 9;  // cudaErrorInvalidValue, cudaErrorInvalidConfiguration: nothing is launched
@@ -209,6 +209,14 @@ void emu_enqueue(const char* name, const unsigned* grid, const unsigned* threads
   kernel->argument_bytes = malloc_usable_size(argument);
   kernel->total = (unsigned)blocks, kernel->live = (unsigned)(blocks * each);
   kernel->spread = 1 + random_numbers() % 4;
+  kernel->cluster = {cluster[0], cluster[1], cluster[2]}, kernel->early = how & 2;
+  const uint64_t together = (uint64_t)cluster[0] * cluster[1] * cluster[2];
+  const bool whole = together && !(grid[0] % cluster[0]) && !(grid[1] % cluster[1]) && !(grid[2] % cluster[2]);
+  if (!whole || together > CLUSTER_MOST || ((how & 1) && blocks > kernel->resident())) {
+    last_error = !whole ? 9 : together > CLUSTER_MOST ? 912 : 720;  // cudaErrorInvalidClusterSize, cudaErrorCooperativeLaunchTooLarge
+    release(argument);
+    return;
+  }
   Operation o;
   o.kernel = std::move(kernel);
   put((uint64_t)stream, std::move(o));

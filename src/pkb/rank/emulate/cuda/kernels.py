@@ -93,7 +93,12 @@ class EmulatedKernel:
         keep = getattr(stream, "keep", None)
         if keep is not None:
             keep(args)  # it may run later
+        before = device.library.emu_last_error(1)  # that of an extension, which has not asked for it yet
         self._run(grid, block, shared, stream.cuda_stream, int(cooperative), frame.pointers)
+        error = device.library.emu_last_error(1)  # its clusters do not fit the grid, or are too large
+        device.library.emu_set_error(before)
+        if error:
+            raise RuntimeError(f"launch of {self.name!r}: grid {list(grid)}, block {list(block)}: CUDA error {error}")
         device.check()
 
 
