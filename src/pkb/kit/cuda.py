@@ -18,7 +18,7 @@ from typing import Any
 from pkb.kit import driver, kittens, nvcc, nvrtc
 from pkb.kit.arguments import Frame
 from pkb.kit.cache import Artifact, Recipe, content_key
-from pkb.kit.errors import CompileError, CompilerMissing, NoKernel
+from pkb.kit.errors import CompileError, CompilerMissing
 from pkb.kit.nccl_device import headers as nccl_headers
 from pkb.kit.nvshmem import host, link
 from pkb.kit.options import check_options, debug_options
@@ -122,7 +122,7 @@ class Module:
         found = driver.get_function(self._handles[device], name)
         if found is None:
             declared = re.findall(r"__global__[^;{]*?(\w+)\s*\(", self._source)
-            raise NoKernel(f'no kernel {name!r} in {self.name}.cu; it declares {declared}. Is it `extern "C"`?')
+            raise KeyError(f'no kernel {name!r} in {self.name}.cu; it declares {declared}. Is it `extern "C"`?')
         return found
 
     def __repr__(self) -> str:

@@ -57,7 +57,7 @@ class OptionRefused(CompileError):
 
 
 class NoKernel(KeyError):
-    """A module has no kernel of that name."""
+    """A module has no kernel of that name. `kit.cuda` raises the bare KeyError: records of times are tied to its text."""
 
     def __str__(self) -> str:
         return str(self.args[0])  # as it was written: a KeyError shows its message with quotes and escapes
