@@ -16,20 +16,20 @@ CEILINGS = {
     "src/pkb/analysis": 3030,
     "src/pkb/candidates": 4290,
     "src/pkb/candidates/paths": 1480,  # half of what it was at 0976422
-    "src/pkb/cli": 6100,
+    "src/pkb/cli": 6140,
     "src/pkb/cluster": 1480,
-    "src/pkb/generate": 4060,
-    "src/pkb/judge": 7945,
-    "src/pkb/kit": 4740,
+    "src/pkb/generate": 4070,
+    "src/pkb/judge": 8245,
+    "src/pkb/kit": 4880,
     "src/pkb/platforms": 1365,
-    "src/pkb/rank": 10_185,
+    "src/pkb/rank": 10_355,
     "src/pkb/report": 3330,
     "src/pkb/roofline": 570,
     "src/pkb/store": 1655,
-    "src/pkb/types": 3750,
-    "benchmarks": 10_670,  # 2,500 of them are alternatives/: baselines that were tried
+    "src/pkb/types": 3755,
+    "benchmarks": 10_975,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 58_020,
+    "tests": 60_085,
     "tools": 2500,
 }
 EXCUSE = "long because"
