@@ -85,9 +85,13 @@ def is_measured(row: dict[str, Any]) -> bool:
 
 
 def of_earlier_text(done: dict[str, dict[str, Any]], key: str) -> dict[str, Any] | None:
-    """The last row that answers the same question for another text of the kernel, or another kit."""
-    *asked, _ = json.loads(key)
-    return next((row for at, row in reversed(done.items()) if json.loads(at)[:-1] == asked), None)
+    """The last row of the same shape and baseline, for another text of the kernel, another kit or version of the problem."""
+
+    def shape(asked: str) -> list[Any]:
+        problem, _, *others, _ = json.loads(asked)
+        return [problem, *others]
+
+    return next((row for at, row in reversed(done.items()) if shape(at) == shape(key)), None)
 
 
 def cells(row: dict[str, Any]) -> list[str]:
@@ -126,7 +130,7 @@ def table(rows: list[dict[str, Any]], missing: list[str], older: list[str], plat
     if brief:
         said.append(f"Times only, for races see [kernels.md](kernels.md): {'; '.join(brief)}.")
     if older:
-        said.append(f"Of an earlier text of the kernel or the kit: {'; '.join(older)}.")
+        said.append(f"Of an earlier text of the kernel or the kit, or version of the problem: {'; '.join(older)}.")
     if missing:
         said.append(f"Not measured yet: {'; '.join(missing)}.")
     lines = [" ".join(said), "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]

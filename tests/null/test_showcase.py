@@ -75,11 +75,14 @@ def test_times_alone_and_missing_sizes_are_named(showcase: Any) -> None:
     text = showcase.table([first, brief], ["many tokens"], ["few tokens"], "virtual", 8)
     assert "Times only, for races see [kernels.md](kernels.md): brief." in text
     assert "Not measured yet: many tokens." in text
-    assert "Of an earlier text of the kernel or the kit: few tokens." in text
+    assert "Of an earlier text of the kernel or the kit, or version of the problem: few tokens." in text
 
 
-def test_an_earlier_text_counts_for_the_same_question_only(showcase: Any) -> None:
-    keys = [json.dumps(asked) for asked in ([82, 1, "few", "before"], [82, 2, "few", "before"])]
+def test_an_earlier_text_counts_for_the_same_shape_and_baseline_only(showcase: Any) -> None:
+    """Of whatever version of the problem: the page says that it is another."""
+    keys = [json.dumps(asked) for asked in ([82, 1, 1, "few", "before"], [82, 1, 2, "few", "before"])]
     done = {key: {"key": key} for key in keys}
-    assert showcase.of_earlier_text(done, json.dumps([82, 1, "few", "now"])) == {"key": keys[0]}
-    assert showcase.of_earlier_text(done, json.dumps([82, 3, "few", "now"])) is None
+    assert showcase.of_earlier_text(done, json.dumps([82, 1, 1, "few", "now"])) == {"key": keys[0]}
+    assert showcase.of_earlier_text(done, json.dumps([82, 2, 2, "few", "now"])) == {"key": keys[1]}
+    assert showcase.of_earlier_text(done, json.dumps([82, 1, 3, "few", "now"])) is None
+    assert showcase.of_earlier_text(done, json.dumps([82, 1, 1, "many", "now"])) is None
