@@ -27,9 +27,9 @@ CEILINGS = {
     "src/pkb/roofline": 570,
     "src/pkb/store": 1655,
     "src/pkb/types": 3755,
-    "benchmarks": 10_975,  # 2,500 of them are alternatives/: baselines that were tried
+    "benchmarks": 10_990,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4580,
-    "tests": 60_085,
+    "tests": 60_150,
     "tools": 2500,
 }
 EXCUSE = "long because"
