@@ -277,7 +277,7 @@ def test_the_site_draws_both_lanes_and_the_missing_order() -> None:
     assert wide.count("race-sync") == 2
     assert wide.count('class="line race-missing"') == 1
     assert shown.rows[1][0] == "[2] read: plain load"
-    assert shown_race(example(Verdict.RACE).to_dict()) is None
+    assert shown_race(example(Verdict.CRASH).to_dict()) is None
     assert shown_race({"race_proof": {"findings": "many"}}) is None
 
 

@@ -6,7 +6,7 @@ the peers' data is read and once behind. The twin of mistakes/race_relaxed_flag_
 # plan: races
 # expect: correct
 # communication: custom
-# checks: no race in 3 traces of 3 calls
+# checks: no race in 4 traces of 3 calls
 # platform: cpu
 
 import torch

@@ -5,7 +5,7 @@
 # plan: quick
 # expect: correct
 # communication: custom
-# checks: no race in 1 trace of 3 calls
+# checks: no race in 2 traces of 3 calls
 # platform: cpu
 
 import torch

@@ -6,7 +6,7 @@ barriers order everything, and nothing of it is the library.
 # plan: races
 # expect: correct
 # communication: custom
-# checks: no race in 3 traces of 3 calls
+# checks: no race in 4 traces of 3 calls
 # platform: cpu
 
 import torch

@@ -94,6 +94,8 @@ class _Rounds:
         """What the last look shows; each has its share of the error that all of them together may make."""
         give_up, ahead = math.inf, False
         planned = looks(self.planned, LAST_LOOK if self.on_gpu else 0)
+        if self.work.spec.as_published:
+            planned = planned[1:]  # neither fewer rounds than planned nor more
         for number, look in enumerate(planned, 1):
             self._take(look.rounds, give_up, stamped=not ahead)
             if give_up == math.inf and len(self.taken) >= self.planned:
