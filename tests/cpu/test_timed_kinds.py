@@ -81,6 +81,17 @@ def test_several_starts_of_the_ranks_are_one_measurement(tmp_path: Path) -> None
     assert timing.speedup_by_kind["causal"].speedup < timing.speedup_by_kind["full"].speedup
 
 
+def test_overwritten_results_are_copied_in_every_start() -> None:
+    """Or the timed calls of a second start would come out wrong, and be called a race."""
+    path = Path(__file__).parents[1] / "adversaries" / "mistakes" / "reused_output_timed.py"
+    plan_with_races = dataclasses.replace(SHORT, race_calls=4, race_repeats=1, verify_share=1.0, race_traces=0)
+    case = Case("1", "cpu", 2, "tiny", "bf16", "quick")
+    result = evaluate(Job(path, case, timing=True, custom_plan=plan_with_races, call_limit_s=30.0, starts=2))
+    assert result.verdict is Verdict.REUSED_OUTPUT, result.detail
+    assert result.timing is not None
+    assert len(result.timing.start_rounds) == 2
+
+
 def test_nothing_is_timed_on_a_cpu_unless_somebody_asks(tmp_path: Path) -> None:
     result = judge(tmp_path, timing=None)
     assert (result.verdict, result.timing) == (Verdict.CORRECT, None), result.detail

@@ -133,7 +133,7 @@ class OneSize:
         for end in filter(None, (proved.ended, proved.first_ended)):
             with self.notes.within(Stage.RACES):
                 said = decide_bad_end(
-                    self.world, replace(self.spec, size="tiny"), end, extra_s=self._first_call_extra_s,
+                    self.world, replace(self.spec, size="tiny"), end, extra_s=self._first_call_extra_s(),
                     progress=self.progress,
                 )  # fmt: skip
             self.notes.checks.append(said)
@@ -149,9 +149,9 @@ class OneSize:
             return decided
         return replace(decided, evidence=decided.evidence.plus(Evidence(race_proof=proved.proof)))
 
-    @property
-    def _first_call_extra_s(self) -> float:
-        return first_call_extra_s(self.job.build_limit_s, lazily_built=self._lazily_built, triton=self._triton)
+    def _first_call_extra_s(self, *, new_ranks: bool = True) -> float:
+        lazily_built = new_ranks and self._lazily_built
+        return first_call_extra_s(self.job.build_limit_s, lazily_built=lazily_built, triton=self._triton)
 
     def _prove(self, source: Source, *, traces: int, weakly: int = 0, first_calls: bool = False) -> Proved | None:
         """`first_calls`: in another start of the candidate's ranks these are recorded as well. None where this platform, plan
@@ -172,7 +172,7 @@ class OneSize:
             proved = recorder.prove(
                 traces,
                 another=self.world.another_candidate if first_calls else None,
-                first_call_extra_s=self._first_call_extra_s,
+                first_call_extra_s=self._first_call_extra_s(),
             )
             if weakly and proved.ended is None and self._backend == "cuda":
                 proved = run_weakly(recorder, proved.proof, weakly)._replace(first_ended=proved.first_ended)
@@ -250,10 +250,9 @@ class OneSize:
         observe: bool = False,
         argument_bytes: int = 0,
     ) -> Checked:
-        lazily_built = new_ranks and self._lazily_built
-        extra_s = first_call_extra_s(self.job.build_limit_s, lazily_built=lazily_built, triton=self._triton)
         return check_calls(
-            self.exchange, spec, trials=trials, words=words, progress=self.progress, first_call_extra_s=extra_s,
+            self.exchange, spec, trials=trials, words=words, progress=self.progress,
+            first_call_extra_s=self._first_call_extra_s(new_ranks=new_ranks),
             observe=observe, argument_bytes=argument_bytes, same_bits=self._same_bits, mutates=bool(self.problem.mutates),
         )  # fmt: skip
 

@@ -109,10 +109,12 @@ class World:
         self.environment = oracle.facts | {f"start of {ranks} ranks": started}
 
     def reopen(self) -> None:
-        """Both sides end, and others like them are started."""
+        """Both sides end, and others like them are started, of which results are copied if they were before."""
+        copies = self.exchange.copies
         self.close()
         self.sizes.clear()
         self.open()
+        self.exchange.copies = copies
 
     def _opening(self) -> Open:
         return Open.of(
