@@ -1,11 +1,11 @@
-"""Runs `pkb lint` over all problems with several secrets: a null candidate that passes one time in ten is found by ten.
+"""Runs `pkb lint` over all problems with several secrets: ten secrets find a null candidate that passes one time in ten.
 
     python benchmarks/lint_runs.py [--ids all] [--cases tiny:2,tiny:4,tiny:8] [--rounds 3] [--budget SECONDS] --out DIR
 
-Every round of a case is a world of its own, with a secret of its own. Rows are appended to DIR/lint.jsonl case by case.
-A case that is there already with the problem's present version is not run again, so the same command goes on where it was cut
-short, by its budget or otherwise, and after a problem was fixed runs that one anew. `lint_table.py` makes the table of
-DIR/present.jsonl, the rows of the problems' present versions.
+Every round of a case has its own ranks and its own secret. Rows are appended to DIR/lint.jsonl case by case. A case that is
+already there with the problem's present version is not run again, so the same command continues after an interruption or the
+end of its budget, and runs a problem again after it was fixed. `lint_table.py` makes the table from DIR/present.jsonl, the
+rows of the problems' present versions.
 """
 
 import argparse
@@ -15,6 +15,8 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from kernel_records import add_row, read_rows
 
 from pkb.judge.oracle_only.lint import lint
 from pkb.platforms.registry import resolve
@@ -29,17 +31,6 @@ Case = tuple[int, str, str, int, str, int]
 
 class BudgetSpent(Exception):
     """The time is up; what was found is on disk."""
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """All rows; one that was cut off while it was written does not count."""
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            continue
-    return rows
 
 
 def versions_of(problem: Problem) -> str:
@@ -60,10 +51,8 @@ def run(problems: list[Problem], size: str, ranks: int, dtype: str, number: int,
     versions = {problem.id: versions_of(problem) for problem in problems}
 
     def keep(rows: list[LintRow]) -> None:
-        with (args.out / FILE).open("a") as file:
-            for row in rows:
-                about = {**row.to_dict(), "versions": versions[row.problem_id], "round": number}
-                file.write(json.dumps(about) + "\n")
+        for row in rows:
+            add_row(args.out / FILE, {**row.to_dict(), "versions": versions[row.problem_id], "round": number})
         bad = [f"{row.null_candidate} {'fails' if row.must_pass else 'passes'}" for row in rows if row.is_bad]
         print(f"{rows[0].name} {size} {ranks} {dtype} round {number}: {', '.join(bad) or 'clean'}", flush=True)
         if time.monotonic() >= args.stop_at:
@@ -84,7 +73,7 @@ def main() -> int:
     args = options.parse_args()
     args.platform, args.stop_at = resolve(args.platform), time.monotonic() + args.budget
     args.out.mkdir(parents=True, exist_ok=True)
-    done = {case_of(row) for row in read(args.out / FILE)}
+    done = {case_of(row) for row in read_rows(args.out / FILE)}
     chosen = default_registry().select(args.ids)
     cases = [(size, int(ranks)) for size, _, ranks in (case.partition(":") for case in args.cases.split(","))]
     spent = False
@@ -101,7 +90,7 @@ def main() -> int:
                         run(missing, size, ranks, dtype, number, args)
     except BudgetSpent:
         spent = True
-    found = present(read(args.out / FILE))
+    found = present(read_rows(args.out / FILE))
     (args.out / "present.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
     bad = Counter(
         (row["problem_id"], row["size"], row["ranks"], row["null_candidate"])

@@ -1,10 +1,11 @@
-"""Keeps what `lint_runs.py` found in docs/records/lint.jsonl, and makes docs/lint.md of it: one row a problem, the nearest null
-candidate of all its cases and secrets.
+"""Keeps the results of `lint_runs.py` in docs/records/lint.jsonl, and makes docs/lint.md from them: one row per problem, with
+the nearest null candidate over all its cases and secrets.
 
     python benchmarks/lint_runs.py --out out/lint; python benchmarks/lint_table.py out/lint/present.jsonl
 
-A record is one case: of each null candidate the smallest margin of all secrets. A run over some problems needs no rows of the
-others; of a case that is linted again the nearest stays, unless the problem has changed. Without rows the page is made anew.
+A record is one case: the smallest margin of each null candidate over all secrets. A run over some problems needs no rows of
+the others. If a case is linted again, the nearest margin stays, unless the problem has changed. Without rows the page is made
+again.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Holds the problems, their baselines and the judge against `src/pkb/problems/suite.toml`, or writes it anew.
+"""Compares the problems, their baselines and the judge with `src/pkb/problems/suite.toml`, or writes that file.
 
     python tools/suite.py                              what differs; exit status 1 if anything does
     python tools/suite.py --write                      the suite's version rises, with today's date
@@ -6,8 +6,8 @@
     python tools/suite.py --write --version 2          keep or set the version, while it has not been released
     python tools/suite.py --write --times out/references/baselines.jsonl    another baseline: times of both versions
 
-Refused: other inputs, tolerances or another reference without a higher `version`, and another baseline without a higher
-`baseline_version` or without times that show it to be faster, unless `--same` says that nothing but the writing has changed.
+Refused are: other inputs, tolerances or another reference without a higher `version`, and another baseline without a higher
+`baseline_version` or without times that show it to be faster, unless `--same` says that only the code was rewritten.
 docs/suite.md has the rule.
 """
 

@@ -2,12 +2,14 @@
 
 import math
 import random
+import re
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from pkb.judge.timing.statistics import student, trimmed_mean, window_ratio
+from pkb.judge.timing.statistics import Paired, estimate, student, trimmed_mean, window_ratio
 
 ERROR = 0.01
 
@@ -64,3 +66,19 @@ def test_a_trimmed_means_error_is_that_of_winsorised_values(count: int) -> None:
     found = trimmed_mean(values, ERROR)
     assert found == pytest.approx((statistics.fmean(inner), student(1 - ERROR, len(inner) - 1) * error_of_mean))
     assert (found.half < 1.0) == (count >= 5), "one odd value has no part in it once a fifth is one value"
+
+
+def test_the_example_of_the_page_is_what_the_judge_computes() -> None:
+    page = " ".join((Path(__file__).parents[2] / "docs" / "measuring.md").read_text().split())
+    reference, candidate = (
+        [[float(us) for us in cell.split()] for cell in re.findall(r"\d+ \d+ \d+", row)]
+        for row in re.findall(r"\| (?:reference|candidate) ((?:\| \d+ \d+ \d+ )+)", page)
+    )
+    found = estimate(Paired(reference, candidate))
+    by_rounds = math.log(found.rounds.high / found.rounds.value)
+    value, low, high = found.ratio
+    assert f"D = {math.log(value):.4f}: the speedup is {value:.3f}" in page
+    assert f"t(3) = {student(1 - 0.025, 3):.2f}" in page
+    assert f"gives {by_rounds:.4f}, the larger: h_R" in page
+    assert f"= {found.start:.4f}. Hence h = {math.hypot(by_rounds, found.start):.4f}" in page
+    assert f"the interval is {low:.3f} to {high:.3f}" in page

@@ -68,6 +68,17 @@ def test_docstring_teaches(problem: Problem) -> None:
 
 
 @every_problem
+def test_the_docstring_says_what_none_means(problem: Problem) -> None:
+    """Of every argument that may be None by the signature, but process groups, which every reference takes as the world."""
+    optional = [
+        name
+        for name, parameter in problem.signature.parameters.items()
+        if "None" in str(parameter.annotation) and "ProcessGroup" not in str(parameter.annotation)
+    ]
+    assert not optional or "None" in problem.docstring, optional
+
+
+@every_problem
 def test_sizes(problem: Problem) -> None:
     assert set(SIZE_NAMES) <= set(problem.sizes) <= set(KNOWN_SIZES)
     assert len({tuple(sorted(size.items())) for size in problem.sizes.values()}) == len(problem.sizes), (

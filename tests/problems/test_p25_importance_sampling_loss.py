@@ -60,3 +60,20 @@ def test_a_clamped_ratio_may_be_zero_where_the_dtype_has_nothing_smaller() -> No
         context = Context(arguments={}, rank=0, world_size=2, dtype=dtype)
         assert (Metrics()(truth, output, context) <= 1) is accepted
         assert Metrics()(truth, truth + torch.tensor([0.0, 1e-3, 0.0, 0.0, 0.0]), context) > 1
+
+
+def test_a_ratio_of_one_that_no_valid_token_has_shows_in_the_smallest_and_in_the_largest() -> None:
+    """As an ignored token, or a rank that has no other, may leave it behind: both cases, within eight calls in a row."""
+    for size, first in (("tiny", 0), ("odd", 8)):
+        calls = [all_arguments(25, 4, size, "bf16", call) for call in range(first, first + 8)]
+        seen = set()
+        for ranks in calls:
+            metrics = importance_sampling_loss(ranks)[0][3]
+            idle = any(bool((a["labels"] == a["ignore_index"]).all()) for a in ranks)
+            context = Context(arguments={}, rank=0, world_size=4, dtype=torch.bfloat16)
+            for place, spoilt in ((1, metrics[1].clamp(max=1)), (2, metrics[2].clamp(min=1))):
+                wrong = metrics.clone()
+                wrong[place] = spoilt
+                if Metrics()(metrics.float(), wrong.float(), context) > 1.5:
+                    seen.add((place, idle))
+        assert seen == {(1, False), (1, True), (2, False), (2, True)}

@@ -4,10 +4,11 @@ import math
 
 import torch
 from harness import ModelTests, Spec
-from on_ranks import Arguments, Outputs
+from on_ranks import Arguments, Outputs, all_arguments
 
 
-def range_attention(ranks: list[Arguments]) -> list[Outputs]:
+def range_attention(ranks: list[Arguments], tiled: bool = False) -> list[Outputs]:
+    """Mistake: on each rank, key heads serve its query heads in turn."""
     w, first = len(ranks), ranks[0]
     ranges, clip = first["cp_shuffle_num"], first["clip_token_nums"]
     q = torch.stack(
@@ -21,7 +22,11 @@ def range_attention(ranks: list[Arguments]) -> list[Outputs]:
     for i, (start, end) in enumerate(first["k_ranges"].tolist()):
         for head in range(query_heads):
             # Query heads are served in equal, consecutive groups, however the ranks share the work.
-            k, v = kv[start:end, head * key_heads // query_heads].split(size, dim=-1)
+            server = head * key_heads // query_heads
+            if tiled and key_heads > w:
+                block, place = divmod(head, query_heads // w)
+                server = block * (key_heads // w) + place % (key_heads // w)
+            k, v = kv[start:end, server].split(size, dim=-1)
             out[i, :, head] = (q[i, :, head] @ k.T / math.sqrt(size)).softmax(-1) @ v
     blocks = out.unflatten(1, (w, part))
     return [[blocks[:, r].flatten(0, 1)] for r in range(w)]
@@ -36,3 +41,13 @@ class TestModel(ModelTests):
         calls=(0, 1),
         widened_sizes=("odd",),
     )
+
+
+def test_a_rank_of_four_has_several_key_heads_or_shares_one() -> None:
+    """In one size the order in which key heads serve query heads matters, in the other they are repeated."""
+    heads = {size: all_arguments(77, 4, size, "bf16", 0)[0]["key_value"].shape[1] for size in ("tiny", "odd")}
+    assert heads["tiny"] >= 8
+    assert heads["odd"] < 4
+    ranks = all_arguments(77, 4, "tiny", "bf16", 0)
+    right, wrong = range_attention(ranks), range_attention(ranks, tiled=True)
+    assert all(float((a[0] - b[0]).norm() / a[0].norm()) > 0.1 for a, b in zip(right, wrong, strict=True))

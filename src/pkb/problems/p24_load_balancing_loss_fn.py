@@ -1,8 +1,8 @@
 """Auxiliary loss that keeps the experts of a mixture evenly loaded, averaged over the ranks.
 
 The Switch-Transformer loss as in Hugging Face's Mixtral and Qwen3-MoE, used by VeOmni and xorl. Rank r holds the router
-logits (T, E) of its tokens, one tensor or a tuple with one for each layer, and perhaps an attention mask (B, S) of ones
-and zeros that says which tokens count (T = B * S in every layer). With P the softmax over experts, rounded to the
+logits (T, E) of its tokens, one tensor or a tuple with one for each layer, and an attention mask (B, S) of ones and zeros
+that says which tokens count (T = B * S in every layer), or None: all do. With P the softmax over experts, rounded to the
 logits' dtype, the rank's loss is E times the sum over experts of (share of tokens that have the expert among their top_k
 of P) times (mean of P), as float32. The result is the mean of the ranks' losses, a 0-dim tensor equal on all ranks. The
 mean of the losses is not the loss of all tokens together: shares and means must not be summed over ranks first.

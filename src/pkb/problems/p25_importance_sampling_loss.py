@@ -35,7 +35,9 @@ SIZES = {
 }
 IGNORE_INDICES = (-100, -1)
 IGNORED = 0.2
-CALLS_WITH_IDLE_RANK = 0.25
+SIDES = ("both", "both", "both", "both", "above", "below", "above, one idle", "below, one idle")
+"""Where the ratios of a call lie: to both sides of 1, as in training; or all to one, so that a ratio of 1, which an ignored
+token or a rank without valid ones may leave behind, shows as the smallest or largest of all."""
 CALLS_WITH_CLAMPED_TOKENS = 0.5
 CLAMPED = 0.05
 LARGEST_LOG_RATIO = 2.6
@@ -74,12 +76,19 @@ def inputs(draw: Draw) -> Arguments:
     # The sampled token is the likeliest one in half of the cases.
     labels = torch.where(draw.uniform("likely", (m,), 0, 1, dtype=torch.float32) < 0.5, peak, labels)
     noise = draw.normal("noise", (m,), scale=0.4, dtype=torch.float32)
-    if plan.random() < CALLS_WITH_CLAMPED_TOKENS:  # downwards only: one ratio of exp(20) would drown all others
+    side = draw.in_turn("sides of 1", SIDES)
+    above, below = side.startswith("above"), side.startswith("below")
+    if above:
+        noise = -0.8 - noise.abs() / 2
+    if below:
+        noise = 1.8 + noise.abs()
+    # Downwards only: one ratio of exp(20) would drown all others.
+    if plan.random() < CALLS_WITH_CLAMPED_TOKENS and not above:
         noise += 30.0 * (draw.uniform("clamped", (m,), 0.0, 1.0, dtype=torch.float32) < CLAMPED)
     # One token with a large ratio on each rank, of another size on each: without the peers' largest, a rank has its own.
     place = draw.random("largest ratios", key="all").sample(range(draw.world_size), draw.world_size)[draw.rank]
     largest = draw.random("token with the largest ratio").randrange(m)
-    noise[largest] = -LARGEST_LOG_RATIO + place / max(1, draw.world_size - 1)
+    noise[largest] = -(-0.5 if below else LARGEST_LOG_RATIO) + place / max(1, draw.world_size - 1)
     # What the model would give the label, without the product with all of `weight`: its columns are independent normal
     # vectors, so the sum of V exponentials is close to V times their mean, beside the peak's.
     wide = hidden.to(torch.float32)
@@ -88,16 +97,22 @@ def inputs(draw: Draw) -> Arguments:
 
     ignored = draw.uniform("ignored", (m,), 0.0, 1.0, dtype=torch.float32) < (0.0 if draw.even else IGNORED)
     ignored[largest] = False
-    if draw.world_size > 1 and plan.random() < CALLS_WITH_IDLE_RANK and draw.rank == plan.randrange(draw.world_size):
+    if draw.world_size > 1 and side.endswith("idle") and draw.rank == plan.randrange(draw.world_size):
         ignored = torch.ones_like(ignored)
+    old_logprobs = logprob + noise
+    if above:  # as padding has it: with c = 0, a ratio of 1
+        old_logprobs = old_logprobs.masked_fill(ignored, 0.0)
     # Another mean on each rank: the loss of one rank says little about the loss of all.
     mean_advantage = draw.random("mean advantage").uniform(0.5, 2.0) * (1 if draw.rank % 2 else -1)
+    advantages = draw.normal("advantages", (m,), scale=0.5, dtype=torch.float32) + mean_advantage
+    if above:  # losses no larger than in other calls, whose tolerance is absolute
+        advantages *= 0.33
     return {
         "hidden_states": hidden,
         "weight": weight,
         "labels": labels.masked_fill(ignored, ignore_index),
-        "old_logprobs": (logprob + noise).to(draw.dtype),
-        "advantages": (draw.normal("advantages", (m,), scale=0.5, dtype=torch.float32) + mean_advantage).to(draw.dtype),
+        "old_logprobs": old_logprobs.to(draw.dtype),
+        "advantages": advantages.to(draw.dtype),
         "ignore_index": ignore_index,
     }
 
@@ -281,5 +296,5 @@ PROBLEM = Problem(
         InSteps(relative=20, absolute=0.1),
         Metrics(),
     ),
-    version=6,  # in fp16 a ratio of exp(-20) is zero
+    version=7,  # calls whose ratios are all above 1, or all below
 )

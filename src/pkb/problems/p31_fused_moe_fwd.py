@@ -1,11 +1,11 @@
 """Mixture-of-experts layer: route tokens, send them to their experts, apply the experts, bring the results back.
 
 VeOmni's expert-parallel layer, after Megatron-LM's token dispatcher. Rank r holds its tokens (T, H), the router
-(gate_weight, gate_bias), equal on all ranks, and one SwiGLU MLP (three linear layers with bias). The router's softmax
-over E experts, rounded to the dtype, gives each token its top_k experts and their weights, which are not normalised
-again. Expert x lives on rank x // L, with L = E / W, and all L experts of a rank are its one MLP: so
-out[t] = sum over the chosen experts x of weight[t, x] * MLP of rank x // L (hidden[t]). Every rank returns the result for
-its own tokens, always as (T, H). Every intermediate result is rounded to the dtype. Ranks may have different numbers of
+(gate_weight, gate_bias or None), equal on all ranks, and one SwiGLU MLP (three linear layers with bias). The router's
+softmax over E experts, rounded to the dtype, gives each token its top_k experts and their weights, which are not
+normalised again. Expert x lives on rank x // L, with L = E / W, and all L experts of a rank are its one MLP: so out[t]
+= sum over the chosen experts x of weight[t, x] * MLP of rank x // L (hidden[t]). Every rank returns the result for its
+own tokens, always as (T, H). Every intermediate result is rounded to the dtype. Ranks may have different numbers of
 tokens, or none.
 
 How many rows arrive is known only when all have routed: counts, then rows out, then rows back, three dependent

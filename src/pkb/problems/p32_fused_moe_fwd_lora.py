@@ -1,12 +1,12 @@
 """Mixture-of-experts layer whose experts carry LoRA adapters: route, dispatch, apply, bring back.
 
 VeOmni's expert-parallel layer with adapters. As in `fused_moe_fwd`: rank r holds its tokens (T, H), the router
-(gate_weight, gate_bias), equal on all ranks, and one SwiGLU MLP with bias that serves all E / W experts of the rank. The
-router's softmax, rounded to the dtype, gives each token its top_k experts and weights, not normalised again. Each token
-goes to the ranks of its experts; the results come back and are added with the weights, rounded first. Every rank returns
-the result for its own tokens, always as (T, H). Here each of the three linear layers has a low-rank side path: the
-layer's result is rounded, then rd(rd(x @ A.T) @ B.T) is added to it and the sum rounded. There is no alpha / rank
-factor, no dropout and no bias in the adapters, and they are the rank's own.
+(gate_weight, gate_bias or None), equal on all ranks, and one SwiGLU MLP with bias that serves all E / W experts of the
+rank. The router's softmax, rounded to the dtype, gives each token its top_k experts and weights, not normalised again.
+Each token goes to the ranks of its experts; the results come back and are added with the weights, rounded first. Every
+rank returns the result for its own tokens, always as (T, H). Here each of the three linear layers has a low-rank side
+path: the layer's result is rounded, then rd(rd(x @ A.T) @ B.T) is added to it and the sum rounded. There is no alpha /
+rank factor, no dropout and no bias in the adapters, and they are the rank's own.
 
 Counts, rows out, rows back are three dependent exchanges. A good kernel does what one for `fused_moe_fwd` does, and
 computes the narrow products from the same tiles of rows that the wide ones read, instead of reading all rows twice.

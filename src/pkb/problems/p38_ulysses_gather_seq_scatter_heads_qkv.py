@@ -6,7 +6,7 @@ of the sequence (axis `seq_dim`). It receives the r-th of W equal parts of each 
 joins them along seq_dim in the order of j. The last axis of the result is then its part of Q, of K and of V, P / W
 wide in all; with restore_shape=False these three stand on an axis of their own, (..., 3, P / (3 W)).
 
-A sequence that W does not divide was padded at its end: if `unpadded_dim_size` is given and neither 0 nor a multiple
+A sequence that W does not divide was padded at its end: if `unpadded_dim_size` is not None, 0 or a multiple
 of W, the result is cut to that many positions; in all other cases nothing is cut. Nothing is computed, so the bits
 must be the same.
 

@@ -1,11 +1,11 @@
 """One data-parallel training step: rank 0's state to everybody, gradients averaged, Adam on every rank.
 
-PyTorch's DistributedDataParallel on a perceptron with one hidden layer. Rank r holds its own samples X_local (t, d_in)
-with targets y_local (t, d_out), and parameters and Adam moments of which only rank 0's count: they replace everybody's
-first. Each rank takes the mean squared error over its own samples and its gradients, rounded to the dtype; these are
-summed over the ranks in the dtype and divided by W, and Adam (no weight decay) is applied to the whole model on every
-rank. Returned are W1, b1, W2, b2, then their first moments, then their second moments, the same on all ranks; no
-argument changes.
+PyTorch's DistributedDataParallel on a perceptron with one hidden layer and ReLU. Rank r holds its own samples X_local
+(t, d_in) with targets y_local (t, d_out), and parameters and Adam moments of which only rank 0's count: they replace
+everybody's first. Each rank takes the mean squared error over its own samples and their outputs, and its gradients,
+rounded to the dtype; these are summed over the ranks in the dtype and divided by W, and Adam (no weight decay) is
+applied to the whole model on every rank. Returned are W1, b1, W2, b2, then their first moments, then their second
+moments, the same on all ranks; no argument changes.
 
 Adam with bias correction, element by element, in the dtype or wider: m = beta1 m + (1 - beta1) g;
 v = beta2 v + (1 - beta2) g g; p = p - lr (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps).

@@ -1,10 +1,10 @@
 """One ZeRO-1 training step: gradients summed on every rank, Adam on a W-th of the parameters, results gathered.
 
-DeepSpeed ZeRO stage 1 on a perceptron with one hidden layer: the optimizer's state is divided between the ranks. The
-parameters in one row are W1, b1, W2, b2, each row by row, P in all; rank r owns elements r * P / W to (r + 1) * P / W,
-whatever tensors these cut through, and holds the Adam moments of these alone (exp_avg_part, exp_avg_sq_part). It also
-holds its own samples X_local (t, d_in) with targets y_local (t, d_out), and parameters of which only rank 0's count:
-they replace everybody's first.
+DeepSpeed ZeRO stage 1 on a perceptron with one hidden layer and ReLU: the optimizer's state is divided between the
+ranks. The parameters in one row are W1, b1, W2, b2, each row by row, P in all; rank r owns elements r * P / W to (r +
+1) * P / W, whatever tensors these cut through, and holds the Adam moments of these alone (exp_avg_part,
+exp_avg_sq_part). It also holds its own samples X_local (t, d_in) with targets y_local (t, d_out), and parameters of
+which only rank 0's count: they replace everybody's first.
 
 Each rank takes the gradients of the mean squared error over its own samples, rounded to the dtype; these are summed
 over the ranks in the dtype and divided by W (rounded). Rank r applies Adam (no weight decay) to its part, and the parts

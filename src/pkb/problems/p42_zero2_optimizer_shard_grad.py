@@ -1,8 +1,8 @@
 """One ZeRO-2 training step: gradients summed at their owners, Adam on a W-th of the parameters, results gathered.
 
-DeepSpeed ZeRO stage 2 on a perceptron with one hidden layer: the optimizer's state and the summed gradients are divided
-between the ranks. The parameters in one row are W1, b1, W2, b2, each row by row, P in all; rank r owns elements
-r * P / W to (r + 1) * P / W, whatever tensors these cut through, and holds the Adam moments of these alone
+DeepSpeed ZeRO stage 2 on a perceptron with one hidden layer and ReLU: the optimizer's state and the summed gradients
+are divided between the ranks. The parameters in one row are W1, b1, W2, b2, each row by row, P in all; rank r owns
+elements r * P / W to (r + 1) * P / W, whatever tensors these cut through, and holds the Adam moments of these alone
 (exp_avg_part, exp_avg_sq_part). It also holds its own samples X_local (t, d_in) with targets y_local (t, d_out), and
 parameters of which only rank 0's count: they replace everybody's first.
 

@@ -1,11 +1,11 @@
 """Mixture-of-experts layer with one expert on every rank: route, send tokens to their experts, bring results back.
 
-VeOmni's expert-parallel layer. Rank r holds its tokens (T, H), the router (gate_weight, gate_bias), equal on all ranks,
-and one SwiGLU MLP (three linear layers with bias), which is expert r of E = W. The router's softmax over the experts,
-rounded to the dtype, gives each token its top_k experts and their weights, which are not normalised again:
-out[t] = sum over the chosen experts x of weight[t, x] * MLP of rank x (hidden[t]). Every rank returns the result for its
-own tokens, always as (T, H). Every intermediate result is rounded to the dtype. With E / W = L > 1, expert x is on rank
-x // L and all L experts of a rank are its one MLP.
+VeOmni's expert-parallel layer. Rank r holds its tokens (T, H), the router (gate_weight, gate_bias or None), equal
+everywhere, and one SwiGLU MLP (three linear layers with bias), which is expert r of E = W. The router's softmax over
+the experts, rounded to the dtype, gives each token its top_k experts and their weights, which are not normalised again:
+out[t] = sum over the chosen experts x of weight[t, x] * MLP of rank x (hidden[t]). Every rank returns the result for
+its own tokens, always as (T, H). Every intermediate result is rounded to the dtype. With E / W = L > 1, expert x is on
+rank x // L and all L experts of a rank are its one MLP.
 
 Experts are not equally popular, so a rank may get many rows or none, and it knows only after all have routed: counts,
 rows out and rows back are three dependent exchanges. A good kernel writes rows to places it reserves on the peer (room

@@ -1,11 +1,11 @@
 """Mixture-of-experts layer with two experts on every rank that share one MLP: route, dispatch, apply, combine.
 
-VeOmni's expert-parallel layer with E = 2 W experts. Rank r holds its tokens (T, H), the router (gate_weight, gate_bias),
-equal on all ranks, and one SwiGLU MLP (three linear layers with bias). The router's softmax over the E experts, rounded
-to the dtype, gives each token its top_k experts and their weights, which are not normalised again. Expert x is on rank
-x // L, with L = E / W = 2, and all experts of a rank are its one MLP: out[t] = sum over the chosen experts x of
-weight[t, x] * MLP of rank x // L (hidden[t]). Every rank returns the result for its own tokens, always as (T, H).
-Every intermediate result is rounded to the dtype. Ranks may have different numbers of tokens.
+VeOmni's expert-parallel layer with E = 2 W experts. Rank r holds its tokens (T, H), the router (gate_weight, gate_bias
+or None), equal on all ranks, and one SwiGLU MLP (three linear layers with bias). The router's softmax over the E
+experts, rounded to the dtype, gives each token its top_k experts and their weights, which are not normalised again.
+Expert x is on rank x // L, with L = E / W = 2, and all experts of a rank are its one MLP: out[t] = sum over the chosen
+experts x of weight[t, x] * MLP of rank x // L (hidden[t]). Every rank returns the result for its own tokens, always as
+(T, H). Every intermediate result is rounded to the dtype. Ranks may have different numbers of tokens.
 
 As experts of a rank share their weights, one matrix product over all received rows serves, in any order of rows, and a
 token with both experts on one rank can be sent and computed once, with the sum of its two weights. The reference sends

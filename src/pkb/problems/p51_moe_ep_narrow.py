@@ -1,8 +1,8 @@
 """Mixture-of-experts layer with fewer experts than ranks: blocks of ranks hold all experts and exchange tokens inside.
 
-VeOmni's expert-parallel layer, replicated over data-parallel blocks. There are E = W / 2 experts, and ranks
-[i * E, (i + 1) * E) are block i, its rank i * E + x holding expert x: one SwiGLU MLP (three linear layers with bias), the
-same in every block. Each rank holds its tokens (T, H) and the router (gate_weight, gate_bias), equal on all ranks. The
+VeOmni's expert-parallel layer, replicated over data-parallel blocks. There are E = W / 2 experts, and ranks [i * E, (i
++ 1) * E) are block i, its rank i * E + x holding expert x: one SwiGLU MLP (three linear layers with bias), the same in
+every block. Each rank holds its tokens (T, H) and the router (gate_weight, gate_bias or None), equal everywhere. The
 router's softmax over the experts, rounded to the dtype, gives each token its top_k experts and their weights, which are
 not normalised again: out[t] = sum over the chosen experts x of weight[t, x] * MLP of expert x (hidden[t]), always as
 (T, H). Every intermediate result is rounded to the dtype. Tokens never leave their block. A given `group` is the block

@@ -3,7 +3,8 @@
 ring-flash-attention's basic ring (context parallelism). Rank r holds q, k and v (B, S, heads, head size) of positions
 [r * S, (r + 1) * S) and returns the attention of its own queries over the whole sequence of W * S positions, causal
 or not. K and V blocks travel around the ring; each block's attention is merged with what was there by its
-log-sum-exp. All arithmetic is float32 (or wider), rounded once at the end.
+log-sum-exp. Scores are scaled by softmax_scale, or by 1 / sqrt(head size) if that is None. All arithmetic is float32 (or
+wider), rounded once at the end.
 
 Causal work is uneven: rank 0 needs no block but its own, yet must serve it; the last rank needs all. A good kernel
 reads each peer's K and V directly as soon as they are ready, keeps scores on chip with a running maximum, and never

@@ -3,9 +3,10 @@
 A Megatron-LM style layer. Tensor-parallel ranks (consecutive pairs) hold the weights of different heads and the same
 hidden states; context-parallel ranks (strided across the pairs) hold the same weights and consecutive blocks of
 positions. Rows of w_qkv are ordered q, k, v, then head, then channel. Each rank projects its positions for its heads
-(rounded to the dtype), attends over the whole sequence by passing K and V around its context-parallel ring (float32
-inside, rounded at the end), multiplies by its columns of the output projection (rounded), and the products are summed
-over the tensor-parallel group. No bias, no residual, no norm.
+(rounded to the dtype), attends over the whole sequence (if causal, no position sees a later one) by passing K and V
+around its context-parallel ring (float32 inside, rounded at the end), multiplies by its columns of the output
+projection (rounded), and the products are summed over the tensor-parallel group. No bias, no residual, no norm. Scores
+are scaled by softmax_scale, or by 1 / sqrt(head size) if that is None.
 
 Two ranks make a pair and no ring; the ring begins with four. Its neighbours are two world ranks apart. A good kernel
 reads the peers' K and V while it attends to what it has, and sums finished tiles of the output while others are

@@ -2,11 +2,12 @@
 
 Megatron-LM's CP x PP, one micro-batch, attention only. Rank = pp_rank * cp + cp_rank: ring c of stage p is consecutive
 ranks, and the ranks of a pipeline are cp apart. Stages hold different weights; the ring ranks of a stage hold the same
-weights and consecutive blocks of positions. Stage 0 works on its hidden_states; a later stage receives its input
-from the rank of the stage before with the same cp_rank, and must ignore the values in its own hidden_states (shape and
-dtype are right). A stage computes q, k, v (rounded to the dtype), ring attention over cp_group (float32 inside, rounded
-at the end) and the output projection (rounded), and sends it on unless it is the last. Every rank returns the output of
-its own stage.
+weights and consecutive blocks of positions. Stage 0 works on its hidden_states; a later stage receives its input from
+the rank of the stage before with the same cp_rank, and must ignore the values in its own hidden_states (shape and dtype
+are right). A stage computes q, k, v (rounded to the dtype), ring attention over cp_group (if causal, no position sees a
+later one; float32 inside, rounded at the end) and the output projection (rounded), and sends it on unless it is the
+last. Every rank returns the output of its own stage. Scores are scaled by softmax_scale, or by 1 / sqrt(head size) if
+that is None.
 
 Rows of w_qkv are ordered q, k, v, then head, then channel. Two ranks are two stages without a ring. While stage 0 works,
 stage 1 waits: a good kernel hands finished rows of the output to the next stage while others are computed. The buffer

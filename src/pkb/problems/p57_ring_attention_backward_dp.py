@@ -2,12 +2,12 @@
 
 ring-flash-attention's backward in Megatron-LM's CP x DP layout. Rank = dp_rank * cp + cp_rank: a ring is consecutive
 ranks, the replicas of a block are cp apart. Rank holds q, k, v and dout (B, S, heads, head size) of its block of
-positions, the forward's out, and its log-sum-exp softmax_lse (B, heads, S) in float32. For every block of keys that the
-queries saw: P = exp(q k^T * scale - lse), dS = P * (dout v^T - sum(dout * out)), dq += dS k * scale, dk += dS^T q *
-scale, dv += P^T dout, all in float32 (or wider). Blocks of K and V go around the ring, and the sums dk and dv travel
-with them in float32, with one last hop home: cp hops, not cp - 1. The three gradients are rounded to their dtype, then
-summed over dp_group in it and divided by its size (None: no averaging). In a causal call, ranks before a block's owner
-only pass it on.
+positions, the forward's out, and its log-sum-exp softmax_lse (B, heads, S) in float32; scale is softmax_scale, or 1 /
+sqrt(head size) if that is None. For every block of keys that the queries saw: P = exp(q k^T * scale - lse), dS = P *
+(dout v^T - sum(dout * out)), dq += dS k * scale, dk += dS^T q * scale, dv += P^T dout, all in float32 (or wider).
+Blocks of K and V go around the ring, and the sums dk and dv travel with them in float32, with one last hop home: cp
+hops, not cp - 1. The three gradients are rounded to their dtype, then summed over dp_group in it and divided by its
+size (None: no averaging). In a causal call, ranks before a block's owner only pass it on.
 
 Two ranks are two replicas without a ring. A good kernel reads K and V of its peers directly and adds dk and dv into
 float32 sums at the owner, in an order that does not depend on who is first, while the next block is computed.

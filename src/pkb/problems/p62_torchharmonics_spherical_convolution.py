@@ -8,7 +8,8 @@ y[b, c, k, t, p] = sum over (h, w) of psi[k, t, h, w] * x[b, c, h, (w + p * s) m
 polar rank has a part of the sum for all output latitudes; the parts are added in float32 and each keeps its own
 latitudes. A second all-to-all returns to own longitudes and all channels, and `weight` (out channels, C / groups, K)
 and `bias` mix channels and filters. Chunks of n over p parts are ceil(n / p) long and the last takes the rest; were
-nothing left, floor(n / p). psi belongs to a polar index; weight and bias are replicated.
+nothing left, floor(n / p). psi belongs to a polar index; weight and bias are replicated (bias is
+never None here).
 
 The reference hands every rank the whole sum and keeps a part. Filters are local: a row of psi has entries near its own
 latitude only, so that just the latitudes near a border need a sum over ranks, or a halo of inputs. Weights being equal
@@ -42,7 +43,7 @@ SIZES = {  # entries: of psi for each filter and output latitude; reach: how man
     },
     "odd": {
         "batch": 3, "channels": 6, "out": 10, "groups": 2, "kernel": 5, "entries": 6, "reach": 2,
-        "nlat_in": 19, "nlat_out": 13, "nlon_in": 46, "nlon_out": 23,
+        "nlat_in": 19, "nlat_out": 13, "nlon_in": 69, "nlon_out": 23,
     },
 }  # fmt: skip
 
@@ -320,5 +321,5 @@ PROBLEM = Problem(
     compare=NormGate(tau={torch.float32: 1e-5}),
     layout="polar_azimuth",
     dtypes=("fp32", "fp64"),  # upstream: float32 always
-    version=2,  # local filters
+    version=3,  # three input longitudes for an output one at `odd`, where `tiny` has two
 )

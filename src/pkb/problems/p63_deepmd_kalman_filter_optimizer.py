@@ -2,11 +2,11 @@
 
 DeePMD-kit's LKFOptimizer, its blocks spread over the ranks like ZeRO optimizer state. Rank r holds blocks i, each a
 column H_i (n, 1) of the gradient, weights w_i (n, 1) and a symmetric covariance P_i (n, n); the error is a scalar known
-to all. With d the sum over **all blocks of all ranks** of lambda + H_i' P_i H_i, and a = 1 / d, a block becomes
-w_i + a * error * P_i H_i and (P_i - a * (P_i H_i) (P_i H_i)') / lambda. Afterwards every rank holds the new weights
-of all blocks of all ranks, in rank order, its own new P, and the next lambda, nue * lambda + 1 - nue. Block sizes and
-their number may differ between ranks. The lists `weights` and `P` are the optimizer's state: the reference puts the
-new tensors into them; a candidate may leave them, put new ones in, or update in place.
+to all. With d the sum over **all blocks of all ranks** of lambda + H_i' P_i H_i, and a = 1 / d, a block becomes w_i + a
+* error * P_i H_i and (P_i - a * (P_i H_i) (P_i H_i)') / lambda. Afterwards every rank holds the new weights of all
+blocks of all ranks, in rank order, its own new P, and the next lambda, nue * lambda + 1 - nue. Block sizes and their
+number may differ between ranks. The lists `weights` and `P` are the optimizer's state: the reference puts the new
+tensors into them; of each block a candidate may leave them, put new ones in, or update in place.
 
 Everything is float64. Eight bytes stand between two passes over P: K = P H serves both the scalar and the update. A
 good kernel overlaps the exchange of the weights, which needs one number from every rank, with the update of P, which

@@ -2,7 +2,7 @@
 
 TorchRec's KJTAllToAll for table-wise sharded embeddings. A rank's batch is jagged: for each of F features and each
 sample a list of ids. `lengths` holds their lengths, feature by feature, then sample by sample; `values` (and
-`weights`, if given) hold the ids in the same order. Rank d owns key_splits[d] consecutive features and afterwards
+`weights`, if not None) hold the ids in the same order. Rank d owns key_splits[d] consecutive features and afterwards
 holds these for the samples of all ranks: for each owned feature, for each source rank, that source's lengths, and the
 values and weights in the same order of segments. Batch sizes differ from rank to rank; with `stride_per_key` they
 differ from feature to feature as well and batch_size is ignored. Sources come in staggered order: the ranks as a table

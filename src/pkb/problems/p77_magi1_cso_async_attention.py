@@ -4,10 +4,12 @@ Sand AI's MAGI-1 ("context shuffle overlap" of its context-parallel inference). 
 chunks of video; rank r holds an equal number of tokens of every range, range by range: query (T, Hq, D) and key_value
 (T, Hkv, 2 D), K in the first D and V in the last. Afterwards it holds the attention of its own tokens, (T, Hq, D).
 
-Heads are divided: rank r computes block r of the query heads with block r of the key heads, for all tokens (each key head
-is first repeated if there are fewer than W). The keys of a range are the ranks' tokens of it, in rank order, cut to the
-first clip_token_nums (padding is last), and all ranges' keys make one list. Queries of range i, the padding included, see
-keys [k_ranges[i, 0], k_ranges[i, 1]) of that list, without a mask: ranges may overlap and may be of any length.
+Heads are divided: rank r computes block r of the query heads with block r of the key heads, for all tokens (each key
+head is first repeated if there are fewer than W). Of a block, each key head serves as many query heads as any other,
+the first one the first of them. The keys of a range are the ranks' tokens of it, in rank order, cut to the first
+clip_token_nums (padding is last; None cuts nothing), and all ranges' keys make one list. Queries of range i, the
+padding included, see keys [k_ranges[i, 0], k_ranges[i, 1]) of that list, with scores scaled by D ** -0.5 and without a
+mask: ranges may overlap and may be of any length.
 
 The reference sends all queries ahead, range by range, and computes a range while others are under way. A good kernel
 fuses this: it attends to tiles of keys as they arrive and writes each output tile directly to the rank that owns it.
@@ -22,11 +24,11 @@ from pkb.problems.draw import Arguments, Draw
 from pkb.types.cost import Cost
 from pkb.types.taxonomy import Taxonomy
 
-SIZES = {  # chunk: real tokens of one range, over all ranks
-    "tiny": {"ranges": 4, "chunk": 29, "query_heads": 8, "key_heads": 2, "head_size": 16},
+SIZES = {  # chunk: real tokens of one range, over all ranks. Each of four has two key heads at `tiny`, half of one at `odd`
+    "tiny": {"ranges": 4, "chunk": 29, "query_heads": 16, "key_heads": 8, "head_size": 16},
     "paper": {"ranges": 4, "chunk": 12150, "query_heads": 24, "key_heads": 8, "head_size": 128},  # MAGI-1-4.5B
     "real": {"ranges": 4, "chunk": 21600, "query_heads": 48, "key_heads": 8, "head_size": 128},  # MAGI-1-24B at 720p
-    "odd": {"ranges": 3, "chunk": 53, "query_heads": 20, "key_heads": 5, "head_size": 24},
+    "odd": {"ranges": 3, "chunk": 53, "query_heads": 20, "key_heads": 2, "head_size": 24},
 }
 KINDS = {"clipped": 0.75, "whole": 0.25}
 
@@ -157,5 +159,5 @@ PROBLEM = Problem(
     compare=NormGate(tau={torch.float32: 1e-4}),
     truth="native",  # in float64 torch would hold whole score matrices, 200 GB at the real size
     dtypes=("bf16", "fp16", "fp32"),
-    version=2,  # kinds of calls
+    version=3,  # several key heads a rank at `tiny`, fewer than ranks at `odd`
 )

@@ -1,16 +1,18 @@
 """Tile-parallel decoding of video latents: every rank decodes some tiles, overlaps are blended, all ranks get the video.
 
 MAGI-1's VAE, with trilinear upsampling in place of the decoder network. The latents z (1, C, frames, height, width) are
-covered by overlapping tiles; a tile starts every int(length * (1 - overlap)) latents on each axis and is cut at the
-border. Tiles ordered by size, largest first (ties by index), belong to ranks 0, 1, ..., W - 1, 0, ... in turn, and a
-tile is decoded *from its owner's z*, which differs from rank to rank: nobody else can decode it. Decoding upsamples by
-(temporal, spatial, spatial), half-pixel centres, in float32, keeps three channels (fewer than three are repeated in
+covered by overlapping tiles of tile_latent_min_length (one more if first_frame_as_image), _height and _width; a tile
+starts every int(length * (1 - overlap)) latents on each axis and is cut at the border. Tiles ordered by size, largest
+first (ties by index), belong to ranks 0, 1, ..., W - 1, 0, ... in turn, and a tile is decoded *from its owner's z*,
+which differs from rank to rank: nobody else can decode it. Decoding upsamples by (temporal_upsample, s, s), s =
+spatial_upsample * sr_ratio, half-pixel centres, in float32, keeps three channels (fewer than three are repeated in
 turn), and rounds to bf16.
 
 Each tile is then blended with its neighbours, as decoded, along time, height and width in this order: over the first E
-elements the neighbour's last E fade out linearly and the tile's own fade in, each product and their sum rounded to
-bf16; E is the overlap, or the shorter of the two tiles. Cropped to the part that no later tile covers, tiles are put
-together: (1, 3, ...) in bf16, whatever the dtype of z, the same on all ranks.
+elements the neighbour's last E fade out linearly and the tile's own fade in (element i weighs i / E), each product and
+their sum rounded to bf16; E is int(tile's length * upsampling * overlap), or the shorter of the two tiles. Cropped to
+the part that no later tile covers, tiles are put together: (1, 3, ...) in bf16, whatever the dtype of z, the same on
+all ranks.
 
 The reference gathers all decoded tiles and then all blended ones. Upsampling is so cheap that a good kernel gathers the
 latents of the tiles instead, three channels and hundreds of times fewer bytes, and decodes, blends and stitches in one

@@ -1,11 +1,11 @@
 """Log-probabilities of target tokens from vocabulary-parallel logits, under top-k and top-p filtering.
 
-NeMo-RL. Rank r holds the logits (B, S, V / W) of its slice of the vocabulary for all B * S tokens; targets are the
-same on all ranks. An all-to-all gives each rank whole rows for its share of the tokens. There the k largest logits
-are kept, ties with the k-th included; of these, sorted from the smallest, those are dropped whose cumulative
-probability is at most 1 - top_p, the largest always staying. The filter runs in the logits' dtype. The result is the
-float32 log-probability of the target among what is kept, -inf if the target was dropped, gathered to (B, S) on every
-rank.
+NeMo-RL. Rank r holds the logits (B, S, V / W) of its slice of the vocabulary for all B * S tokens; targets are the same
+on all ranks. An all-to-all gives each rank whole rows for its share of the tokens. There the k largest logits are kept
+(top_k is never None here, which would keep all), ties with the k-th included; of these, sorted from the smallest, those
+are dropped whose cumulative probability is at most 1 - top_p, the largest always staying. The filter runs in the
+logits' dtype. The result is the float32 log-probability of the target among what is kept, -inf if the target was
+dropped, gathered to (B, S) on every rank.
 
 With top-k active no rank needs whole rows: its own k largest logits for each token, with their ties, are enough,
 which is a few hundred times less than its slice. A good kernel reads its logits once, sends those, and hands out the

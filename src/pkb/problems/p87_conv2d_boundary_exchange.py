@@ -1,10 +1,11 @@
 """Convolution of an image whose rows are spread over the ranks: neighbours exchange the rows that a kernel reaches over.
 
 DistriFusion's patch parallelism for the SDXL U-Net. Rank r holds a stripe of the image, x (B, C, h, w), the r-th from
-above; weight (Cout, C, kh, kw) and bias are the same on all ranks. With p = padding > 0, the stripe is extended by the
-last p rows of the rank above and the first p rows of the rank below (zeros beyond the first and last rank, no wrapping
-around), then convolved without row padding and with p columns of zeros at either side: (B, Cout, h', w'). With a kernel of
-2 p + 1 and stride 1 the stripes put together are the convolution of the whole image. With p = 0 nothing is exchanged.
+above; weight (Cout, C, kh, kw) and bias (or None) are the same on all ranks. With p = padding > 0, the stripe is
+extended by the last p rows of the rank above and the first p rows of the rank below (zeros beyond the first and last
+rank, no wrapping around), then convolved without row padding and with p columns of zeros at either side: (B, Cout, h',
+w'). With a kernel of 2 p + 1 and stride 1 the stripes put together are the convolution of the whole image. With p = 0
+nothing is exchanged.
 
 Only 2 p rows of C channels travel, to neighbours, and all output rows but the outermost ones need none of them: a good
 kernel sends first, computes the interior, and then finishes the edges. Its halo buffers must not be written again, by
