@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from pkb.judge.session import evaluate
+from pkb.judge.stages import races
 from pkb.judge.timing.statistics import Claim, check_clock
 from pkb.types.errors import UserError
 from pkb.types.case import Case
@@ -150,6 +151,23 @@ def test_verdict(path: Path, platform: str, tmp_path: Path) -> None:
             check_verdict(path, said, tmp_path)
     else:
         check_verdict(path, said, tmp_path)
+
+
+def on_a_gpu_too() -> list[Path]:
+    """Races of kernels that must come out on a GPU as well."""
+    files = [path for folder in FOLDERS for path in sorted((HERE / folder).glob("*_cuda.py"))]
+    return [path for path in files if {"also", "expect"} <= (said := fields(path)).keys() and "race" in said["expect"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", on_a_gpu_too(), ids=lambda path: path.stem)
+def test_a_race_that_a_gpu_must_show_is_provoked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There no call is recorded and no thread is held: what only a proof shows would be asked of it in vain."""
+    monkeypatch.setattr(races, "SCENARIOS", tuple(scenario for scenario in races.SCENARIOS if not scenario.held))
+    monkeypatch.setitem(PLANS_HERE, "quick", dataclasses.replace(QUICK, race_traces=0))
+    said = fields(path)
+    evaluation = judge(path, said)
+    assert (evaluation.verdict, evaluation.stage) == (said["expect"], said["stage"]), evaluation.detail
 
 
 def check_verdict(path: Path, said: dict[str, str], folder: Path) -> None:

@@ -43,7 +43,7 @@ def in_namespaces(work: Callable[[], Any], *, shm: int = 64 << 20, **finish: Any
     """The report of the namespaces, and the result of `work` as a child of the inner init."""
 
     def carrier() -> tuple[dict[str, str], Any]:
-        layers: Layers = enter_namespaces(private_network=True, private_shm_bytes=shm, private_tmp_bytes=64 << 20)
+        layers: Layers = enter_namespaces(private_shm_bytes=shm, private_tmp_bytes=64 << 20)
         return in_child(lambda: (finish_namespaces(layers, **finish), in_child(work)))
 
     return in_child(carrier)

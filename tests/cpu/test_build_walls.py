@@ -22,6 +22,7 @@ from pkb.kit import cpp, recipes
 from pkb.kit.errors import CompileError
 from pkb.rank.isolation import landlock, seccomp
 from pkb.rank.isolation import syscalls as kernel
+from pkb.rank.isolation.report import probe_isolation
 from pkb.types.verdict import Verdict
 
 GIVEN = {"source": 'extern "C" int f() { return 41; }', "name": "library"}
@@ -136,6 +137,19 @@ def test_a_hostile_compiler_reaches_nothing(
     plant(tmp_path, monkeypatch, script)
     assert carried_out(said_by_the_compiler) == "library.cpp:1:1: error: all was tried"
     assert not (tmp_path / "new").exists()
+
+
+def test_a_hostile_compiler_changes_no_modes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, landlock_here: None
+) -> None:
+    if not (words := probe_isolation()["file modes"]).startswith("on"):
+        pytest.skip(words)
+    (tmp_path / "secret").touch(0o600)
+    plant(
+        tmp_path, monkeypatch, f"chmod 644 {tmp_path / 'secret'}\necho 'library.cpp:1:1: error: it was tried'\nexit 1\n"
+    )
+    assert "it was tried" in str(in_child(said_by_the_compiler))
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
 
 
 def test_the_walls_are_named_and_missing_ones_too(

@@ -94,7 +94,7 @@ def side(folder: Path, service: Path, neighbour: Path, *, one_ends: bool = False
 
     def carrier() -> list[Any]:
         nonlocal layers
-        layers = enter_namespaces(private_network=True, private_shm_bytes=None, private_tmp_bytes=64 << 20)
+        layers = enter_namespaces(private_shm_bytes=None, private_tmp_bytes=64 << 20)
         return in_child(init)
 
     return in_child(carrier)

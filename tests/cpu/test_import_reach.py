@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forked import in_child
@@ -15,7 +16,9 @@ from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewSpec
 from pkb.judge.crew.limits import UNLIMITED, Limits
 from pkb.judge.session import evaluate
+from pkb.judge.stages import build
 from pkb.kit import toolkit
+from pkb.kit.options import compiler_environment
 from pkb.platforms.cpu import CpuPlatform
 from pkb.rank.isolation import landlock, lockdown, reach
 from pkb.types.case import Case
@@ -160,15 +163,33 @@ def test_ranks_find_the_users_site_packages_though_their_home_is_another(monkeyp
         assert crew._environment()["PYTHONUSERBASE"] == "/somebody/.local"
 
 
-def test_a_candidate_uses_a_library_on_pythonpath(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spelled", ["absolute", "relative"])
+def test_a_candidate_uses_a_library_on_pythonpath(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelled: str
+) -> None:
+    """As in `PYTHONPATH=src`, whatever folders the ranks and the build start in."""
     libraries = tmp_path / "libraries"
     libraries.mkdir()
     (libraries / "helper_library.py").write_text("def same(value):\n    return value\n")
     candidate = tmp_path / "candidate.py"
     imports = "import importlib\nsame = importlib.import_module('helper_library').same\n"
     candidate.write_text(imports + HONEST.read_text().replace("return total", "return same(total)"))
-    inherited = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(libraries), inherited])))
+    before = [str(Path(entry).absolute()) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    monkeypatch.chdir(tmp_path)
+    named = libraries if spelled == "absolute" else libraries.relative_to(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", str(named), *before]))
+    told: list[dict[str, str]] = []
+    run = build._run
+
+    def watched(*words: Any, environment: dict[str, str], **how: Any) -> build.BuildReport:
+        told.append(environment)
+        return run(*words, environment=environment, **how)
+
+    monkeypatch.setattr(build, "_run", watched)
     evaluation = evaluate(Job(candidate, Case("1", "cpu", 2, "tiny", "bf16", "quick")))
     assert evaluation.verdict is Verdict.CORRECT, evaluation.detail
     assert evaluation.isolation["build"] == "on: no compiler ran"
+    told.append(
+        compiler_environment()
+    )  # also the race analyser's, which was off with a note where pkb could not be imported
+    assert [each["PYTHONPATH"].split(os.pathsep) for each in told] == [[str(libraries), *before]] * 2

@@ -3,11 +3,13 @@
 Each test skips with the kernel's own reason where the machine lacks the layer it is about.
 """
 
+import errno
 import os
 import platform
 import select
 import signal
 import socket
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from forked import error_of, in_child, in_namespaces
 
 from pkb.rank.isolation import namespaces
 from pkb.rank.isolation import syscalls as kernel
+from pkb.rank.isolation.read_only import make_read_only
 from pkb.rank.isolation.report import probe_isolation
 
 
@@ -54,7 +57,7 @@ def daemonise(alive: int) -> None:
 def carry(alive: int, *, isolated: bool) -> None:
     """The process between judge and inner init; it tells the init's number by its own name."""
     if isolated:
-        layers = namespaces.enter_namespaces(private_network=True, private_shm_bytes=None, private_tmp_bytes=None)
+        layers = namespaces.enter_namespaces(private_shm_bytes=None, private_tmp_bytes=None)
     parent = os.pidfd_open(os.getpid())
     init = os.fork()
     if init == 0:
@@ -130,12 +133,13 @@ def test_shared_memory_is_private_bounded_and_leaves_nothing(machine: dict[str, 
     need(machine, "shm")
     before = set(Path("/dev/shm").iterdir())
 
-    def fill() -> tuple[int, int]:
-        seen = len(list(Path("/dev/shm").iterdir()))
-        return seen, error_of(lambda: Path("/dev/shm/pkb-litter").write_bytes(bytes(2 << 20)))
+    def fill() -> tuple[int, int, int]:
+        seen, files = len(list(Path("/dev/shm").iterdir())), os.statvfs("/dev/shm").f_files
+        return seen, files, error_of(lambda: Path("/dev/shm/pkb-litter").write_bytes(bytes(2 << 20)))
 
-    _, (seen, error) = in_namespaces(fill, shm=1 << 20)
+    _, (seen, files, error) = in_namespaces(fill, shm=1 << 20)
     assert seen == 0
+    assert files <= 1 << 18, "empty files take memory too"
     assert error == 28  # ENOSPC
     assert set(Path("/dev/shm").iterdir()) == before
 
@@ -255,3 +259,47 @@ def test_an_unprivileged_user_gets_the_same_through_a_user_namespace() -> None:
     if report["user"].startswith("off"):
         pytest.skip(report["user"])
     assert {report[name] for name in ("pid", "network", "mount", "ipc", "proc", "shm", "loopback")} == {"on"}
+
+
+@pytest.mark.parametrize("uid", [0, 65534])
+def test_only_what_is_its_own_can_be_changed(machine: dict[str, str], uid: int) -> None:
+    need(machine, "file modes")
+    if os.getuid() != 0 and uid == 0:
+        pytest.skip("needs root")
+
+    def as_user() -> tuple[dict[str, str], dict[str, int]]:
+        if os.getuid() != uid:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 1, what="dumpable")
+        with tempfile.TemporaryDirectory() as folder:
+            others, own = Path(folder, "others"), Path(folder, "own")
+            own.mkdir()
+            others.write_text("")
+
+            def work() -> dict[str, int]:
+                assert make_read_only([own], private_mounts=True) == "on"
+                (own / "file").write_text("")
+                return {
+                    "mode": error_of(lambda: others.chmod(0o600)),
+                    "time": error_of(lambda: os.utime(others)),
+                    "name": error_of(others.unlink),
+                    "own mode": error_of(lambda: (own / "file").chmod(0o600)),
+                    "shm": error_of(lambda: Path("/dev/shm/pkb-own").write_text("x")),
+                    "proc": error_of(lambda: Path("/proc/self/comm").write_text("x")),
+                    "null": error_of(lambda: Path("/dev/null").write_text("x")),
+                }
+
+            return in_namespaces(work)
+
+    report, found = in_child(as_user)
+    if report.get("private mounts") != "on":
+        pytest.skip(report.get("user", ""))
+    refused = {name for name, code in found.items() if code == errno.EROFS}
+    assert refused == {"mode", "time", "name"}, found
+    assert not any(code for name, code in found.items() if name not in refused), found
+
+
+def test_nothing_becomes_read_only_where_others_would_see_it() -> None:
+    assert make_read_only([], private_mounts=False) == "off: needs a mount namespace"

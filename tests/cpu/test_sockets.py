@@ -1,6 +1,7 @@
 """Sockets of other programs, before and after they are covered."""
 
 import contextlib
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from forked import error_of, in_namespaces
 
+from pkb.rank.isolation import sockets
 from pkb.rank.isolation.report import probe_isolation
 from pkb.rank.isolation.sockets import bound_sockets, cover_sockets
 
@@ -53,3 +55,32 @@ def test_only_services_of_the_platform_can_be_reached(tmp_path: Path, monkeypatc
         assert not left, "whatever is made in that folder later is covered too"
         call(agent)  # for everybody else all is as before
         call(beside)
+
+
+def test_what_this_user_may_not_look_at_leaves_nothing_else_uncovered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/proc/net/unix shows everybody's sockets: those of a mail server, say, lie where an ordinary user may not look."""
+    private, agents, covered = tmp_path / "a-mail-server", tmp_path / "agents", list[Path]()
+    for folder in (private, agents):
+        folder.mkdir()
+    see = Path.stat
+
+    def stat(path: Path, **how: bool) -> os.stat_result:
+        if path.is_relative_to(private):
+            raise PermissionError(13, "Permission denied")
+        return see(path, **how)
+
+    monkeypatch.setattr(sockets, "cover", covered.append)
+    monkeypatch.setattr(Path, "stat", stat)
+    found = [private / "queue" / "pickup", agents / "agent.1"]
+    assert cover_sockets(found, services=[], needed=[]) == "on"
+    assert covered == [agents]
+
+
+def test_a_mount_that_is_refused_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(sockets, "cover", refused)
+    assert cover_sockets([tmp_path / "agent.1"], services=[], needed=[]) == "off: Operation not permitted"

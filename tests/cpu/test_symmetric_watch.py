@@ -151,3 +151,39 @@ def test_memory_of_a_peer_is_told_from_ones_own(activity: symmetric_watch.Symmet
     assert not symmetric_watch.is_a_peers(handle.tensor[3:])
     assert not symmetric_watch.is_a_peers(torch.zeros(8))
     assert activity.peer_accesses() == 0, "the judge's own looks do not count"
+
+
+def test_memory_of_a_peer_is_known_though_nobody_keeps_the_handle(activity: symmetric_watch.SymmetricActivity) -> None:
+    """As in a call that meets its peers, takes the address of one and forgets the rest."""
+    module = fake_module()
+    symmetric_watch.watch(module)
+    theirs = torch.zeros(8)
+    module._SymmetricMemory.buffer_ptrs = property(lambda self: [self.tensor.data_ptr(), theirs.data_ptr()])
+    tensor = module.empty(8, dtype=torch.float32)
+    for _ in range(2):  # the second time with a handle of its own, as torch hands it out
+        module.rendezvous(tensor, "0")
+    gc.collect()
+    assert symmetric_watch.is_a_peers(theirs[3:])
+    assert not symmetric_watch.is_a_peers(tensor[3:])
+    assert activity.peer_accesses() == 0, "the judge's own looks do not count"
+    of_another_group = torch.zeros(8)
+    module._SymmetricMemory.buffer_ptrs = property(lambda self: [self.tensor.data_ptr(), of_another_group.data_ptr()])
+    module.rendezvous(tensor, "1")
+    assert symmetric_watch.is_a_peers(of_another_group)
+    assert symmetric_watch.is_a_peers(theirs)
+    del tensor
+    gc.collect()
+    assert not symmetric_watch.is_a_peers(theirs), "unmapped with it: the address may be this rank's own by now"
+
+
+def test_symmetric_memory_without_addresses_is_nobodys(activity: symmetric_watch.SymmetricActivity) -> None:
+    def refuses(self: object) -> list[int]:
+        raise RuntimeError("not supported")
+
+    module = fake_module()
+    module._SymmetricMemory.buffer_ptrs = property(refuses)
+    symmetric_watch.watch(module)
+    tensor = module.empty(8, dtype=torch.float32)
+    handle = module.rendezvous(tensor, "0")
+    assert handle.tensor is tensor
+    assert not symmetric_watch.is_a_peers(tensor)

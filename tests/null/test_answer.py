@@ -140,3 +140,11 @@ def test_code_and_problem_exclude_each_other() -> None:
 def test_many_fences_take_no_time() -> None:
     opened = 'x = """\n' + "```\n" * 20_000
     assert extract("```python\n" + opened).code is None
+
+
+@pytest.mark.timeout(60)
+def test_an_answer_of_imports_is_read_in_seconds() -> None:
+    """Each was looked for in the whole answer: half an hour for one of half a megabyte."""
+    text = f"```python\nimport {','.join(['a'] * 60_000)}\ndef solution(t): return t\n```\n" + "x " * 100_000
+    assert extract(text).code is not None
+    assert "another file" in extract(text + "\na.py\n").problem

@@ -25,6 +25,7 @@ _FENCE = re.compile(r"^[ \t]{0,12}(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^\n`]*)$
 _TAGS = "think|thinking|reasoning"
 _OPEN = re.compile(rf"^[ \t]*<({_TAGS})>", re.IGNORECASE | re.MULTILINE)
 _CLOSE = re.compile(rf"</({_TAGS})>[ \t]*", re.IGNORECASE)
+_FILE = re.compile(r"(?<![\w./])([\w.]+)\.py\b")
 _MAX_CHARACTERS = 512 * 1024
 _MAX_CLOSINGS = 10
 """How many fences are tried as the end of one block: together with the limit on length a bound on work."""
@@ -217,13 +218,14 @@ def _from_elsewhere(chosen: _Read, read: list[_Read], answer: str) -> str:
     others = [item.tree for item in read if item is not chosen and item.tree is not None]
     theirs = {name for tree in others for name in _top_names(tree)}
     nodes = list(ast.walk(chosen.tree))
+    files = set(_FILE.findall(answer))
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.names and all(alias.name in theirs for alias in node.names):
             module = "." * node.level + (node.module or "")
             return f"line {node.lineno} imports {node.names[0].name} from {module}, which is another block"
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if re.search(rf"(?<![\w./]){re.escape(alias.name)}\.py\b", answer):
+                if alias.name in files:
                     return f"line {node.lineno} imports {alias.name}, which is another file of the answer"
     if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in nodes):
         return ""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pkb.kit.errors import OptionRefused
 from pkb.kit.toolkit import cuda_home, import_folders, wheel_roots
+from pkb.types.processes import inherited
 
 DEBUG_BUILDS = "PKB_KIT_DEBUG"
 _ENVIRONMENT = (
@@ -209,4 +210,4 @@ def _joined(option: str, values: dict[str, Check]) -> bool:
 
 def compiler_environment() -> dict[str, str]:
     """What a compiler inherits. Not CPATH, LIBRARY_PATH, NVCC_APPEND_FLAGS, LD_PRELOAD and whatever else steers one."""
-    return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    return inherited(_ENVIRONMENT)

@@ -42,12 +42,10 @@ from pkb.types.protocol.commands import (
     Schedule,
     Wake,
 )
-from pkb.types.protocol.limits import clean
+from pkb.types.protocol.limits import LONG_LATE_S, clean
 from pkb.types.protocol.replies import BadOutput, BatchReport, Done, Opened, RecordingReply, Reply, facts
 from pkb.types.protocol.settings import CandidateOptions
 
-LONG_LATE_S = 0.3
-"""What a GPU waits for a rank that is told late (judge/stages/races.py)."""
 RECORDED_LATE_S, RECORDED_STOPS = 0.08, 4
 """In a batch of recorded calls, whose log grows with every look."""
 

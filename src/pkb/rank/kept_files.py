@@ -45,7 +45,7 @@ class KeptFiles:
         self._turn = 0
 
     def pack(self, tensors: Sequence[torch.Tensor]) -> int:
-        """A descriptor for whoever reads it before the next but one is packed; the caller closes it."""
+        """Returns a descriptor that is valid until the next pack but one; the caller closes it."""
         parts, size = file_parts(tensors)
         if not size:
             return pack_tensors(tensors)

@@ -107,7 +107,7 @@ class Rank:
     def open(self) -> None:
         """Device and process group. Both sides use the same backend: a candidate may call the library, and is told apart."""
         config = self.config
-        torch.set_num_threads(config.side.threads)
+        torch.set_num_threads(1)
         torch.set_grad_enabled(False)
         # torch lets cuDNN round float32 to 10 bits by default, but not cuBLAS: float32 means float32 for both sides.
         torch.backends.cudnn.allow_tf32 = False

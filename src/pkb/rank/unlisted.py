@@ -46,14 +46,15 @@ class UnlistedGroups:
         return noting
 
     def operations(self) -> dict[int, Started]:
-        """How many have been started on each, which lives as long as this answer: its id stays its own."""
+        """How many operations have been started on each group. The groups live as long as this answer, so that ids stay
+        unique."""
         groups = [group for reference in self._known if (group := reference()) is not None] + self._new
         self._new, self._known = [], [weakref.ref(group) for group in groups]
         listed = dist.distributed_c10d._world.pg_names
         return {id(group): (group, _sequence_number(group)) for group in groups if group not in listed}
 
     def since(self, before: dict[int, Started]) -> int:
-        """How many have been started on all of them since then."""
+        """How many operations have been started on all of them since then."""
         return sum(number - before.get(key, (None, 0))[1] for key, (_, number) in self.operations().items())
 
 
@@ -111,7 +112,7 @@ def watch_peer_memory(
 
 
 def libraries_that_open_peers(folders: Sequence[Path]) -> list[Path]:
-    """Of the libraries from these folders that this process has loaded, those that import one of the calls."""
+    """Libraries from these folders that this process has loaded and that import one of the calls."""
     calls = [call.encode() for call in PEER_MEMORY_CALLS]
     return [path for path in loaded(folders) if any(_imports(path, call) for call in calls)]
 

@@ -24,6 +24,7 @@ from pkb.rank.devices import RankBarrier
 from pkb.rank.isolation import reach
 from pkb.rank.isolation.gate import OWN_SHM, Gate, take_away
 from pkb.rank.isolation.namespaces import Layers, die_with_parent, enter_namespaces, finish_namespaces, fork_bound
+from pkb.rank.isolation.read_only import make_read_only
 from pkb.rank.isolation.sockets import bound_sockets, cover_sockets
 from pkb.types.protocol.codec import decode
 from pkb.types.protocol.replies import Ready, facts
@@ -44,8 +45,8 @@ def read_settings(given: int) -> SideSettings:
 
 
 def serve(settings: SideSettings, *, judge: int | None = None) -> int:
-    """Start the ranks and stay until they have ended, or until the judge has: `judge` is a pidfd of it, for a warden whose
-    parent is somebody else."""
+    """Starts the ranks and stays until they, or the judge, have ended. `judge` is a pidfd of the judge, for a warden that is
+    not its child."""
     if settings.preload_triton:
         _preload_triton()
     # A child of its own enters the namespaces: the kernel wants a single thread, and importing torch may have started more.
@@ -67,12 +68,9 @@ def _exit_status(child: int) -> int:
 def _middle(settings: SideSettings, judge: int | None) -> None:
     if judge is not None:
         os.close(judge)  # through it a process could be signalled and its files taken
-    layers, sockets = Layers(), bound_sockets()
-    if settings.isolate:
-        layers = enter_namespaces(
-            private_network=True, private_shm_bytes=settings.shm_bytes, private_tmp_bytes=settings.tmp_bytes
-        )
-        die_with_parent()  # entering a user namespace clears it
+    sockets = bound_sockets()
+    layers = enter_namespaces(private_shm_bytes=settings.shm_bytes, private_tmp_bytes=settings.tmp_bytes)
+    die_with_parent()  # entering a user namespace clears it
     init = fork_bound(lambda: _init(settings, layers, sockets))
     _close_rank_ends(settings)
     os._exit(_exit_status(init))
@@ -103,14 +101,14 @@ def _close_rank_ends(settings: SideSettings) -> None:
 def _init(settings: SideSettings, layers: Layers, sockets: Sequence[Path]) -> None:
     """Process 1 of the side: finish the namespaces, fork the ranks, reap whatever dies, end when the ranks have."""
     imported = time.monotonic()
-    report = {"namespaces": "off: not asked for"}
-    if settings.isolate:
-        # Sockets of other services live in /run, and Landlock does not guard connecting to them.
-        report = finish_namespaces(
-            layers, tmp_dir=Path(settings.folder), hidden=[Path("/run")], max_processes=settings.max_processes
-        )
-        if isinstance(settings.options, CandidateOptions):
-            report["sockets"] = _cover_sockets(settings, settings.options, sockets, report)
+    # Sockets of other services live in /run, and Landlock does not guard connecting to them.
+    report = finish_namespaces(
+        layers, tmp_dir=Path(settings.folder), hidden=[Path("/run")], max_processes=settings.max_processes
+    )
+    if isinstance(settings.options, CandidateOptions):
+        report["sockets"] = _cover_sockets(settings, settings.options, sockets, report)
+        own = [Path(path) for path in (settings.folder, *settings.options.writable)]
+        report["file modes"] = make_read_only(own, private_mounts=report.get("private mounts") == "on")
     page = mmap.mmap(-1, 64 * RankBarrier.SLOT_BYTES)
     services, own_shm = _only_to_start(settings)
     gate = Gate() if services or own_shm else None
@@ -143,7 +141,7 @@ def _cover_sockets(
 
 def _only_to_start(settings: SideSettings) -> tuple[list[Path], Path | None]:
     """What is taken from ranks that will load a candidate: services of the platform, and the machine's /dev/shm."""
-    if not settings.isolate or not isinstance(settings.options, CandidateOptions):
+    if not isinstance(settings.options, CandidateOptions):
         return [], None
     own_shm = None
     if settings.shm_bytes is None:

@@ -7,7 +7,7 @@ import re
 import select
 import signal as signals
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 # Wider than what is refused elsewhere: a variable too many costs nothing here.
 _WITHHELD = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)$", re.IGNORECASE)
@@ -43,6 +43,15 @@ def cores_to_spare(ranks: int) -> bool:
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """For a process that runs candidates: none runs below one that has a provider's key in its environment."""
     return {name: value for name, value in environment.items() if not _WITHHELD.search(name)}
+
+
+def inherited(names: Iterable[str]) -> dict[str, str]:
+    """Those variables of this process, for a child that starts in another folder: `PYTHONPATH=src` finds the same there."""
+    found = {name: os.environ[name] for name in names if name in os.environ}
+    if "PYTHONPATH" in found:  # an empty entry is nobody's wish
+        entries = filter(None, found["PYTHONPATH"].split(os.pathsep))
+        found["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, entries))
+    return found
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ def _probe():
     for place in places:
         try:
             (place / "torch_planted.py").write_text("raise SystemExit(0)\n")
-        except PermissionError:
+        except OSError:
             continue
         raise RuntimeError(f"breach: could write to {place}")
     Path("torch.py").write_text("raise SystemExit(0)\n")

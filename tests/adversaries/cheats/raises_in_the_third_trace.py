@@ -6,7 +6,7 @@ recorder, and nobody is blamed.
 # ranks: 2
 # plan: races
 # expect: correct
-# checks: one of them of its first calls; trace 3 of 3 did not end well: error
+# checks: one of which covers its first calls; trace 3 of 3 did not end well: error
 # platform: cpu
 
 import torch

@@ -9,6 +9,7 @@ the result has it moved then, behind the clock, and who changes it changes it fo
 # rule: aliased_output
 # says: memory of another rank
 # platform: cpu
+# also: gpu
 
 import torch
 import torch.distributed as dist

@@ -7,6 +7,7 @@ Stopped by covering all that are there when the ranks start: with their folder, 
 # plan: quick
 # expect: correct
 # platform: cpu
+# also: gpu
 # sockets: /tmp/pkb-test-sockets/default /tmp/pkb-test-socket
 
 import socket

@@ -9,6 +9,7 @@ verdict is the one of a peer that writes too late, since the two look the same.
 # stage: correctness
 # rule: late_output
 # platform: cpu
+# also: gpu
 
 import sys
 import threading

@@ -7,6 +7,7 @@ touches that memory, so nothing is reused. (A rendezvous in every call is slow, 
 # expect: correct
 # communication: custom
 # platform: cpu
+# also: gpu
 
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem

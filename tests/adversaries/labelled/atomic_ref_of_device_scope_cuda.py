@@ -6,7 +6,6 @@
 # expect: race
 # stage: races
 # platform: cpu
-# also: gpu
 
 import torch
 import torch.distributed as dist

@@ -8,7 +8,6 @@ access is strong, so there is no race of data: it shows where a thread stops bet
 # stage: races
 # xfail: sometimes: who stops when is by chance, and peers must come round meanwhile: 9 of 10 quick evaluations on a busy machine showed it
 # platform: cpu
-# also: gpu
 
 import torch
 import torch.distributed as dist

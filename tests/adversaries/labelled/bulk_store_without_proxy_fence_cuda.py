@@ -7,7 +7,6 @@ before the first write orders nothing that came later.
 # expect: race
 # stage: races
 # platform: cpu
-# also: gpu
 
 import torch
 import torch.distributed as dist

@@ -7,7 +7,6 @@ Later calls find the flags there: only a trace of the first ones shows it.
 # expect: race
 # stage: races
 # platform: cpu
-# also: gpu
 
 import torch
 import torch.distributed as dist

@@ -20,6 +20,7 @@ _ORDER = ("own", "local", "multicast", "table", "address", "peers", "peer")
 _MANY = {"peer": "peers", "address": "table"}
 _ONE = {many: one for one, many in _MANY.items()}
 _PASSES = 6
+_NAMESAKES = 32  # that a call may mean: thousands, each called as often, kept the judge busy for minutes
 _FLOWS = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign, ast.For, ast.comprehension, ast.withitem, ast.Return,
           ast.Call)  # fmt: skip
 
@@ -95,8 +96,8 @@ class Values:
         """By scope and name; scope 0 holds attributes, whatever the object, and scope -1 the results of functions."""
         self._cache: dict[int, Held] = {}
         for scope in scopes:
-            if scope.name:
-                self.functions.setdefault(scope.name, []).append(scope)
+            if scope.name and len(same := self.functions.setdefault(scope.name, [])) < _NAMESAKES:
+                same.append(scope)
         steps = [(scope, node) for scope in scopes for node in scope.nodes if isinstance(node, _FLOWS)]
         for _ in range(_PASSES):
             before = dict(self._held)

@@ -1,6 +1,6 @@
-"""What the ranks of one side have said in answer to one command: typed replies, or why there is none.
+"""What the ranks of one side have answered to one command: typed replies, or the reason why there is none.
 
-Whatever a rank sends ends here as one of the two. Nothing that it can put into its channel raises.
+Everything that a rank sends becomes one of the two here. Nothing that it can put into its channel raises an exception.
 """
 
 from dataclasses import dataclass, field
@@ -68,6 +68,6 @@ class Answers(Generic[R]):
         return "" if isinstance(reply, ErrorReport) else self.command.why_not(reply)
 
     def discard(self) -> None:
-        """Close what came with the good ones: nobody will use them."""
+        """Closes the descriptors that came with good replies, since they will not be used."""
         for answer in self.good.values():
             discard(answer.fds)

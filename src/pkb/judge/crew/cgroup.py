@@ -17,7 +17,7 @@ NAME = "pkb-memory-"
 
 
 def bound_memory(pid: int, memory_bytes: int) -> "tuple[MemoryGroup | None, str]":
-    """A group for this process and its children, and the report's words for who bounds them."""
+    """Makes a group for this process and its children; returns it with the report's words for what limits their memory."""
     group = None
     try:
         group = MemoryGroup.make(memory_bytes)
@@ -52,18 +52,18 @@ class MemoryGroup:
         return group
 
     def adopt(self, pid: int) -> None:
-        """From now on what this process and its children take is counted here."""
+        """From now on the memory of this process and its children is counted here."""
         (self._path / "cgroup.procs").write_text(str(pid))
 
     def exceeded(self) -> bool:
-        """Whether the kernel has ended the side for what it took."""
+        """Whether the kernel has ended the side because of its memory."""
         with contextlib.suppress(OSError, ValueError):
             events = dict(line.split() for line in (self._path / "memory.events").read_text().splitlines())
             return int(events.get("oom_kill", 0)) > 0
         return False
 
     def remove(self) -> None:
-        """Once its processes have ended."""
+        """Removes the group; its processes must have ended."""
         for _ in range(20):
             with contextlib.suppress(FileNotFoundError):
                 try:

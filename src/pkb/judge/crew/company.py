@@ -28,7 +28,7 @@ LOOKS_AT_THE_END = 100
 
 
 class Disturbed(Exception):
-    """Something was at work while the reference was measured; what was measured is worth nothing."""
+    """Something else was running while the reference was measured, so that measurement is void."""
 
     on_device = False
     """Seen by its effect alone: it need not be the candidate's."""
@@ -58,7 +58,7 @@ class Watch:
             self._require(tree, looks=1)  # who is gone by the next may have been there all the time
 
     def look(self) -> None:
-        """What `alone` begins with. Nothing follows from what is seen: the candidate's processes may be at work."""
+        """The look that `alone` begins with. Its result is ignored, since the candidate's processes may be running."""
         if not self.shared_before:
             self._company(1)
 

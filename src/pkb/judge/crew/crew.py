@@ -39,6 +39,7 @@ from pkb.types.protocol.status import STATUS_BYTES, RankStatus, decode_status
 from pkb.types.verdict import RankState, Standing
 
 R = TypeVar("R", bound=Reply)
+START_LIMIT_S = 180.0
 TICK_S = 0.2
 LONGEST_UNCHECKED_S = 1.0
 """Between two looks at what a side uses, though it answers all the time."""
@@ -99,8 +100,6 @@ class Crew:
             cores=tuple(self.platform.cores(size)),
             backend=self.platform.backend,
             folder=str(self._folder),
-            threads=1,
-            isolate=self.spec.isolate,
             preload_triton=self.spec.preload_triton,
             channels=tuple(theirs),
             stacks=self._stacks.files,
@@ -156,7 +155,7 @@ class Crew:
         known = import_environment(self.platform) | own | self.platform.environment(self.spec.world_size)
         return known | self.spec.extra_environment
 
-    def await_ready(self, *, timeout_s: float) -> None:
+    def await_ready(self, *, timeout_s: float = START_LIMIT_S) -> None:
         first = self.collect(self._settings, timeout_s=timeout_s)[0].reply
         self.start_seconds = {name: round(at - self._launched, 2) for name, at in first.opened.items()}
         self.isolation = first.isolation

@@ -14,7 +14,6 @@ from pkb.types.verdict import RankState
 class CrewSpec:
     options: OracleOptions | CandidateOptions
     world_size: int
-    isolate: bool = True
     preload_triton: bool = False
     extra_environment: dict[str, str] = field(default_factory=dict)
 

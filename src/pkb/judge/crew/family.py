@@ -21,5 +21,5 @@ def parent(process: psutil.Process) -> int:
 
 
 def has_helpers(warden: int, ranks: int) -> bool:
-    """Whether ranks have processes of their own at work: compilers, as a rule."""
+    """Whether ranks have running child processes: usually compilers."""
     return len(descendants(warden)) > ranks + BESIDE_RANKS

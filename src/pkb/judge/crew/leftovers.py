@@ -33,7 +33,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def sweep(*, older_than_s: float = OLD_ENOUGH_S) -> list[Path]:
-    """Remove the folders of judges that are gone; which ones. Never raises: it is a courtesy, not a step of a run."""
+    """Removes the folders of judges that no longer run, and returns them. Never raises: a failure here must not stop a run."""
     removed = []
     for path in stale_folders(older_than_s=older_than_s):
         remove_tree(path)

@@ -21,6 +21,11 @@ class Limits:
     threads: int = 3000
     descriptors: int = 100_000
     """Of all processes together: each is looked at, since it may hold memory that is mapped nowhere."""
+    sockets: int = 4000
+    """Each may hold 200 KiB that are in nobody's account. A rank has a few for each peer and process group."""
+    watches: int = 500_000
+    """Of descriptors by epoll, at most so many as each process could have. A user has some million for all programs: without
+    one, none of them can wait for anything."""
     shm_bytes: int = 8 << 30
     tmp_bytes: int = 16 << 30
     file_bytes: int = 16 << 30
@@ -39,6 +44,15 @@ class _Pages(NamedTuple):
     """Pages of files in memory and of shared mappings, as far as they are mapped."""
 
 
+class _Holdings(NamedTuple):
+    """Of all processes together."""
+
+    files: dict[int, int]
+    """Bytes by inode, of anonymous files in memory."""
+    sockets: int
+    watches: int
+
+
 def broken_limit(
     family: list[psutil.Process], limits: Limits, *, mounts: Sequence[Path] = (), written: Sequence[int] = ()
 ) -> BrokenLimit | None:
@@ -49,17 +63,23 @@ def broken_limit(
     if limits.memory_bytes >= UNLIMITED:
         return None
     pids = [process.pid for process in family]
-    files = _memory_files(pids, most=limits.descriptors)
-    if files is None:
+    held = _held(pids, most=limits.descriptors)
+    if held is None:
         return BrokenLimit("process", f"more than {limits.descriptors} open descriptors")
+    if held.sockets > limits.sockets:
+        return BrokenLimit("process", f"{held.sockets} open sockets, {limits.sockets} allowed")
+    if held.watches > limits.watches:
+        return BrokenLimit("process", f"up to {held.watches} descriptors watched by epoll, {limits.watches} allowed")
+    files = held.files
     files |= {facts.st_ino: facts.st_blocks * 512 for facts in map(os.fstat, written)}
     in_files = sum(files.values()) + sum(_mount_bytes(pids, mount) for mount in mounts)
+    tables = sum(map(_table_bytes, pids))
     # Reading what a process shares takes milliseconds, and is left out where even twice counted pages are few enough.
-    if sum(map(_resident_bytes, pids)) + in_files <= limits.memory_bytes:
+    if sum(map(_resident_bytes, pids)) + in_files + tables <= limits.memory_bytes:
         return None
     pages = [_pages(pid) for pid in pids]
     # A page of a file is in both sums where it is mapped, and in one of them in any case.
-    used = sum(page.own for page in pages) + max(in_files, sum(page.shared for page in pages))
+    used = tables + sum(page.own for page in pages) + max(in_files, sum(page.shared for page in pages))
     if used > limits.memory_bytes:
         words = f"{used / 2**30:.1f} GiB of memory, {limits.memory_bytes / 2**30:.1f} GiB allowed"
         return BrokenLimit("memory", words)
@@ -73,6 +93,13 @@ def _resident_bytes(pid: int) -> int:
     return 0
 
 
+def _table_bytes(pid: int) -> int:
+    """Of page tables, which no set size counts: a byte looked at in every 2 MiB of an empty mapping costs a page of them."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/status").read_bytes().partition(b"VmPTE:")[2].split(maxsplit=1)[0]) * 1024
+    return 0
+
+
 def _pages(pid: int) -> _Pages:
     """Proportional set size: a page that n processes share counts 1/n for each, so that all of them count it once."""
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -83,22 +110,29 @@ def _pages(pid: int) -> _Pages:
     return _Pages(0, 0)
 
 
-def _memory_files(pids: list[int], *, most: int) -> dict[int, int] | None:
-    """Bytes by inode of the anonymous files in memory that these processes hold open, mapped or not; None for more than
-    `most` descriptors. One that waits in a socket, in nobody's table, is not seen."""
+def _held(pids: list[int], *, most: int) -> _Holdings | None:
+    """What these processes hold open, mapped or not; None for more than `most` descriptors. One that waits in a socket, in
+    nobody's table, is not seen."""
     found: dict[int, int] = {}
-    count = 0
+    sockets: set[str] = set()
+    count = watches = 0
     for pid in pids:
+        before, polls = count, 0
         with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
             for entry in entries:
                 count += 1
                 if count > most:
                     return None
                 with contextlib.suppress(OSError):
-                    if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115 - thousands of them
+                    target = os.readlink(entry.path)  # noqa: PTH115 - thousands of them
+                    polls += target == "anon_inode:[eventpoll]"
+                    if target.startswith("socket:"):
+                        sockets.add(target)
+                    elif target.startswith("/memfd:"):
                         facts = os.stat(entry.path)  # noqa: PTH116
                         found[facts.st_ino] = facts.st_blocks * 512
-    return found
+        watches += polls * (count - before)
+    return _Holdings(found, len(sockets), watches)
 
 
 def _mount_bytes(pids: list[int], mount: Path) -> int:

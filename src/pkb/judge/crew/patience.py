@@ -32,9 +32,9 @@ TIMES_ITSELF = 3.0
 def warm_limit_s(
     limit_s: float, *, reference_s: float, first_call_s: float, call_s: float, calls: int, device: str
 ) -> float:
-    """What a batch may take once a call was right. `reference_s`: what finding the truth of one call took, which is the
-    reference and more; `call_s`: the quickest call so far. On a CPU ranks share cores with whoever is there, and the limit
-    stays as it is."""
+    """What a batch may take once a call has been correct. `reference_s`: how long the ground truth of one call took, which
+    includes the reference; `call_s`: the fastest call so far. On a CPU ranks share cores with other programs, and the limit
+    is not lowered."""
     if device == "cpu":
         return limit_s
     slow_itself = 2 * first_call_s + TIMES_ITSELF * calls * call_s
@@ -66,7 +66,7 @@ class Patience:
         self.granted_s += SHARE_OF_THE_ORACLE * oracle_s + copied_bytes / SLOWEST_COPY
 
     def account(self, role: str, command: Command[Reply], seconds: float) -> None:
-        """A side was waited for that long."""
+        """Records that the judge waited `seconds` for a side."""
         if role == "oracle":
             self.earn(oracle_s=seconds)
         elif self.covers(command):

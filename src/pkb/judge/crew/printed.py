@@ -1,5 +1,5 @@
-"""What a side prints: the first and the last of it are kept, so that a flood costs no memory, and it ends at a limit, so that
-it costs no time either."""
+"""The printed output of a side. Its beginning and end are kept, so that a flood costs no memory, and a side that prints more
+than a limit is ended."""
 
 import os
 
@@ -18,12 +18,12 @@ class Printed:
         self.allowed_bytes = ALLOWED_BYTES
 
     def allow(self, *, calls: int) -> None:
-        """A side is about to make that many calls, those of all its ranks together."""
+        """Raises the limit for that many calls, of all ranks together."""
         self.allowed_bytes += calls * ALLOWED_BYTES_PER_CALL
 
     @property
     def too_much(self) -> str:
-        """Empty while it has printed no more than it may."""
+        """The reason why a side must be ended; empty while it has printed no more than it may."""
         if self.total_bytes <= self.allowed_bytes:
             return ""
         return f"more than {self.allowed_bytes / 2**20:.0f} MiB printed"

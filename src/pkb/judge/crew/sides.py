@@ -1,4 +1,4 @@
-"""The two sides of an evaluation: what each is given, and what each is kept from."""
+"""The two sides of an evaluation: what each gets, and what each must not reach."""
 
 import os
 import secrets
@@ -18,7 +18,7 @@ from pkb.types.protocol.settings import CandidateOptions, OracleOptions
 
 
 def oracle_crew(job: Job, platform: Platform, ranks: int) -> Crew:
-    """The side that knows: a secret of its own, made here and never sent anywhere else."""
+    """The trusted side. Its secret is made here and never sent anywhere else."""
     folder = job.problems_folder
     options = OracleOptions(secrets.token_hex(32), str(folder.resolve()) if folder else None)
     own = {"PKB_BUILD_CACHE": str(artifacts.own_kernels())}
@@ -26,10 +26,8 @@ def oracle_crew(job: Job, platform: Platform, ranks: int) -> Crew:
 
 
 def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, backend: str, case_bytes: int = 0) -> Crew:
-    """The side that is judged: limits, isolation, its own file and what was built of it, nothing else.
-
-    `case_bytes` are those of a rank's arguments, the most that it will be given: NVSHMEM's heap is sized by them.
-    """
+    """The judged side: it gets limits, isolation, its own file and what was built from it, and nothing else. `case_bytes` is
+    the size of a rank's arguments, the most that it will get: NVSHMEM's heap is sized by it."""
     if platform.device == "cuda":
         artifacts.give_own_kernels(build)
     limits = Limits(memory_bytes=job.memory_limit_bytes or platform.memory_limit_bytes())

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import psutil
 
 from pkb.platforms.base import Platform
+from pkb.types.processes import inherited
 from pkb.types.protocol.codec import encode
 from pkb.types.protocol.settings import ForkedWarden
 
@@ -51,7 +52,7 @@ MOST_LOST = 3
 
 
 class Kind(NamedTuple):
-    """What a template must have been started with to be of use."""
+    """What a template must have been started with to be usable."""
 
     role: str
     environment: tuple[tuple[str, str], ...]
@@ -61,7 +62,7 @@ class Kind(NamedTuple):
 
 
 class ForkedProcess:
-    """As much of a `Popen` as a crew uses, of a process that is somebody else's child."""
+    """The part of `Popen` that a crew uses, for a process that is the child of another process."""
 
     def __init__(self, pid: int, link: socket.socket) -> None:
         self.pid, self._link = pid, link
@@ -69,7 +70,7 @@ class ForkedProcess:
         self._end = os.pidfd_open(pid)  # it waits for us: this number is still its own
 
     def release(self) -> None:
-        """It may begin."""
+        """Lets the warden begin."""
         with contextlib.suppress(OSError):
             self._link.send(b".")
         self._link.close()
@@ -112,11 +113,11 @@ class Template:
         return self._process.pid
 
     def has_ended(self) -> bool:
-        """As far as a process can tell of its own child."""
+        """As far as a process can tell about its own child."""
         return self._owner == os.getpid() and self._process.poll() is not None
 
     def fork(self, start: ForkedWarden, output: int) -> ForkedProcess | None:
-        """A warden that waits to be released; None if there is none to be had from here any more."""
+        """A warden that waits to be released; None if this template can no longer fork one."""
         link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         opened = [os.memfd_create("pkb-start", os.MFD_CLOEXEC), os.pidfd_open(os.getpid())]
         try:
@@ -136,7 +137,7 @@ class Template:
         return None
 
     def is_in_use(self) -> bool:
-        """Its end would be that of the wardens that it has forked, whoever asked for them."""
+        """If it ended, the wardens that it has forked would end too."""
         try:
             return bool(psutil.Process(self.pid).children())
         except psutil.Error:
@@ -157,8 +158,8 @@ _lost: Counter[Kind] = Counter()
 
 
 def import_environment(platform: Platform) -> dict[str, str]:
-    """What of a side's environment may be read while it imports: nothing of the user's but what finding libraries takes."""
-    clean = {name: os.environ[name] for name in KEPT if name in os.environ}
+    """What of a side's environment may be read during imports: of the user's variables, only those that find libraries."""
+    clean = inherited(KEPT)
     if site.ENABLE_USER_SITE:  # it follows from HOME, which is another there
         clean["PYTHONUSERBASE"] = site.getuserbase()
     known = clean | {"PYTHONUNBUFFERED": "1"} | platform.import_environment()
@@ -166,7 +167,7 @@ def import_environment(platform: Platform) -> dict[str, str]:
 
 
 def import_ahead(platform: Platform, roles: Sequence[str] = ("oracle", "candidate")) -> None:
-    """Have templates begin to import, where there are none yet; nothing is waited for."""
+    """Lets templates begin to import, if there are none yet, without waiting for them."""
     for role in roles:
         _template(_kind(role, import_environment(platform)))
 
@@ -187,7 +188,7 @@ Warden = subprocess.Popen[bytes] | ForkedProcess
 
 
 def start_warden(start: Start) -> Warden:
-    """A forked one waits until it is released; an executed one has seconds to go before it forks anybody."""
+    """A forked warden waits until it is released; an executed one needs seconds before it forks anything."""
     if forked := _fork_warden(start):
         return forked
     return subprocess.Popen(
@@ -269,7 +270,7 @@ def _lose(kind: Kind) -> None:
 
 @atexit.register
 def close_all() -> None:
-    """They would end with this process in any case."""
+    """Ends all templates; they would end with this process in any case."""
     with _guard:
         while _templates:
             _templates.popitem()[1].close()

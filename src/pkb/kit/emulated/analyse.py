@@ -3,6 +3,7 @@
 A log was written by a candidate's process, so the program trusts nothing in it, and runs with limits of time and memory.
 """
 
+import fcntl
 import json
 import os
 import resource
@@ -24,6 +25,7 @@ LOG_BYTES = 256 << 20
 LIMIT_S = 120.0
 LIMIT_BYTES = 3 << 30
 _MOST_OUTPUT = 1 << 20
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def analyser_recipe() -> Recipe:
@@ -40,14 +42,18 @@ def analyser_recipe() -> Recipe:
 
 
 def make_files(ranks: int, *, log_bytes: int = LOG_BYTES) -> tuple[int, list[int]]:
-    """The file that ranks share, and a log for each: descriptors, to be closed by the caller."""
-    shared = os.memfd_create("pkb-race-order", os.MFD_CLOEXEC)
-    os.ftruncate(shared, SHARED_BYTES)
-    logs = []
-    for rank in range(ranks):
-        logs.append(os.memfd_create(f"pkb-race-log-{rank}", os.MFD_CLOEXEC))
-        os.ftruncate(logs[-1], log_bytes)
-    return shared, logs
+    """The file that ranks share, and a log for each: descriptors, to be closed by the caller. Of a fixed size: no rank can cut
+    them short under a reader, or make them larger."""
+    return _memory_file("pkb-race-counter", SHARED_BYTES), [
+        _memory_file("pkb-race-log", log_bytes) for _ in range(ranks)
+    ]
+
+
+def _memory_file(name: str, size: int) -> int:
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    return fd
 
 
 def analyse(

@@ -31,6 +31,7 @@ from pkb.rank.isolation import reach
 from pkb.rank.isolation import syscalls as kernel
 from pkb.rank.isolation.lockdown import lock_down
 from pkb.rank.isolation.namespaces import Layers, die_with_parent, enter_namespaces, finish_namespaces, fork_bound
+from pkb.rank.isolation.read_only import make_read_only
 
 _RESULT = "artifact"
 _REPLY_LIMIT = 256 * 1024
@@ -52,9 +53,7 @@ def _exit_status(child: int) -> int:
 
 
 def _middle(settings: dict[str, Any]) -> None:
-    layers = enter_namespaces(
-        private_network=True, private_shm_bytes=1 << 20, private_tmp_bytes=settings["folder_bytes"]
-    )
+    layers = enter_namespaces(private_shm_bytes=1 << 20, private_tmp_bytes=settings["folder_bytes"])
     die_with_parent()  # entering a user namespace clears it
     init = fork_bound(lambda: _init(settings, layers))
     os._exit(_exit_status(init))
@@ -64,6 +63,7 @@ def _init(settings: dict[str, Any], layers: Layers) -> None:
     """Not in the sandbox itself, and runs nothing of the candidate's."""
     work = Path(settings["work"])
     walls = finish_namespaces(layers, tmp_dir=work, hidden=[Path("/run")], max_processes=settings["processes"])
+    walls["file modes"] = make_read_only([work], private_mounts=walls.get("private mounts") == "on")
     if not layers.pid:
         os.setsid()  # out of the group that a caller kills at once: this process has to end the others first
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1, what="subreaper")

@@ -19,7 +19,7 @@ import platform
 import socket
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pkb.rank.isolation import syscalls as kernel
@@ -33,6 +33,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _PID_MAX = "/proc/sys/kernel/pid_max"
 _SEGMENTS = {"shmall": (256 << 20) // os.sysconf("SC_PAGESIZE"), "msgmni": 64}
 """Of System V, for the whole IPC namespace: pages of shared memory, and queues of 16 KiB each."""
+_INODES = 1 << 18  # of a file system in memory: each takes a KiB of the kernel's, which no size of files counts
 _RESERVED_PIDS = 300  # once numbers have wrapped, the kernel gives out none below this
 
 
@@ -40,16 +41,16 @@ _RESERVED_PIDS = 300  # once numbers have wrapped, the kernel gives out none bel
 class Layers:
     """Which namespaces were entered. `report` says it in words, one entry a layer, `on` or `off: why`."""
 
-    pid: bool = False
-    network: bool = False
-    mount: bool = False
-    ipc: bool = False
-    user: bool = False
-    private_shm_bytes: int | None = None
-    private_tmp_bytes: int | None = None
-    outer_pid_max_fd: int | None = None
+    pid: bool
+    network: bool
+    mount: bool
+    ipc: bool
+    user: bool
+    private_shm_bytes: int | None
+    private_tmp_bytes: int | None
+    outer_pid_max_fd: int | None
     """Opened before the PID namespace: reads the host's limit even from inside."""
-    report: dict[str, str] = field(default_factory=dict)
+    report: dict[str, str]
 
 
 def fork_bound(body: Callable[[], None]) -> int:
@@ -67,20 +68,17 @@ def fork_bound(body: Callable[[], None]) -> int:
     return child
 
 
-def enter_namespaces(*, private_network: bool, private_shm_bytes: int | None, private_tmp_bytes: int | None) -> Layers:
+def enter_namespaces(*, private_shm_bytes: int | None, private_tmp_bytes: int | None) -> Layers:
     """Leaves the machine's namespaces, as far as the kernel lets us. The PID namespace begins with the next fork.
 
-    `private_network`: only a loopback of its own. The two sizes are limits of the tmpfs which `finish_namespaces`
-    mounts on /dev/shm and on the temporary directory; None leaves that one shared.
+    The two sizes are limits of the tmpfs which `finish_namespaces` mounts on /dev/shm and on the temporary directory; None
+    leaves that one shared. Of the network there is a loopback of its own.
     """
-    wanted = {name: flag for name, flag in _FLAGS.items() if name != "network" or private_network}
     report: dict[str, str] = {}
-    if not private_network:
-        report["network"] = "off: not asked for"
     outer = _open_pid_max()
-    user = _mount_namespace_refused() is not None and _enter_user_namespace(wanted, report)
+    user = _mount_namespace_refused() is not None and _enter_user_namespace(report)
     entered: dict[str, bool] = {}
-    for name, flag in wanted.items():
+    for name, flag in _FLAGS.items():
         error = _mount_namespace_refused() if name == "mount" else None
         if name == "pid":
             error = _proc_refused()
@@ -150,7 +148,7 @@ def _proc_refused() -> OSError | None:
     return None if error is None else OSError(error.errno, f"no /proc of its own ({error.strerror})")
 
 
-def _enter_user_namespace(wanted: dict[str, int], report: dict[str, str]) -> bool:
+def _enter_user_namespace(report: dict[str, str]) -> bool:
     """Becomes root of a user namespace with our own number in it, so that files keep their owner."""
     uid, gid = os.getuid(), os.getgid()
 
@@ -162,7 +160,7 @@ def _enter_user_namespace(wanted: dict[str, int], report: dict[str, str]) -> boo
 
     def rehearse() -> None:
         become()
-        kernel.unshare(wanted["mount"], what="new mount namespace")
+        kernel.unshare(_FLAGS["mount"], what="new mount namespace")
 
     if kernel.thread_count() > 1:
         report["user"] = f"off: {kernel.thread_count()} threads, and the kernel wants one; call it in a forked child"
@@ -197,9 +195,9 @@ def finish_namespaces(
             report[name] = "off: needs a mount namespace"
         return report
     report["proc"] = attempt(_mount_proc) if layers.pid else "off: needs a PID namespace"
-    report["shm"] = _private(Path("/dev/shm"), layers.private_shm_bytes, also=0)
+    report["shm"] = _private(Path("/dev/shm"), layers.private_shm_bytes)
     # Candidates load the libraries that they build here, so no MS_NOEXEC.
-    report["tmp"] = _private(tmp_dir, layers.private_tmp_bytes, also=0)
+    report["tmp"] = _private(tmp_dir, layers.private_tmp_bytes)
     covered = [attempt(functools.partial(cover, path)) for path in hidden if path.is_dir()]
     report["hidden"] = next((answer for answer in covered if answer != "on"), "on" if covered else "off: not asked for")
     if max_processes is None or layers.outer_pid_max_fd is None or report["proc"] != "on":
@@ -229,13 +227,11 @@ def _mount_proc() -> None:
     kernel.mount("proc", "/proc", kind="proc", flags=_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
 
 
-def _private(path: Path | None, size_bytes: int | None, *, also: int) -> str:
+def _private(path: Path | None, size_bytes: int | None) -> str:
     if path is None or size_bytes is None:
         return "off: not asked for"
-    data = f"size={size_bytes},mode=1777"
-    return attempt(
-        lambda: kernel.mount("tmpfs", str(path), kind="tmpfs", flags=_MS_NOSUID | _MS_NODEV | also, data=data)
-    )
+    data = f"size={size_bytes},nr_inodes={_INODES},mode=1777"
+    return attempt(lambda: kernel.mount("tmpfs", str(path), kind="tmpfs", flags=_MS_NOSUID | _MS_NODEV, data=data))
 
 
 def cover(path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pkb.rank.isolation import lockdown, namespaces, reach
+from pkb.rank.isolation.read_only import make_read_only
 from pkb.types.errors import UserError
 
 _NAMESPACES = "run as root, in a container with --cap-add SYS_ADMIN, or allow unprivileged user namespaces"
@@ -31,6 +32,7 @@ _REMEDIES = {
     "process limit": "a fork bomb is bounded by the machine only: Linux 6.14, or run inside a cgroup with pids.max",
     "segments": "memory in detached segments of System V is bounded by the machine only: Linux 6.9, or run as root",
     "files": "a candidate could read the judge's files: enable Landlock (lsm=landlock,... at boot)",
+    "file modes": f"a candidate could change modes and times of the user's files: Linux 5.12, or {_NAMESPACES}",
     "signals": "a rank could signal its peers: Linux 6.12",
     "peers' memory": "a rank could read its peers: enable Landlock (lsm=landlock,... at boot)",
     "capabilities": "a candidate would keep root's rights: run as an ordinary user",
@@ -79,13 +81,15 @@ def probe_isolation() -> dict[str, str]:
 
 
 def _go_through(folder: Path) -> dict[str, str]:
-    layers = namespaces.enter_namespaces(private_network=True, private_shm_bytes=1 << 20, private_tmp_bytes=1 << 20)
+    layers = namespaces.enter_namespaces(private_shm_bytes=1 << 20, private_tmp_bytes=1 << 20)
 
     def rank() -> dict[str, str]:
         return lockdown.lock_down(readable=reach.default_readable(), writable=[folder], forbidden=[reach.own_package()])
 
     def init() -> dict[str, str]:
-        return namespaces.finish_namespaces(layers, tmp_dir=folder) | _in_child(rank)
+        report = namespaces.finish_namespaces(layers, tmp_dir=folder)
+        report["file modes"] = make_read_only([folder], private_mounts=report.get("private mounts") == "on")
+        return report | _in_child(rank)
 
     return _in_child(init)
 

@@ -27,6 +27,9 @@ _DENIED: dict[str, tuple[int, int | None]] = {
     "open_by_handle_at": (304, 265),
     # io_uring runs system calls that no filter sees
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    # names of what others do in folders that may not even be listed: Landlock does not guard watching them, and who takes
+    # all instances of a user leaves that user's programs none
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "fanotify_init": (300, 262),
     # the kernel itself
     "kexec_load": (246, 104), "kexec_file_load": (320, 294), "bpf": (321, 280), "userfaultfd": (323, 282),
     "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
@@ -38,6 +41,8 @@ _DENIED: dict[str, tuple[int, int | None]] = {
     "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266),
 }  # fmt: skip
 _SOCKET = (41, 198)
+_FAMILIES = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16}
+"""Of sockets. No other is bounded by the network namespace as a matter of course: vsock leads to the machine's host."""
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _PRLIMIT64 = (302, 261)
@@ -73,6 +78,11 @@ def assemble(machine: str, *, sockets: bool = True) -> bytes:
     for numbers in (*_DENIED.values(), *([] if sockets else [_SOCKET])):
         if (number := numbers[column]) is not None:
             program += _step(_JUMP_EQUAL, number, 0, 1) + deny
+    # As from a kernel that lacks the family, which libraries expect.
+    program += _step(_JUMP_EQUAL, _SOCKET[column], 0, 3 + len(_FAMILIES)) + _step(_LOAD, _AT_ARGUMENT_0)
+    for position, family in enumerate(_FAMILIES.values()):
+        program += _step(_JUMP_EQUAL, family, len(_FAMILIES) - position, 0)
+    program += _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT) + _step(_RETURN, _ALLOW)
     # Its flags lie behind a pointer, which a filter cannot follow. ENOSYS makes the C library fall back to clone.
     program += _step(_JUMP_EQUAL, _CLONE3[column], 0, 1) + _step(_RETURN, _ERRNO | errno.ENOSYS)
     program += _step(_JUMP_EQUAL, _CLONE[column], 0, 4)

@@ -46,10 +46,20 @@ def cover_sockets(sockets: Sequence[Path], *, services: Sequence[Path], needed: 
     try:
         for place in places:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                if place.is_dir():
+                mode = _mode(place)
+                if stat.S_ISDIR(mode):
                     cover(place)
-                elif stat.S_ISSOCK(place.stat().st_mode):
+                elif stat.S_ISSOCK(mode):
                     bind(Path("/dev/null"), place)
     except OSError as error:
         return f"off: {error.strerror or error}"
     return "on"
+
+
+def _mode(place: Path) -> int:
+    """0 where this process may not even look: nor may a rank then, which has no more rights. Mail and directory services have
+    theirs in such folders, and the list shows them to every user."""
+    try:
+        return place.stat().st_mode
+    except PermissionError:
+        return 0

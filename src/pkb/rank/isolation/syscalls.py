@@ -25,6 +25,7 @@ class Numbers(NamedTuple):
 _NUMBERS = {"x86_64": Numbers(125, 126, 317), "aarch64": Numbers(90, 91, 277)}
 
 # The same on every architecture, since all system calls after 423 share their numbers.
+MOUNT_SETATTR = 442
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36

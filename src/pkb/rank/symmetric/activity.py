@@ -30,7 +30,6 @@ class SymmetricActivity:
         return self.peer_access_count
 
     def waiting(self, text: str) -> None:
-        self.last_call = text
         if self.on_wait is not None:
             self.on_wait(text)
 

@@ -93,7 +93,7 @@ def allocate(directory: Path, data_bytes: int, *, pad_bytes: int, dtype: torch.d
 
 
 def attach(path: Path, *, data_bytes: int, pad_bytes: int, number: int = 0, owner: int | None = None) -> Region:
-    """A peer's region, at an address of this process's own."""
+    """A peer's region, mapped at an address of this process."""
     region = _map(path, 0, data_bytes=data_bytes, pad_bytes=pad_bytes)
     region.number, region.owner = number, owner
     _attached[region.address] = region
@@ -112,7 +112,7 @@ def owned() -> Iterator[Region]:
 
 
 def is_a_peers(tensor: torch.Tensor) -> bool:
-    """Whether its first element lies in memory of another rank."""
+    """Whether the tensor's first element lies in another rank's memory."""
     pointer = tensor.data_ptr()
     return any(region.address <= pointer < region.address + len(region) for region in list(_attached.values()))
 

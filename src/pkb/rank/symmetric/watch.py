@@ -10,9 +10,10 @@ synchronisation later hangs in what it started last.
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from pkb.kit.nvshmem.memory import heap_tensors
 from pkb.rank.symmetric.activity import ACTIVITY, SymmetricActivity
@@ -28,6 +29,19 @@ _handles: dict[int, tuple[Callable[[], Any], torch.dtype]] = {}
 """What `rendezvous` returned and the dtype of its tensor: the tensor may be gone while the candidate still uses the
 handle. A handle that is not here was made before `watch`: the harness's own, whose barriers are nothing the candidate
 did."""
+
+
+class _Met(NamedTuple):
+    """Memory that ranks have mapped of each other. It stays mapped as long as the tensor lives that was brought along, whether
+    or not anybody keeps the handle."""
+
+    own: StorageWeakRef
+    peers: tuple[range, ...]
+    """Addresses of the others' parts in this process."""
+
+
+_met: dict[tuple[int, Any], _Met] = {}
+"""By the storage of the tensor, whose address is nobody else's while it is referred to, and by the group."""
 
 
 def watch(module: Any = None) -> list[str]:
@@ -132,15 +146,29 @@ def poison() -> int:
 
 
 def is_a_peers(tensor: torch.Tensor) -> bool:
-    """Whether its first element lies in symmetric memory of another rank, as far as handles are alive."""
-    pointer, before = tensor.data_ptr(), ACTIVITY.peer_access_count
-    found = False
-    for reference, _ in list(_handles.values()):
-        if (handle := reference()) is not None:
-            peers = [start for rank, start in enumerate(handle.buffer_ptrs) if rank != handle.rank]
-            found = found or any(start <= pointer < start + handle.buffer_size for start in peers)
-    ACTIVITY.peer_access_count = before
-    return found
+    """Whether its first element lies in symmetric memory of another rank, of which the tensor or the handle is alive."""
+    alive = [met.peers for met in list(_met.values()) if not met.own.expired()]
+    alive += [_of_peers(handle) for reference, _ in list(_handles.values()) if (handle := reference()) is not None]
+    return any(tensor.data_ptr() in there for peers in alive for there in peers)
+
+
+def _of_peers(handle: Any) -> tuple[range, ...]:
+    before = ACTIVITY.peer_access_count
+    try:
+        starts = [start for rank, start in enumerate(handle.buffer_ptrs) if rank != handle.rank]
+        return tuple(range(start, start + handle.buffer_size) for start in starts)
+    except RuntimeError:  # a kind of symmetric memory that hands out no addresses
+        return ()
+    finally:
+        ACTIVITY.peer_access_count = before
+
+
+def _note_peers(tensor: torch.Tensor, group: Any, handle: Any) -> None:
+    storage = tensor.untyped_storage()
+    if (key := (storage._cdata, group)) not in _met:  # else it is asked for in every call
+        for gone in [key for key, met in _met.items() if met.own.expired()]:
+            del _met[gone]
+        _met[key] = _Met(StorageWeakRef(storage), _of_peers(handle))
 
 
 def pads_left_nonzero() -> list[str]:
@@ -211,6 +239,7 @@ def _wrap_rendezvous(member: Any) -> Any:
                     return handle
 
             _handles[key] = (reference, tensor.dtype)
+            _note_peers(tensor, next(iter((*arguments, *options.values())), None), handle)
         return handle
 
     return staticmethod(rendezvous)

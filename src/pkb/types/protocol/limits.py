@@ -4,8 +4,6 @@ import re
 
 KIB, MIB = 1 << 10, 1 << 20
 
-"""Of the line of text per rank that the judge can read at any moment."""
-
 MAX_RANKS = 64
 MAX_CALLS = 4096
 """In one batch."""
@@ -32,6 +30,11 @@ MAX_KERNEL_NAMES = 2000
 MAX_INSTRUCTIONS = 64
 """Of an emulated GPU, of different names; no kernel has as many."""
 MAX_NS = 600_000_000_000
+
+LONG_LATE_S = 0.3
+"""How late one rank is told of one call, for each repeat of the plan, where a candidate's own code waits for its peers, and how
+long an emulated GPU waits for it: whoever gives up before that goes on with what is there. Barriers of the library wait for
+ever, or raise."""
 
 _OF_NCCL = re.compile(r"[^<(]*\bnccl[A-Za-z]*(?:DevKernel|Kernel_)")
 _OF_NVSHMEM = re.compile(

@@ -53,8 +53,6 @@ class SideSettings(Command[Ready]):
     backend: Name
     folder: PathText
     """Private to this side: rendezvous file, symmetric memory, temporary files."""
-    threads: Annotated[int, Between(1, 1000)]
-    isolate: bool
     preload_triton: bool
     channels: Descriptors
     stacks: Descriptors
