@@ -126,11 +126,14 @@ def write_reference(problem_id: int, folder: Path) -> Path:
 @pytest.mark.parametrize("library", [False, True])
 def test_what_was_not_observed_is_unknown_and_a_collective_is_seen_all_the_same(library: bool, tmp_path: Path) -> None:
     candidate = write_reference(1, tmp_path) if library else EXAMPLES / "1_allreduce_symmetric.py"
+    if library:
+        candidate.write_text(candidate.read_text() + "\n\nSTART = torch.zeros(1)\n")
     unobserved = dataclasses.replace(plan("quick"), race_calls=0, odd_trials=0, observe=False)
     result = evaluate(Job(candidate, TINY, custom_plan=unobserved, call_limit_s=30.0))
     assert result.verdict is Verdict.CORRECT, result.detail
     assert result.communication is (Communication.LIBRARY if library else Communication.UNKNOWN)
     assert "what moves the data was not observed" in result.checks
+    assert sum("torch.zeros without device=" in hint for hint in result.hints) == library, "what its text shows, once"
 
 
 @pytest.mark.parametrize("problem_id", [*FIRST, *(pytest.param(i, marks=pytest.mark.slow) for i in REST)])

@@ -59,8 +59,8 @@ def exchange_of(candidate: Path) -> Iterator[Exchange]:
     ):
         oracle.launch()
         side.launch()
-        oracle.await_ready(timeout_s=180)
-        side.await_ready(timeout_s=180)
+        oracle.await_ready()
+        side.await_ready()
         exchange = Exchange(oracle, side, limit_s=60)
         exchange.open(Open.of("world", groups("world", RANKS)))
         side.ask(Load(str(candidate)), timeout_s=60)

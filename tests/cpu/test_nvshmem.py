@@ -38,7 +38,7 @@ installed = pytest.mark.skipif(
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An installation with all that the kit looks for, empty but for its version."""
-    for name in ("lib/libnvshmem_host.so.3", "lib/libnvshmem_device.a", "lib/libnvshmem_device_sm_90.bc"):
+    for name in ("lib/libnvshmem_host.so.3", "lib/libnvshmem_device.a"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "include" / "non_abi").mkdir(parents=True)
@@ -49,13 +49,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     found.cache_clear()
 
 
-def test_an_installation_is_found_with_its_version_and_the_bitcode_of_an_architecture(home: Path) -> None:
+def test_an_installation_is_found_with_its_version(home: Path) -> None:
     there = found()
     assert not isinstance(there, str)
     assert there.version == "3.7.1"
     assert there.host_library.name == "libnvshmem_host.so.3"
-    assert there.bitcode("sm_90a") == home / "lib" / "libnvshmem_device_sm_90.bc"
-    assert there.bitcode("sm_100") is None
 
 
 def test_the_heap_is_sized_by_the_case_within_what_is_free() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from pkb.judge.stages import race_analyser
 from pkb.judge.stages.race_analyser import analyse
-from pkb.judge.stages.race_proof import LOG_BYTES, AnalyserFailed, Trace
+from pkb.judge.stages.race_proof import AnalyserFailed, Trace
 from pkb.judge.stages.race_proof import trace_files as files
+from pkb.kit.emulated.analyse import LOG_BYTES
 from pkb.kit.emulated.gxx import find_gxx
 from pkb.types.protocol.codec import Malformed
 from pkb.types.race import read_analysis

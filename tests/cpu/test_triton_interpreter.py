@@ -34,10 +34,30 @@ assert torch.allclose(product, x.float() @ x.float().t(), atol=1e-5), "matrix pr
 """
 
 
-def run(folder: Path, mend: str) -> subprocess.CompletedProcess[str]:
+LOOP = """
+import torch, triton, triton.language as tl, triton.runtime.interpreter as interpreter
+patch = interpreter._patch_lang_tensor
+def older(tensor, *scope):
+    patch(tensor, *scope)
+    tensor.__index__ = lambda self: [][0]
+interpreter._patch_lang_tensor = older
+{mend}
+@triton.jit
+def kernel(x, count):
+    for i in range(tl.load(count)):
+        tl.store(x, tl.load(x) + 1)
+x = torch.zeros(1)
+kernel[(1,)](x, torch.tensor([3]))
+assert x.item() == 3
+"""
+"""With what Triton 3.6 and numpy 2.5 do together, by another error."""
+MEND = "from pkb.rank.emulate.triton_interpreter import mend_bfloat16; mend_bfloat16(); mend_bfloat16()"
+
+
+def run(folder: Path, mend: str, text: str = KERNEL) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("triton")
     file = folder / "kernel.py"  # Triton reads a kernel's source from its file
-    file.write_text(KERNEL.format(mend=mend))
+    file.write_text(text.format(mend=mend))
     return subprocess.run(
         [sys.executable, str(file)], text=True, capture_output=True, timeout=120, check=False,
         env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
@@ -45,9 +65,13 @@ def run(folder: Path, mend: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_bfloat16_is_computed_as_on_a_gpu(tmp_path: Path) -> None:
-    done = run(
-        tmp_path, "from pkb.rank.emulate.triton_interpreter import mend_bfloat16; mend_bfloat16(); mend_bfloat16()"
-    )
+    done = run(tmp_path, MEND)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_loop_over_a_loaded_bound_runs_whatever_numpy_makes_of_arrays_of_one(tmp_path: Path) -> None:
+    assert "IndexError" in run(tmp_path, "", LOOP).stderr
+    done = run(tmp_path, MEND, LOOP)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,5 +1,6 @@
 """Our solutions with NCCL's device API on a GPU that ranks share: right by the judge at tiny and odd, custom, and timed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from pkb.platforms import nccl
 from pkb.problems import get
 from pkb.types.case import Case
 from pkb.types.job import Job
+from pkb.types.plan import plan
 from pkb.types.verdict import Communication, Verdict
 
 pytestmark = pytest.mark.gpu
 SOLUTIONS = sorted((Path(__file__).parents[2] / "solutions").glob("*_nccl.py"))
+TIMED = replace(plan("quick"), timing_rounds=2, calls_per_round=5, warmup_calls=3, verify_share=0.2)
 
 
 def test_headers_lie_beside_the_library_that_ranks_load() -> None:
@@ -33,7 +36,7 @@ def test_it_is_correct(path: Path) -> None:
 
 def test_it_is_timed() -> None:
     path = next(path for path in SOLUTIONS if path.name.startswith("01_"))
-    found = evaluate(Job(path, Case("1", "virtual", 4, "paper", "bf16", "quick")))
+    found = evaluate(Job(path, Case("1", "virtual", 4, "paper", "bf16", "quick"), custom_plan=TIMED))
     assert found.verdict is Verdict.CORRECT, f"{found.verdict.value}: {found.detail}"
     assert found.communication is Communication.CUSTOM
     assert found.timing is not None

@@ -82,6 +82,12 @@ def test_a_large_hostile_file_is_inspected_in_seconds() -> None:
     inspect_source(source(text))  # the time limit is the assertion: quadratic walks take many minutes
 
 
+@pytest.mark.timeout(60)
+def test_functions_of_one_name_by_the_thousand_are_inspected_in_seconds() -> None:
+    text = "def f(a=f()):\n return f()\n" * 15_000 + "def solution(t): return t\n"
+    inspect_source(source(text))  # took four minutes: every call was followed into every function of its name
+
+
 @pytest.mark.parametrize(
     "text",
     [

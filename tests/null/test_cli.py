@@ -49,6 +49,15 @@ def test_help_and_version_do_not_import_torch() -> None:
         assert (pkb.__version__ if arguments == ["--version"] else "Usage: pkb") in done.stdout
 
 
+def test_it_runs_as_a_module_of_a_tree_that_nobody_has_installed(tmp_path: Path) -> None:
+    (tmp_path / "src").symlink_to(Path(pkb.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "pkb", "--version"], env=os.environ | {"PYTHONPATH": "src"}, cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == f"pkb {pkb.__version__}\n", done.stderr
+
+
 def _refused(arguments: list[str]) -> str:
     """Runs a command that must be refused as wrong usage, and gives its one line."""
     result = RUNNER.invoke(app, arguments)

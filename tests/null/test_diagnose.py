@@ -9,7 +9,8 @@ from pkb.problems import compare
 from pkb.problems.compare import Context
 from pkb.rank.comparison import diagnose as module
 from pkb.rank.comparison.diagnose import diagnose
-from pkb.rank.comparison.truth import _name
+from pkb.rank.comparison.truth import _name, read_output
+from pkb.rank.trees import describe
 from pkb.types.difference import Mismatch, Pattern
 
 
@@ -180,4 +181,24 @@ def test_a_tensor_is_named_by_its_place_in_what_was_returned() -> None:
     assert _name(1, {"returned": (one, None, one), "mutated": {}}) == "result 2"
     assert _name(2, {"returned": ([one, one], [one], one), "mutated": {}}) == "result 1[0]"
     assert _name(0, {"returned": {"lengths": one, "values": one}, "mutated": {}}) == "result lengths"
-    assert _name(1, {"returned": one, "mutated": {"x": one}}) == "argument changed in place (x), tensor 0"
+    assert _name(1, {"returned": one, "mutated": {"x": one}}) == "argument changed in place (x)"
+
+
+def test_what_is_unlike_is_named_once_and_by_its_place() -> None:
+    one, two = torch.zeros(1), torch.zeros(2)
+
+    def difference(truth: object, output: object) -> tuple[str, str]:
+        _, unlike = read_output(describe(output)[0], -1, truth, None, device=torch.device("cpu"))
+        assert unlike is not None
+        return unlike.where, unlike.words
+
+    shape = "should have shape [1] and has [2]"
+    state = {"weights": [one, one]}
+    assert difference({"returned": one, "mutated": {}}, {"returned": two, "mutated": {}}) == ("the result", shape)
+    assert difference({"returned": (one, [one]), "mutated": {}}, {"returned": (one, [two]), "mutated": {}}) == (
+        "result 1[0]",
+        shape,
+    )
+    changed = {"returned": one, "mutated": {"weights": [one, two]}}
+    assert difference({"returned": one, "mutated": state}, changed) == ("argument changed in place (weights[1])", shape)
+    assert difference({"returned": one, "mutated": {}}, {"returned": None, "mutated": {}})[0] == "the result"

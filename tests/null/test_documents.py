@@ -44,19 +44,6 @@ def test_what_version_1_said_in_words_has_its_kind(verdict: Verdict) -> None:
     assert current(old(verdict)) == json.loads(example(verdict).to_json())
 
 
-def test_the_number_of_another_call_is_no_distance() -> None:
-    """Until the judge told earlier calls from later ones, the number counted the calls of an evaluation."""
-    kept = json.loads(example(Verdict.WRONG).to_json())
-    kept["mismatch"] |= {
-        "patterns": ["stale_data"],
-        "amount": 7.0,
-        "pattern": "stale data: the differing elements are those of another call (number 7)",
-    }
-    mismatch = read_evaluation(kept).mismatch
-    assert mismatch is not None
-    assert mismatch.pattern == "stale data: the differing elements are those of another call"
-
-
 @pytest.mark.parametrize(
     ("pattern", "patterns"),
     [

@@ -50,7 +50,7 @@ def test_every_number_in_the_feedback_is_in_the_panel(verdict: Verdict) -> None:
             Verdict.CORRECT,
             ["95 % interval 1.67 to 1.76", "faster than the reference", "communication: ", "hardware limit"],
         ),
-        (Verdict.REJECTED, ["broke the rule clock"]),
+        (Verdict.REJECTED, ["broke the rule: clock"]),
         (Verdict.RUNTIME_ERROR, ["ValueError on rank 1: an odd number of elements"]),
         (Verdict.HARNESS_ERROR, ["says nothing about your kernel"]),
     ],

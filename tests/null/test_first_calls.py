@@ -37,7 +37,7 @@ def test_a_trace_that_ends_badly_takes_nothing_from_those_before(tmp_path: Path)
 def test_first_calls_are_one_more_trace_of_another_side(tmp_path: Path) -> None:
     found, ended, first_ended = with_first_calls(tmp_path, fails={})
     assert (found.traces, found.first_calls, found.findings, ended, first_ended) == (2, True, (), None, None)
-    assert found.in_words.endswith("(18000 events), one of them of its first calls")
+    assert found.in_words.endswith("(18000 events), one of which covers its first calls")
     found, *_ = with_first_calls(tmp_path, fails={}, said=printed())
     assert (found.traces, found.first_calls, len(found.findings)) == (2, True, 1)
     found, *_ = with_first_calls(tmp_path, fails={}, said=printed(truncated=True))

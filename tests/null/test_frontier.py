@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pkb.analysis.lost import AS_PUBLISHED
+from pkb.judge.timing import measure, starts
 from pkb.problems.registry import default_registry
 from pkb.problems.suite import suite
 from pkb.store import Store
@@ -90,7 +91,7 @@ def test_the_page_says_what_is_provisional(folder: Path) -> None:
     assert "| gpt-5.5 cuda | 83 | 82 | 5 of 82 | 1 | 1 | 3 of 82 | 0 | 0 |" in page
     assert "2 / 1 of 5 (1 of them not timed)" in page
     assert (
-        "12 evaluations, second looks included, took 24 s of the machine with builds: 2.0 s each, 1800 an hour, 3.0 s"
+        "12 evaluations, repeated ones included, took 24 s of the machine with builds: 2.0 s each, 1800 an hour, 3.0 s"
         in page
     )
 
@@ -127,6 +128,33 @@ def test_a_later_verdict_takes_the_place_of_a_provisional_one(tmp_path: Path) ->
     passes.keep(tmp_path / "earlier", first)
     both = [tmp_path, tmp_path / "earlier"]
     assert passes.known_in(both) == passes.known_in(both[::-1]) == {keys[1]: "", keys[2]: ""}
+
+
+def test_records_of_another_folder_are_added_once_and_settle_what_is_provisional(tmp_path: Path) -> None:
+    came, kept = tmp_path / "came", tmp_path / "kept"
+    for folder in (came, kept):
+        folder.mkdir()
+    in_company = {"beside": 3, "provisional": True}
+    passes.keep(kept, record(1, "allreduce", "correct", plan="standard") | in_company)
+    passes.keep(kept, record(2, "allgather", "wrong", plan="standard"))
+    passes.keep(came, record(1, "allreduce", "correct", plan="standard", timing=timing(1.5)))
+    passes.keep(came, record(2, "allgather", "deadlock", plan="standard") | in_company)
+    passes.keep(came, record(3, "broadcast", "race", plan="standard"))
+    (kept / counts.COUNTS).write_text(json.dumps({"a": {"paths": {"nvls": 1}}, "b": {"files": 1}}))
+    (came / counts.COUNTS).write_text(json.dumps({"a": {"files": 9}}))
+    (came / counts.COST).write_text(json.dumps([{"lanes": 4}]))
+    for _ in range(2):
+        passes.merge(came, kept)
+        lines = [json.loads(line) for path in kept.glob("*.jsonl") for line in path.read_text().splitlines()]
+        words = {line["problem"]: (line["evaluation"]["verdict"], line.get("provisional", False)) for line in lines}
+        assert len(lines) == 3
+        assert words == {1: ("correct", False), 2: ("wrong", False), 3: ("race", False)}
+        assert json.loads((kept / counts.COUNTS).read_text()) == {
+            "a": {"paths": {"nvls": 1}, "files": 9},
+            "b": {"files": 1},
+        }
+        assert json.loads((kept / counts.COST).read_text()) == [{"lanes": 4}]
+    passes.merge(tmp_path / "missing", kept)
 
 
 def test_what_was_judged_by_other_rules_is_judged_again(tmp_path: Path) -> None:
@@ -296,7 +324,7 @@ def test_verdicts_on_cpu_stand_beside_those_of_an_h200_by_class(tmp_path: Path) 
     (tmp_path / counts.H200).write_text("\n".join(["collection,problem,verdict", *rows]))
     text = pages.page(tmp_path)
     assert "| right | 1 |  |" in text, "called right there and wrong here"
-    assert "The same class for 2 of 3 files" in text, "a file without a verdict here is not counted"
+    assert "2 of 3 files are in the same class" in text, "a file without a verdict here is not counted"
 
 
 def test_what_is_right_without_a_gpu_decides_no_claim_about_one(tmp_path: Path) -> None:
@@ -347,3 +375,11 @@ def test_files_that_end_before_a_trace_are_judged_once() -> None:
     assert [races.wanted(plan, "crash") for plan in ("published", "quick")] == [True, False]
     assert [races.wanted(plan, "compile_error") for plan in ("published", "quick")] == [False, False]
     assert [races.wanted(plan, None) for plan in ("published", "quick")] == [True, True]
+
+
+def test_what_is_timed_may_take_more_rounds_and_starts() -> None:
+    """A gain near 1 is no lane that is stuck: ended twice as `late`, it would have no verdict."""
+    beside, alone = (frontier.settings_for("virtual", lanes=lanes, call_limit_s=None) for lanes in (5, 1))
+    assert (beside.timing, alone.timing) == (False, None)
+    assert alone.evaluation_limit_s - beside.evaluation_limit_s == measure.MORE_S + starts.MORE_S
+    assert frontier.settings_for("cpu", lanes=1, call_limit_s=None).evaluation_limit_s > alone.evaluation_limit_s

@@ -280,7 +280,7 @@ def test_the_readme_says_what_the_records_say() -> None:
         by.setdefault(report.against_baseline(known).decision, []).append(known)
     text = " ".join((DOCS.parent / "README.md").read_text().split())
     assert f"{len(by['faster'])} of the {len(present)} cases that were timed" in text
-    assert "All were `correct` there, races looked for, before" in text
+    assert "All were judged `correct` there, race checks included, before" in text
     assert all(known.judged is not None for known in present)
     assert [report.name_of(known) for known in by["unproven"]] == ["07"], "the gain of one reduce-scatter is not proven"
     for known in by["slower"] + by["same"]:

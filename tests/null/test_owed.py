@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_seconds_are_those_of_the_same_kernel_without_what_is_not_done(steps: An
 
 
 def test_every_step_names_programs_that_exist_and_ends_in_time(steps: Any, tmp_path: Path) -> None:
-    at = place(steps, tmp_path, ranks=(4, 8, 2))
+    at = place(steps, tmp_path, ranks=(4, 8, 2), trees=(tree_of(tmp_path, "1_allreduce_cuda.py"),))
     for name, step in steps.STEPS.items():
         found = step(at)
         assert found.items or name == "before", name
@@ -87,6 +88,37 @@ def test_every_step_names_programs_that_exist_and_ends_in_time(steps: Any, tmp_p
             assert script == "-m" or Path(script).is_file()
             # pytest and a measurement of some seconds are interrupted, the others end by themselves.
             assert steps.LEFT in words or script == "-m" or "--seconds" in words, name
+
+
+def tree_of(folder: Path, *names: str) -> Path:
+    tree = folder / "tree"
+    tree.mkdir()
+    for name in names:
+        (tree / name).write_text(f"# {name}\n")
+    return tree
+
+
+def test_published_kernels_are_owed_by_both_plans_until_their_records_are_settled(steps: Any, tmp_path: Path) -> None:
+    """Also where the platform is another machine's."""
+    tree = tree_of(tmp_path, "1_allreduce_cuda.py", "2_allgather_cuda.py", "6_gather_cuda.py")
+    at = place(steps, tmp_path, trees=(tree,), only=frozenset({1, 2}))
+    step = steps.STEPS["frontier"]
+    assert next(iter(steps.STEPS)) == "frontier", "a whole page of docs rests on it"
+    assert step(at).items == [f"tree {plan} 0{n}" for plan in ("standard", "published") for n in (1, 2)]
+    problem, text = get(1), read(tree / "1_allreduce_cuda.py").sha256
+    said = {"verdict": "correct", "plan": "standard", "problem": {"id": 1, "version": problem.version}}
+    said |= {"candidate": {"sha256": text}, "suite": {"judge": suite().judge_version}}
+    row = {"collection": "tree", "problem": 1, "evaluation": said}
+    (at.out / "frontier").mkdir()
+    for changes, left in (({"provisional": True}, 4), ({}, 3)):
+        write(at.out / "frontier" / "frontier-tree-standard.jsonl", row | changes)
+        found = step(at)
+        assert len(found.items) == left
+    (command,) = found.commands
+    words = command.words
+    assert words[words.index("--out") + 1] == str(at.out / "frontier")
+    assert words[words.index("--have") + 1] == str(at.records)
+    assert words[words.index("--only") + 1] == "1,2"
 
 
 def test_the_reference_is_held_against_itself_by_the_present_judge(steps: Any, tmp_path: Path) -> None:
@@ -120,6 +152,16 @@ def test_what_failed_or_was_skipped_is_no_record_of_a_test(steps: Any, tmp_path:
     assert steps._tests(at, {first: "2"}, at_a_time=1).items == [first], "another text of the test"
 
 
+def test_tests_on_a_gpu_need_no_plugin_of_pytest() -> None:
+    """A machine that is lent has pytest at best."""
+    asked = ["-q", "-p", "no:timeout", "-p", "no:xdist", "-p", "no:cacheprovider", "--gpu", "--collect-only"]
+    files = ["tests/gpu", "tests/adversaries/test_adversaries.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *asked, *files], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
 def test_a_file_of_tests_that_was_interrupted_is_not_done(steps: Any, tmp_path: Path) -> None:
     at = place(steps, tmp_path, platform="cpu")  # which has hardware wherever this runs
     report = '<testsuite><testcase classname="tests.gpu.test_x" name="test_a"/></testsuite>'
@@ -127,6 +169,21 @@ def test_a_file_of_tests_that_was_interrupted_is_not_done(steps: Any, tmp_path: 
         (at.out / "junit.xml").write_text(report)
         steps._tests(at, {"tests/gpu/test_x.py": "1"}, at_a_time=1).commands[0].after(status)
         assert steps._tests(at, {"tests/gpu/test_x.py": "1"}, at_a_time=1).items == left
+
+
+def test_a_run_that_is_killed_costs_few_adversaries(steps: Any, tmp_path: Path) -> None:
+    """pytest writes down what it has found when it ends."""
+    found = steps.STEPS["adversaries"](place(steps, tmp_path))
+    asked = [[word for word in command.words if "::" in word] for command in found.commands]
+    assert [one for some in asked for one in some] == found.items
+    assert max(map(len, asked)) <= steps.ADVERSARIES_AT_A_TIME < len(found.items)
+
+
+def test_no_file_of_tests_is_owed_that_never_ends_in_time(steps: Any, tmp_path: Path) -> None:
+    """Interrupted in the middle it stays owed, and would be begun again each time."""
+    every = [item for name in ("kit", "tests") for item in steps.STEPS[name](place(steps, tmp_path)).items]
+    left_out = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/gpu").glob("test_*.py")} - set(every)
+    assert left_out == {f"tests/gpu/{steps.JUDGED_ANYWAY}"}
 
 
 def test_kernels_of_before_are_compared_when_both_ran(steps: Any, tmp_path: Path) -> None:
@@ -237,7 +294,8 @@ def test_a_command_is_interrupted_at_the_end_and_what_it_wrote_stays(owed: Any, 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_it_all_and_what_was_measured_is_packed(tmp_path: Path, number: int) -> None:
-    """In a process of its own, since it is a process that is interrupted."""
+    """In a process of its own, since it is a process that is interrupted; in the background of a shell, which ignores one of
+    these."""
     child = "import sys, time; open(sys.argv[1], 'w').close(); print('begun', flush=True); time.sleep(60)"
     text = f"""
 import sys
@@ -251,7 +309,10 @@ sys.argv = ["owed.py", "--platform", "cpu", "--budget", "300", "--only", "first,
             "--out", {str(tmp_path / "out")!r}, "--archive", {str(tmp_path / "missing" / "a.tar.gz")!r}]
 sys.exit(owed.main())
 """
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
+    ignoring = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    with subprocess.Popen(
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, preexec_fn=ignoring
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("== first")
         assert process.stdout.readline() == "begun\n"
@@ -261,6 +322,31 @@ sys.exit(owed.main())
     assert said.splitlines() == ["after 2", "interrupted; the same command goes on"]
     with tarfile.open(tmp_path / "missing" / "a.tar.gz") as tar:
         assert "row.jsonl" in tar.getnames()
+
+
+def test_records_are_packed_while_a_command_is_at_work(
+    owed: Any, steps: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is killed with the machine has lost a minute, and another machine goes on from what was packed."""
+    at, archive, unpacked = place(steps, tmp_path), tmp_path / "a.tar.gz", tmp_path / "unpacked"
+    text = """
+import pathlib, sys, tarfile, time
+out, archive = map(pathlib.Path, sys.argv[1:])
+(out / "frontier").mkdir()
+for name in ("row.jsonl", "frontier/cost.json"):
+    (out / name).write_text("{}")
+while "row.jsonl" not in tarfile.open(archive).getnames():
+    time.sleep(0.01)
+"""
+    command = steps.Command([sys.executable, "-c", text, str(at.out), str(archive)])
+    done = iter([steps.Owed("page", ["item"], [command], None), steps.Owed("page", [], [], None)])
+    monkeypatch.setattr(owed, "STEPS", {"one": lambda at: next(done)})
+    monkeypatch.setattr(owed, "PACK_S", 0.05)
+    assert owed.work(at, ["one"], 100.0, archive)
+    with tarfile.open(archive) as tar:
+        tar.extractall(unpacked, filter="data")
+    there = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
+    assert there == {owed.PLATFORM, "row.jsonl", "frontier/cost.json"}
 
 
 def test_a_folder_is_of_one_platform_and_pages_of_theirs(owed: Any, steps: Any, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pkb.judge.budgets import MEMORY_SHARE, RACES_TRUTH_S, STAGE_BYTES, TIMING_BYTES, Pace
+from pkb.judge.budgets import MEMORY_SHARE, RACES_TRUTH_S, STAGE_BYTES, TIMING_BYTES, Pace, affordable_trials
 from pkb.judge.exchange import CallBytes
 from pkb.judge.stages.races import SCENARIOS
 from pkb.types.plan import plan
@@ -40,6 +40,14 @@ def test_a_large_case_stays_within_the_budgets_or_at_the_least(arguments: int, o
     assert 4 <= rounds <= STANDARD.timing_rounds
     moved = 2 * (rounds + 1) * calls * arguments
     assert moved <= STAGE_BYTES or (calls == 2 and moved <= TIMING_BYTES) or (calls, rounds) == (2, 4)
+
+
+def test_correctness_makes_fewer_calls_only_where_they_move_more_than_a_stage_may() -> None:
+    fifth, whole = int(STAGE_BYTES / 5), int(STAGE_BYTES)
+    assert affordable_trials(5, argument_bytes=fifth - GB, output_bytes=GB) == 5
+    assert affordable_trials(5, argument_bytes=fifth, output_bytes=GB) == 3
+    assert affordable_trials(5, argument_bytes=whole, output_bytes=whole) == 2
+    assert affordable_trials(1, argument_bytes=whole, output_bytes=whole) == 1
 
 
 def test_larger_is_never_more() -> None:

@@ -57,7 +57,7 @@ FACTS: dict[Verdict, list[str]] = {
     ],
     Verdict.CRASH: ["CRASH", "process ended on rank", "was ended by SIGSEGV", "failing ranks 0-1"],
     Verdict.REJECTED: [
-        "REJECTED in stage timing", "broke the rule clock", "do not account for the time that passed", "not validated",
+        "REJECTED in stage timing", "broke the rule: clock", "do not account for the time that passed", "not validated",
     ],
     Verdict.UNSUPPORTED: ["UNSUPPORTED", "the cpu platform has no CUDA device", "NoCudaDevice on rank", "`pkb doctor`"],
     Verdict.HARNESS_ERROR: ["HARNESS ERROR", "the oracle failed", "no space left on the device", "p901_no_reference.py"],
@@ -75,7 +75,7 @@ def numbers(evaluation: Evaluation) -> list[str]:
         found += [
             f"[{index}] is {mismatch.first_got:.6g}, expected {mismatch.first_expected:.6g}",
             f"{100 * mismatch.differing_fraction:.3g} % of the elements",
-            f"{mismatch.error_ratio:.3g} times what is tolerated",
+            f"{mismatch.error_ratio:.3g} times the tolerance",
             *(f"{name} {100 * share:.3g} %" for name, share in mismatch.regions),
         ]
     return found

@@ -303,7 +303,7 @@ def test_a_wrong_result_with_a_race_is_explained_by_it() -> None:
     mismatch = example(Verdict.WRONG).mismatch
     evidence = Evidence(mismatch=mismatch, race_proof=proof())
     said = hints_for(Verdict.WRONG, evidence, platform="cpu", backend="cuda")
-    assert said[0].startswith("its calls hold a race: the write at all_reduce.cu:6 by rank 0")
+    assert said[0].startswith("its recorded calls contain a race: the write at all_reduce.cu:6 by rank 0")
     assert RACE_HINTS[RaceKind.RELAXED] in said
     without = hints_for(Verdict.WRONG, replace(evidence, race_proof=None), platform="cpu", backend="cuda")
     assert RACE_HINTS[RaceKind.RELAXED] not in without

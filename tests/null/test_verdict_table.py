@@ -110,6 +110,25 @@ def test_what_a_verdict_will_take_is_what_the_same_took_before(tmp_path: Path) -
     assert records.expected_s([one], case._replace(ranks=8), timed=False) is None
 
 
+@pytest.mark.parametrize(("start", "timing_s", "seconds"), [(3.0, 7.0, 50.0), (None, 56.0, 61.0 * 3 - 5.0)])
+def test_what_was_timed_in_one_start_and_will_be_in_several_takes_as_many_times(
+    monkeypatch: pytest.MonkeyPatch, start: float | None, timing_s: float, seconds: float
+) -> None:
+    """Begun with less time than that, it would be interrupted, and the time be lost."""
+    records = program("benchmarks/kernel_records.py")
+    monkeypatch.setattr(records, "SEVERAL_STARTS", {suite().judge_version})
+    timing = {
+        "reference_us": 7000.0, "decision": "faster", "speedup": 1.14, "speedup_low": 1.12, "speedup_high": 1.16,
+    }  # fmt: skip
+    stages = {"start": start, "timing": timing_s} if start else {"timing": timing_s}
+    row = ROW | {"problem": {"id": 13}, "timing": timing, "stage_seconds": stages, "suite": {"judge": 1}}
+    case = records.Case(13, "paper", 4)
+    assert records.expected_s([row], case, timed=True) == seconds
+    assert records.expected_s([row], case, timed=False) == (start or 0.0)
+    far = row | {"timing": timing | {"speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1}}
+    assert records.expected_s([far], case, timed=True) == (start or 0.0) + timing_s
+
+
 def test_times_only_is_timed_as_the_plan_is_and_looks_for_no_races(table: Any) -> None:
     full = PLANS["standard"]
     brief = table.times_only(full)

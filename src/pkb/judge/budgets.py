@@ -30,7 +30,7 @@ LEAST_ROUNDS = 4
 
 
 def affordable_trials(trials: int, *, argument_bytes: int, output_bytes: int) -> int:
-    """Of the plan's correctness calls, as many as a stage may move; known after the first of them."""
+    """How many of the plan's correctness calls a stage can move; known after the first of them."""
     return min(trials, max(LEAST_CALLS, int(STAGE_BYTES / max(1, argument_bytes + output_bytes))))
 
 
@@ -53,7 +53,7 @@ class Pace:
     call_bytes: CallBytes
 
     def races(self) -> RacePace:
-        """A call's arguments, outputs and truth (unless that is large) are held until all calls of a scenario are over."""
+        """A call's arguments, outputs and ground truth (unless it is large) are held until all calls of a scenario are over."""
         moved = self.argument_bytes + self.call_bytes.outputs
         held = moved + self.call_bytes.truth
         affordable = int(STAGE_BYTES / max(1, moved * len(SCENARIOS)))
@@ -62,7 +62,7 @@ class Pace:
         return RacePace(calls, max(1, min(self.plan.race_repeats, affordable // calls)))
 
     def timing(self) -> TimingPace:
-        """Both sides hold arguments and outputs of one batch, stamped or queued; what moves is mostly arguments."""
+        """Both sides hold arguments and outputs of one batch, stamped or queued; most of what is moved are arguments."""
         fitting = self._fitting(2 * (self.argument_bytes + self.call_bytes.outputs), self.plan.calls_per_round)
         batches = int(TIMING_BYTES / max(1, self.argument_bytes * LEAST_CALLS))
         rounds = max(min(LEAST_ROUNDS, self.plan.timing_rounds), min(self.plan.timing_rounds, batches // 2 - 1))

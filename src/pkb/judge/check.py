@@ -8,65 +8,66 @@ from pkb.candidates.build_records import Built
 from pkb.candidates.libraries import LIBRARIES, missing_words
 from pkb.candidates.machine_code import binary_paths
 from pkb.candidates.rules import inspect_source
-from pkb.candidates.source import has_solution, read
+from pkb.candidates.source import read
 from pkb.judge.crew.sides import build_environment
+from pkb.judge.decision import Decided
+from pkb.judge.stages import prepare
 from pkb.judge.stages.build import BuildReport, prebuild
-from pkb.judge.stages.prepare import broken_rule, compiler_failure, refusal
 from pkb.platforms.base import EMULATED_CUDA
 from pkb.platforms.cpu import CpuPlatform
 from pkb.types.check import CheckReport
-from pkb.types.verdict import Failure, Verdict
+from pkb.types.verdict import Stage, Verdict
 
 DISASSEMBLY_LIMIT_S = 30.0
 
 
 def check(path: Path, *, build_limit_s: float, progress: Callable[[str], None] = lambda text: None) -> CheckReport:
     """Inspect and build only: no GPU needed, nothing of the candidate is run."""
-    progress("inspect")
-    source = read(path)
-    if source.syntax_error is not None:
-        return CheckReport(
-            ok=False,
-            verdict=Verdict.COMPILE_ERROR,
-            detail=f"not Python: {source.syntax_error.message}",
-            failure=source.syntax_error,
-        )
-    inspection = inspect_source(source)
-    read_well = CheckReport(
-        ok=True,
-        verdict=None,
-        detail="",
-        paths=tuple(dict.fromkeys(use.path for use in inspection.paths)),
-        backend=inspection.backend,
-        warnings=tuple(f"line {f.line}: {f.message}" for f in inspection.findings if f.severity == "warn"),
-        hints=tuple(_to_install(inspection.needs)),
-    )
-    if source.tree is not None and not has_solution(source.tree):
-        return _refused(read_well, Verdict.LOAD_ERROR, "the file defines no function called solution")
-    for finding in inspection.findings:
-        if finding.severity == "reject":
-            failure = broken_rule(finding)
-            return _refused(read_well, Verdict.REJECTED, finding.message, failure)
-    progress("build")
-    build, for_cpu = prebuild(path, limit_s=build_limit_s, environment={}), ""
-    if (
-        build.unavailable
-        and "gpu" not in inspection.needs
-        and EMULATED_CUDA in (here := CpuPlatform().facts()).capabilities
-    ):
-        build.discard()  # nothing to build it for a GPU with: as the platform cpu builds it
-        for_cpu = f"by g++ for the platform cpu; for a GPU not: {build.unavailable}"
-        build = prebuild(path, limit_s=build_limit_s, environment=build_environment(here))
+    found = CheckReport(ok=True, verdict=None, detail="")
     try:
-        report = _built(build, read_well, build_limit_s=build_limit_s)
-        if not report.ok:
-            return report
-        if for_cpu:
-            return replace(report, detail=f"{report.detail} {for_cpu}")
-        progress("machine code")
-        return replace(report, machine_code=tuple(_machine_code(build)))
-    finally:
-        build.discard()
+        progress("inspect")
+        source = read(path)
+        prepare.check_syntax(source)
+        inspection = inspect_source(source)
+        found = replace(
+            found,
+            paths=tuple(dict.fromkeys(use.path for use in inspection.paths)),
+            backend=inspection.backend,
+            warnings=tuple(f"line {f.line}: {f.message}" for f in inspection.warnings),
+            hints=tuple(_to_install(inspection.needs)),
+        )
+        prepare.check_rules(source, inspection)
+        progress("build")
+        build, for_cpu = prebuild(path, limit_s=build_limit_s, environment={}), ""
+        if (
+            build.unavailable
+            and "gpu" not in inspection.needs
+            and EMULATED_CUDA in (here := CpuPlatform().facts()).capabilities
+        ):
+            build.discard()  # nothing to build it for a GPU with: as the platform cpu builds it
+            for_cpu = f" by g++ for the platform cpu; for a GPU not: {build.unavailable}"
+            build = prebuild(path, limit_s=build_limit_s, environment=build_environment(here))
+        try:
+            found = replace(
+                found,
+                skipped=tuple(f"line {item.line}: {item.why}" for item in build.skipped),
+                built=tuple((item.name, _kind(item), item.seconds) for item in build.built),
+            )
+            prepare.decide_build(build, limit_s=build_limit_s)
+            if build.unavailable:
+                raise Decided(Verdict.UNSUPPORTED, Stage.BUILD, build.unavailable)
+            found = replace(
+                found, detail=f"reads well; {len(build.built)} source{'s' * (len(build.built) != 1)} built{for_cpu}"
+            )
+            if for_cpu:
+                return found
+            progress("machine code")
+            return replace(found, machine_code=tuple(_machine_code(build)))
+        finally:
+            build.discard()
+    except Decided as decided:
+        failure = decided.evidence.failure
+        return replace(found, ok=False, verdict=decided.verdict, detail=decided.detail, failure=failure)
 
 
 def _to_install(needs: frozenset[str]) -> Iterator[str]:
@@ -74,31 +75,6 @@ def _to_install(needs: frozenset[str]) -> Iterator[str]:
     for library in LIBRARIES:
         if library.packages and library.name in needs and (words := missing_words(library.name)):
             yield f"to run it here: {words}"
-
-
-def _refused(found: CheckReport, verdict: Verdict, detail: str, failure: Failure | None = None) -> CheckReport:
-    return replace(found, ok=False, verdict=verdict, detail=detail, failure=failure)
-
-
-def _built(build: BuildReport, read_well: CheckReport, *, build_limit_s: float) -> CheckReport:
-    found = replace(
-        read_well,
-        skipped=tuple(f"line {item.line}: {item.why}" for item in build.skipped),
-        built=tuple((item.name, _kind(item), item.seconds) for item in build.built),
-    )
-    if refused := refusal(build):
-        return _refused(found, Verdict.REJECTED, refused.message, refused)
-    if build.stopped:
-        return _refused(found, Verdict.COMPILE_ERROR, f"the build was stopped: {build.stopped}")
-    if build.timed_out:
-        return _refused(found, Verdict.COMPILE_ERROR, f"the build took more than {build_limit_s:.0f} s")
-    if build.error is not None:
-        failure = compiler_failure(build.error)
-        return _refused(found, Verdict.COMPILE_ERROR, failure.message, failure)
-    if build.unavailable:
-        return _refused(found, Verdict.UNSUPPORTED, build.unavailable)
-    built = len(build.built)
-    return replace(found, detail=f"reads well; {built} source{'s' * (built != 1)} built")
 
 
 def _kind(item: Built) -> str:

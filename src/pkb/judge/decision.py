@@ -1,6 +1,7 @@
 """A verdict reached before the last stage: raised, so that no stage has to hand it through."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -36,11 +37,9 @@ class Decided(Exception):
 
 
 def from_failure(failure: CrewFailure, stage: Stage, facts: PlatformFacts) -> Decided:
-    """What a failing candidate side means.
-
-    Classified by what the judge saw itself (silence, a process that ended, a limit) and by the cause that the rank gives
-    for an exception, where the platform can have caused that. What an exception says is shown and decides nothing.
-    """
+    """What a failure of the candidate's side means. It is classified by what the judge observed itself (silence, a process
+    that ended, a limit) and by the cause that the rank gives for an exception, if the platform can have caused that. The
+    text of an exception is shown and decides nothing."""
     evidence = Evidence(failing_ranks=tuple(failure.ranks), rank_states=failure.states)
     if failure.kind is CrewFailureKind.TIMEOUT:
         who = rank_words(tuple(failure.ranks))
@@ -60,7 +59,7 @@ def from_failure(failure: CrewFailure, stage: Stage, facts: PlatformFacts) -> De
 
 
 def bad_output(what: str, stage: Stage) -> Decided:
-    """A result that cannot be compared has not been right."""
+    """A result that cannot be compared is never correct."""
     evidence = Evidence(failure=Failure(FailureKind.BAD_OUTPUT, what))
     return Decided(Verdict.REJECTED, stage, f"an output is {what}; plain tensors are expected", evidence)
 
@@ -75,15 +74,28 @@ def wrong(mismatch: Mismatch, stage: Stage) -> Decided:
 
 
 def reused_output(mismatch: Mismatch) -> Decided:
-    """Right and free of races, as long as nobody looks at a result after the next call."""
+    """Correct and free of races, as long as nobody reads a result after the next call."""
     detail = f"{mismatch.output} on {rank_words(mismatch.ranks)} is overwritten by a later call: they share memory"
     return Decided(
         Verdict.REUSED_OUTPUT, Stage.RACES, detail, Evidence(mismatch=mismatch, failing_ranks=mismatch.ranks)
     )
 
 
+def said_at(decided: Decided, where: str) -> Decided:
+    """With a size and a number of ranks other than those that were asked for: its own words speak as if they were those."""
+    return decided if where in decided.detail else replace(decided, detail=f"{decided.detail} ({where})")
+
+
+@contextlib.contextmanager
+def saying_where(where: str) -> Iterator[None]:
+    try:
+        yield
+    except Decided as decided:
+        raise said_at(decided, where) from decided
+
+
 def harness_failure(failure: CrewFailure) -> Failure:
-    """Of a side of ours."""
+    """A failure of our own side."""
     return Failure(FailureKind.HARNESS, failure.detail, trace=failure.trace, name=str(failure.kind))
 
 

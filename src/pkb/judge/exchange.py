@@ -54,7 +54,7 @@ Reports = dict[int, BatchReport]
 
 @dataclass
 class Outcome:
-    """What comparing one batch of slots gave."""
+    """The result of comparing one batch of slots."""
 
     mismatch: Mismatch | None = None
     slot: int | None = None
@@ -67,7 +67,7 @@ class Outcome:
 
 
 class CallBytes(NamedTuple):
-    """Of one call, all ranks together."""
+    """Sizes of one call, all ranks together."""
 
     outputs: int
     truth: int
@@ -123,8 +123,8 @@ class Exchange:
         return slots
 
     def repeat(self, slot: int, *, words: str) -> Outcome:
-        """One call that was made before, by itself and on the same arguments, drawn anew since a call may change them. With the
-        same key, so that digests of outputs can be compared."""
+        """Repeats one earlier call alone on the same arguments, drawn again since a call may change them. It uses the same
+        key, so that digests of outputs can be compared."""
         draw = self._given[slot]
         self.drop()
         self._hand_out([draw])
@@ -154,7 +154,7 @@ class Exchange:
             self.candidate.hear(gift, timeout_s=300)
 
     def has_answered(self, *, reference_s: float, first_call_s: float, call_s: float) -> None:
-        """A call has come back, so the next ones are warm: from now on a batch has what such calls can need."""
+        """A call has returned, so the next ones are warm: from now on a batch has the limit of warm calls."""
         self._limit_for = lambda calls: warm_limit_s(
             self._first_limit_s,
             reference_s=reference_s,
@@ -166,7 +166,7 @@ class Exchange:
 
     @contextlib.contextmanager
     def other_size(self) -> Iterator[None]:
-        """What calls inside the block take says nothing about those behind it."""
+        """Calls inside the block are of another size: their times say nothing about later calls."""
         before = self._limit_for
         try:
             yield
@@ -174,11 +174,11 @@ class Exchange:
             self._limit_for = before
 
     def is_new_size(self) -> None:
-        """The next call may be slower than any before, and has the whole limit."""
+        """The next call may be slower than any before, and gets the whole limit."""
         self._limit_for = lambda calls: self._first_limit_s
 
     def know_truth(self, slots: Sequence[int]) -> CallBytes:
-        """Compute what the outputs of these calls must be; and how large they are."""
+        """Computes what the outputs of these calls must be, and their sizes."""
         start = time.monotonic()
         sizes = self.oracle.ask(FindTruth(tuple(slots)), timeout_s=600).values()
         seconds = (time.monotonic() - start) / max(1, len(slots))
@@ -224,7 +224,7 @@ class Exchange:
         return self.oracle.ask(run, timeout_s=ORACLE_LIMIT_S + extra_s)
 
     def new_slots(self, count: int) -> tuple[int, ...]:
-        """Of calls that the oracle makes by itself."""
+        """Slots of calls that only the oracle makes."""
         return tuple(itertools.islice(self._slots, count))
 
     def draw(self, spec: DrawSpec, slots: Sequence[int], kinds: Sequence[str]) -> None:
@@ -234,16 +234,16 @@ class Exchange:
             self.oracle.ask(DrawOnly(replace(spec, kind=kind), slot), timeout_s=300)
 
     def check_baseline(self, spec: DrawSpec, slots: tuple[int, ...]) -> dict[int, Comparison]:
-        """The baseline's outputs of these calls held against the truth, by rank."""
+        """Compares the baseline's outputs of these calls with the ground truth, by rank."""
         return self.oracle.ask(CheckBaseline(spec, slots), timeout_s=ORACLE_LIMIT_S)
 
     def ends_with_the_candidate(self) -> bool:
-        """Whether what was seen on the device is gone with the candidate, whose side is ended for that."""
+        """Whether the work seen on the device ends when the candidate's side is ended; ends that side to find out."""
         return self._watch.ends_with_the_candidate()
 
     @property
     def company_note(self) -> str:
-        """For whoever reads the times; empty if the device was ours alone before the candidate was loaded."""
+        """A note for readers of the times; empty if the device was ours alone before the candidate was loaded."""
         seen = self._watch.shared_before
         return f"others were at work on the device before the candidate was loaded ({seen})" if seen else ""
 
@@ -291,13 +291,13 @@ class Exchange:
         return outcome
 
     def wake(self, crew: Crew) -> None:
-        """Make sure that inside what is measured next on the host wall clock no rank has to wake up, and no limit is due."""
+        """Makes sure that in the next measurement on the host wall clock no rank has to wake up, and no limit is due."""
         for side in (self.candidate, self.oracle):
             side.check_limits()
         crew.ask(Wake(), timeout_s=120)
 
     def release(self) -> None:
-        """The oracle has run these calls and needs its arguments no more; finding a truth may take all the room there is."""
+        """The oracle has run these calls and drops their arguments; computing a ground truth may need all the memory."""
         self.oracle.ask(Release(), timeout_s=120)
 
     def compare(self, slots: Sequence[int], *, words: str) -> Outcome:
@@ -341,14 +341,14 @@ class Exchange:
         self.candidate.ask(Drop(keep_memory), timeout_s=120)
 
     def drop_drawn(self, *, keep_memory: bool = True) -> None:
-        """What the oracle holds; the candidate's side may be stopped."""
+        """Drops what the oracle holds; the candidate's side may be stopped meanwhile."""
         self._keys.clear()
         self._given.clear()
         self.oracle.ask(Drop(keep_memory), timeout_s=120)
 
 
 def describe_mismatch(wrong: dict[int, Comparison], world_size: int, case: str) -> Mismatch:
-    """The first wrong rank's difference, in the light of which ranks are wrong."""
+    """The first wrong rank's difference, with a pattern that takes into account which ranks are wrong."""
     rank = min(wrong)
     difference = wrong[rank].difference
     assert difference is not None

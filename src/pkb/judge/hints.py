@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from pkb.candidates.rules import Inspection
 from pkb.platforms.registry import traits
 from pkb.types.difference import DifferenceKind, Pattern
 from pkb.types.profile import Profile
@@ -15,8 +14,8 @@ RACE_HINTS: Mapping[RaceKind, str] = {
     "system scope, or the handle's barrier) between publishing data and reading it",
     RaceKind.MISSING_END_BARRIER: "a rank returned while a peer was still reading its data, or writing into its result: "
     "add a barrier before the return, or alternate between two buffers",
-    RaceKind.STALE_READ: "what an earlier call left in a buffer was taken for this call's data: copy the arguments in on every "
-    "call, wait for every peer between publishing and reading, and let flags carry an epoch number",
+    RaceKind.STALE_READ: "data that an earlier call left in a buffer was read as this call's data: copy the arguments in on "
+    "every call, wait for every peer between publishing and reading, and let flags carry an epoch number",
     RaceKind.MISSING_SYNCHRONISATION: "two calls in a row disturb each other: a buffer or signal is reused before all ranks "
     "are done with it",
     RaceKind.NO_SYNCHRONISATION: "nothing orders the two accesses: publish with a release at system scope (st.release.sys, "
@@ -42,38 +41,43 @@ REUSED_HINT = (
     "(torch.empty_like, ...), or return a clone of the buffer; buffers that are not returned may be kept"
 )
 PATTERN_HINTS: Mapping[Pattern, str] = {
-    Pattern.RIGHT_WHEN_REPEATED: "the same call made once more was right: most often a peer's data is read before it is "
-    "written, and what the call before left there is used; "
+    Pattern.RIGHT_WHEN_REPEATED: "the same call was right when it was repeated: most often a peer's data is read before it "
+    "is written, and the previous call's data is used instead; "
     "wait for every peer (a barrier) between publishing data and reading it",
     Pattern.TRANSPOSED: "the result is transposed: check the layout of the output and the order of a product's operands",
     Pattern.OWN_INPUT: "the result is this rank's own data: nothing arrived from the peers",
-    Pattern.CONSTANT_FACTOR: "a constant factor often is a sum counted twice, a missing peer, or a mean in place of a sum",
+    Pattern.CONSTANT_FACTOR: "a constant factor often means a sum counted twice, a missing peer, or a mean instead of a sum",
     Pattern.SOME_ROWS: "only some rows differ: where they lie together, check offsets at shard boundaries and the last "
     "partial block; where they are scattered, what these values have in common (ties, a scale, a rounding point, a mask)",
     Pattern.NAN: "NaN: uninitialised or poisoned memory was read, or a buffer was too short",
 }
 FAILURE_HINTS: Mapping[FailureKind, str] = {
     FailureKind.HIDDEN_WORK: "launch on torch's current stream, or make it wait for your side streams before returning",
-    FailureKind.CHANGED_ARGUMENTS: "copy the arguments into buffers of your own before changing them, and return the result: "
-    "what is left in an argument is not looked at",
-    FailureKind.LATE_OUTPUT: "a result must be whole when the call returns: join your threads, make the current stream wait "
-    "for side streams, and wait for the peers that write into it",
-    FailureKind.ALIASED_OUTPUT: "return a tensor of your own: who is given a result may change it, and reads it from its own "
-    "memory",
-    FailureKind.MEMORY_LIMIT: "the limits are on all ranks together; `pkb eval --memory-limit` raises the one on memory",
-    FailureKind.TIME_LIMIT: "outside of calls a rank has nothing to do but to copy: look for threads of yours that keep its "
-    "process or the device busy; `pkb eval --call-limit` raises what it may take in all",
-    FailureKind.OUTPUT_LIMIT: "print less: the verdict keeps a few lines in any case",
-    FailureKind.PROCESS_LIMIT: "the limits are on all ranks together; `pkb eval --memory-limit` raises the one on memory",
+    FailureKind.CHANGED_ARGUMENTS: "copy the arguments into your own buffers before changing them, and return the result: "
+    "changes to an argument are not read",
+    FailureKind.LATE_OUTPUT: "a result must be complete when the call returns: join your threads, make the current stream "
+    "wait for side streams, and wait for the peers that write into it",
+    FailureKind.ALIASED_OUTPUT: "return a newly allocated tensor in this rank's memory: the caller may change the result, and "
+    "must not reach an argument or a peer's memory through it",
+    FailureKind.MEMORY_LIMIT: "the limits apply to all ranks together; `pkb eval --memory-limit` raises the memory limit",
+    FailureKind.TIME_LIMIT: "outside of calls a rank only copies data: look for your own threads that keep its process or "
+    "the device busy; `pkb eval --call-limit` raises the total that it may take",
+    FailureKind.OUTPUT_LIMIT: "print less: the verdict keeps only a few lines in any case",
+    FailureKind.PROCESS_LIMIT: "the limits apply to all ranks together; `pkb eval --memory-limit` raises the memory limit",
 }
-
-
+FAULT_HINTS: Mapping[str, str] = {
+    "misaligned address": "an access of n bytes needs an address that is a multiple of n. Rows, shards and slots begin "
+    "anywhere at sizes such as `odd`: test the address, not only the length, before a vector access, and use narrower ones at "
+    "both ends",
+    "illegal memory access": "an index or a pointer leaves what was allocated: check bounds at sizes that the block size does "
+    "not divide, offsets by rank, and pointers of peers",
+}
+"""By the name of a fault on the emulated GPU."""
 NOT_PROVEN_HINT = (
-    "its recorded calls hold no race: look also for a wait that gives up after a time or a number of looks, and for what "
-    "depends on values alone, such as rounding that only some calls show, memory that is read before it is written, or shapes "
-    "that only some calls have"
+    "its recorded calls contain no race: also look for a wait that gives up after a time or a number of polls, and for faults "
+    "that depend on values alone, such as rounding that only some calls show, memory that is read before it is written, or "
+    "shapes that only some calls have"
 )
-SHOWN_WARNINGS = 3
 
 
 def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: str) -> list[str]:
@@ -87,7 +91,7 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
     if evidence.race_proof is not None and evidence.race_proof.findings:
         first = evidence.race_proof.findings[0]
         if first.kind is not evidence.race_kind:  # it was found wrong, or racy by provocation
-            hints += [f"its calls hold a race: {finding_title(first)}", RACE_HINTS[first.kind]]
+            hints += [f"its recorded calls contain a race: {finding_title(first)}", RACE_HINTS[first.kind]]
     elif verdict is Verdict.RACE and evidence.race_proof is not None and not evidence.race_proof.why_not:
         hints.append(NOT_PROVEN_HINT)
     if verdict is Verdict.REUSED_OUTPUT:
@@ -125,33 +129,28 @@ def hints_for(verdict: Verdict, evidence: Evidence, *, platform: str, backend: s
             hints.append("dtype, shape and structure must be those of the reference: `pkb show` prints it")
     if failure is not None and failure.kind in FAILURE_HINTS:
         hints.append(FAILURE_HINTS[failure.kind])
+    if failure is not None and failure.kind is FailureKind.PROCESS_ENDED and failure.name in FAULT_HINTS:
+        hints.append(FAULT_HINTS[failure.name])
     if failure is not None and is_of_another_torch(failure.name, failure.message):
         hints.append(
-            "written for another torch: what is a tensor there (such as a handle's signal_pad_ptrs_dev) is an address here"
+            "written for another version of torch: what is a tensor there (such as a handle's signal_pad_ptrs_dev) is an "
+            "address here"
         )
     if verdict is Verdict.UNSUPPORTED:
         hints.append(
-            "run it on a platform that has it: `pkb doctor` lists what this machine offers; `pkb check` reads and builds it "
-            "here, without running it"
+            "run it on a platform that has what it needs: `pkb doctor` lists what this machine offers; `pkb check` reads and "
+            "builds it here, without running it"
         )
     if verdict.is_timed:
         match evidence.communication:
             case Communication.LIBRARY:
-                hints.append("library collectives moved the data: counted as `library`, apart from custom kernels")
+                hints.append("library collectives moved the data: this counts as `library`, not as a custom kernel")
             case Communication.NONE:
                 hints.append(
-                    "the data came by a way that the judge does not watch (files, IPC handles of its own, ...)"
+                    "the data moved in a way that the judge does not observe (files, its own IPC handles, ...)"
                 )
         hints += _profile_hint(evidence.profile)
     return hints
-
-
-def text_hints(inspection: Inspection, *, platform: str) -> list[str]:
-    """What only a candidate's text shows. On a CPU all memory is the host's: no run there finds a tensor without a device."""
-    if traits(platform).device != "cpu":
-        return []
-    found = [finding for finding in inspection.warnings if finding.rule == "host_tensor"]
-    return [f"line {finding.line}: {finding.message}: give device=" for finding in found[:SHOWN_WARNINGS]]
 
 
 def _profile_hint(profile: Profile | None) -> list[str]:

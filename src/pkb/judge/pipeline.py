@@ -9,19 +9,17 @@ from dataclasses import dataclass, field, replace
 
 from pkb.candidates.backend import needs
 from pkb.candidates.host_collectives import unwatched_collectives
-from pkb.candidates.rules import Inspection
-from pkb.candidates.source import Source
 from pkb.candidates.source_lines import SourceLines
 from pkb.judge.budgets import Pace, TimingPace
 from pkb.judge.crew.failure import CrewFailure
-from pkb.judge.crew.patience import first_call_extra_s
-from pkb.judge.decision import Decided, reused_output
+from pkb.judge.decision import Decided, reused_output, saying_where
 from pkb.judge.exchange import Exchange
 from pkb.judge.profile.calls import profile_calls
 from pkb.judge.profile.roles import expected_of
 from pkb.judge.stages.bad_end import decide_bad_end
 from pkb.judge.stages.baseline import check_baseline
 from pkb.judge.stages.correctness import Checked, check_calls
+from pkb.judge.stages.prepare import Prepared
 from pkb.judge.stages.race_analyser import analyse
 from pkb.judge.stages.race_proof import Proved, Recorder, proven_race, touches_peers
 from pkb.judge.stages.races import provoke
@@ -59,7 +57,7 @@ def _versions() -> dict[str, str]:
 
 @dataclass
 class Notes:
-    """What one evaluation has found out so far."""
+    """What one evaluation has found so far."""
 
     started_at: str = field(default_factory=_now)
     stage: Stage = Stage.INSPECT
@@ -84,24 +82,15 @@ class Notes:
 
 
 class OneSize:
-    """`job.case.size` in a world that is open."""
+    """The stages for `job.case.size` in a running world."""
 
     def __init__(
-        self,
-        job: Job,
-        world: World,
-        notes: Notes,
-        *,
-        facts: PlatformFacts,
-        backend: str,
-        lazily_built: bool,
-        progress: Progress,
+        self, job: Job, world: World, candidate: Prepared, notes: Notes, *, facts: PlatformFacts, progress: Progress
     ) -> None:
-        self.job, self.world, self.notes, self.progress = job, world, notes, progress
-        self.exchange, self.problem = world.exchange, world.problem
+        self.job, self.world, self.candidate = job, world, candidate
+        self.notes, self.facts, self.progress = notes, facts, progress
+        self.exchange, self.problem, self.on_gpu = world.exchange, world.problem, candidate.on_gpu
         self.exchange.is_new_size()
-        self.facts = facts
-        self.on_gpu = world.platform.device == "cuda"
         plan = job.plan
         self.spec = DrawSpec(
             job.case.problem,
@@ -110,22 +99,18 @@ class OneSize:
             upstream=plan.upstream_tolerance,
             as_published=plan.as_published,
         )
-        self._backend = backend
-        self._triton = backend == "triton" and self.on_gpu
-        self._lazily_built = lazily_built
-        self._same_bits = world.problem.same_bits and not job.plan.upstream_tolerance
         self._has_baseline = world.problem.has_baseline_at(job.case.size) and not plan.as_published
         self.against: Against = job.against if self._has_baseline else "reference"
 
-    def run(self, source: Source, inspection: Inspection) -> None:
+    def run(self) -> None:
         """Raises `Decided` at the first stage that the candidate fails."""
         try:
-            self._stages(source, inspection)
+            self._stages()
         except Decided as decided:
-            raise self._explained(decided, source) from decided
+            raise self._explained(decided) from decided
         # Last: recorded calls are slow, and whatever they come to, all else has been said.
         traces = self.job.plan.race_traces
-        proved = self._prove(source, traces=traces, weakly=min(traces, MOST_WEAK_BATCHES), first_calls=traces > 0)
+        proved = self._prove(traces=traces, weakly=min(traces, MOST_WEAK_BATCHES), first_calls=traces > 0)
         if proved is None:
             return
         if proved.proof.findings:
@@ -133,32 +118,29 @@ class OneSize:
         for end in filter(None, (proved.ended, proved.first_ended)):
             with self.notes.within(Stage.RACES):
                 said = decide_bad_end(
-                    self.world, replace(self.spec, size="tiny"), end, extra_s=self._first_call_extra_s(),
+                    self.world, replace(self.spec, size="tiny"), end, extra_s=self.candidate.first_call_extra_s(),
                     progress=self.progress,
                 )  # fmt: skip
             self.notes.checks.append(said)
 
-    def _explained(self, decided: Decided, source: Source) -> Decided:
+    def _explained(self, decided: Decided) -> Decided:
         """A wrong result, or a race that was provoked, with the race that is proven to be there, if one is."""
         if decided.verdict not in (Verdict.WRONG, Verdict.RACE) or not self.world.sound:
             return decided
         self.world.clear()
         traces = 2 if decided.verdict is Verdict.RACE else 1  # the second trace has buffers that are used again
-        proved = self._prove(source, traces=traces) if self.world.sound else None
+        proved = self._prove(traces=traces) if self.world.sound else None
         if proved is None or not proved.proof.findings:
             return decided
         return replace(decided, evidence=decided.evidence.plus(Evidence(race_proof=proved.proof)))
 
-    def _first_call_extra_s(self, *, new_ranks: bool = True) -> float:
-        lazily_built = new_ranks and self._lazily_built
-        return first_call_extra_s(self.job.build_limit_s, lazily_built=lazily_built, triton=self._triton)
-
-    def _prove(self, source: Source, *, traces: int, weakly: int = 0, first_calls: bool = False) -> Proved | None:
+    def _prove(self, *, traces: int, weakly: int = 0, first_calls: bool = False) -> Proved | None:
         """`first_calls`: in another start of the candidate's ranks these are recorded as well. None where this platform, plan
         or kind of candidate has no such stage."""
         if self.on_gpu or not self.job.plan.race_calls:
             return None
-        if not touches_peers(source, self._backend, self.notes.evidence.communication):
+        source, backend = self.candidate.source, self.candidate.backend
+        if not touches_peers(source, backend, self.notes.evidence.communication):
             return None
         if "cpp" in needs(source):
             self.notes.checks.append("races neither proven nor excluded: C++ for the host leaves no record")
@@ -172,9 +154,9 @@ class OneSize:
             proved = recorder.prove(
                 traces,
                 another=self.world.another_candidate if first_calls else None,
-                first_call_extra_s=self._first_call_extra_s(),
+                first_call_extra_s=self.candidate.first_call_extra_s(),
             )
-            if weakly and proved.ended is None and self._backend == "cuda":
+            if weakly and proved.ended is None and backend == "cuda":
                 proved = run_weakly(recorder, proved.proof, weakly)._replace(first_ended=proved.first_ended)
         proof = proved.proof
         self.world.sound = self.world.sound and proved.ended is None
@@ -182,32 +164,25 @@ class OneSize:
         self.notes.checks += [text for text in (proof.in_words, proof.weak_in_words, OWN_ACCOUNT) if text]
         return proved
 
-    def _stages(self, source: Source, inspection: Inspection) -> None:
+    def _stages(self) -> None:
         job, plan, notes = self.job, self.job.plan, self.notes
         argument_bytes = job.case.ranks * self.problem.argument_bytes(job.case.size, job.case.ranks, job.case.dtype)
         with notes.within(Stage.CORRECTNESS), self.world.blame(Stage.CORRECTNESS):
             checked = self._correctness(argument_bytes)
-            self._say_library(source, checked)
+            self._say_library(checked)
             self._odd()
         pace = Pace(plan, self.facts.memory_for(job.case.ranks), argument_bytes, checked.call_bytes)
         with notes.within(Stage.RACES), self.world.blame(Stage.RACES):
             if plan.race_calls:
                 calls, repeats = pace.races()
                 provoked = provoke(
-                    self.exchange,
-                    self.spec,
-                    calls=calls,
-                    repeats=repeats,
-                    on_gpu=self.on_gpu,
-                    emulated=self._backend == "cuda" and not self.on_gpu,
-                    waits_itself=self._backend != "torch" or SourceLines(source).may_poll,
-                    progress=self.progress,
+                    self.exchange, self.spec, self.candidate, calls=calls, repeats=repeats, progress=self.progress
                 )
                 copied = ", each result copied before the next call" if provoked.reused else ""
                 notes.checks.append(f"races: {', '.join(provoked.passed)} ({repeats} x {calls} calls each){copied}")
                 notes.reused = reused_output(provoked.reused) if provoked.reused else None
-        if not self.on_gpu and self._backend == "cuda":
-            notes.checks.append("not timed: an emulated GPU has no times")
+        if self.candidate.emulated:
+            notes.checks.append("not timed: times on an emulated GPU mean nothing")
         elif job.is_timed:
             with notes.within(Stage.TIMING), self.world.blame(Stage.TIMING):
                 timing, seen = self._time(checked.first_call_us, pace.timing())
@@ -217,7 +192,7 @@ class OneSize:
                     notes.evidence = replace(notes.evidence, communication=seen)
         else:
             notes.checks.append(f"not timed: plan {plan.name} times nothing" if job.timing else "not timed")
-        self._profile(source, inspection)  # last: nothing after it at this size can be disturbed by the profiler
+        self._profile()  # last: nothing after it at this size can be disturbed by the profiler
 
     def _correctness(self, argument_bytes: int) -> Checked:
         job, plan = self.job, self.job.plan
@@ -234,7 +209,7 @@ class OneSize:
                 checked = checked._replace(communication=Communication.UNKNOWN)
         self.notes.evidence = replace(self.notes.evidence, communication=checked.communication)
         self.notes.fidelity = dict(checked.fidelity)
-        if self._same_bits:
+        if self.world.same_bits:
             self.notes.checks.append("the same bits on all ranks")
         where = f"{checked.calls} calls at {job.case.size} with {job.case.ranks} ranks"
         self.notes.checks.append(f"{where}, worst error {checked.worst_ratio:.2g} of the tolerance")
@@ -252,16 +227,16 @@ class OneSize:
     ) -> Checked:
         return check_calls(
             self.exchange, spec, trials=trials, words=words, progress=self.progress,
-            first_call_extra_s=self._first_call_extra_s(new_ranks=new_ranks),
-            observe=observe, argument_bytes=argument_bytes, same_bits=self._same_bits, mutates=bool(self.problem.mutates),
+            first_call_extra_s=self.candidate.first_call_extra_s(new_ranks=new_ranks), observe=observe,
+            argument_bytes=argument_bytes, same_bits=self.world.same_bits, mutates=bool(self.problem.mutates),
         )  # fmt: skip
 
-    def _say_library(self, source: Source, checked: Checked) -> None:
+    def _say_library(self, checked: Checked) -> None:
         """What makes its communication the library's, beyond torch's own count."""
         if checked.library:
             more = f" and {len(checked.library) - 2} more" if len(checked.library) > 2 else ""
             self.notes.checks.append(f"communication by the library: {', '.join(checked.library[:2])}{more}")
-        named = unwatched_collectives(source)
+        named = unwatched_collectives(self.candidate.source)
         if named:
             line, function = named[0]
             self.notes.checks.append(f"communication by the library: line {line} looks up {function}")
@@ -278,8 +253,8 @@ class OneSize:
         if why_not:
             self.notes.checks.append(f"odd size not checked: {why_not}")
             return
-        with self.exchange.other_size():
-            odd, words = replace(self.spec, size="odd"), f"size odd, {job.case.ranks} ranks"
+        odd, words = replace(self.spec, size="odd"), f"size odd, {job.case.ranks} ranks"
+        with saying_where(words), self.world.blame(Stage.CORRECTNESS), self.exchange.other_size():
             self._check_calls(odd, trials=plan.odd_trials, words=words, new_ranks=False)
         self.notes.checks.append(f"{plan.odd_trials} calls at odd")
 
@@ -377,21 +352,21 @@ class OneSize:
             self.notes.checks.append(f"no speedup against the {other}, which did not run: {str(failure)[:300]}")
             return timing
 
-    def _profile(self, source: Source, inspection: Inspection) -> None:
+    def _profile(self) -> None:
         if not self.job.profile:
             self.notes.checks.append("not profiled: not asked for")
             return
         if not self.on_gpu:
-            self.notes.checks.append("not profiled: only a GPU leaves records of what ran on it")
+            self.notes.checks.append("not profiled: that needs a GPU")
             return
         if not self.world.sound:
             self.notes.checks.append("not profiled: the oracle's ranks have failed")
             return
         with self.notes.within(Stage.PROFILE):
+            expected = expected_of(self.candidate.source, self.candidate.inspection.paths)
             observed = profile_calls(
-                self.exchange, self.spec, expected=expected_of(source, inspection.paths), against=self.against,
-                progress=self.progress,
-            )  # fmt: skip
+                self.exchange, self.spec, expected=expected, against=self.against, progress=self.progress
+            )
         self.notes.evidence = replace(self.notes.evidence, profile=observed.profile)
         self.notes.checks.append(observed.check)
         if observed.communication is Communication.LIBRARY:

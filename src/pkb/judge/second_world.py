@@ -2,11 +2,11 @@
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
-from pkb.judge.decision import Decided, reused_output
+from pkb.judge.decision import Decided, reused_output, said_at
 from pkb.judge.stages.correctness import check_calls
+from pkb.judge.stages.prepare import Prepared
 from pkb.judge.stages.races import provoke
 from pkb.judge.worlds import World
 from pkb.platforms.base import PlatformFacts
@@ -46,15 +46,13 @@ class Passed(NamedTuple):
 def check_there(
     world: World,
     other: SecondWorld,
+    candidate: Prepared,
     *,
-    emulated: bool,
-    waits_itself: bool,
-    first_call_extra_s: float,
     progress: Callable[[str], None],
     within: Callable[[Stage], contextlib.AbstractContextManager[None]],
 ) -> Passed:
-    """Calls that are compared one by one, and races provoked once: a barrier that leaves one of three ranks out gives the right
-    result as long as nobody is late."""
+    """Compares some calls one by one, and provokes races once: a barrier that leaves out one of three ranks gives the right
+    result as long as no rank is late."""
     job, plan = world.job, world.job.plan
     spec = DrawSpec(job.case.problem, other.size, job.case.dtype)
     reused, races = None, ""
@@ -65,32 +63,16 @@ def check_there(
             trials=plan.second_world_trials,
             words=other.words,
             progress=progress,
-            first_call_extra_s=first_call_extra_s,
-            same_bits=world.problem.same_bits and not plan.upstream_tolerance,
+            first_call_extra_s=candidate.first_call_extra_s(),
+            same_bits=world.same_bits,
             mutates=bool(world.problem.mutates),
         )
     if plan.race_calls:
         with within(Stage.RACES), world.blame(Stage.RACES):
-            provoked = provoke(
-                world.exchange,
-                spec,
-                calls=plan.race_calls,
-                repeats=1,
-                on_gpu=world.platform.device == "cuda",
-                emulated=emulated,
-                waits_itself=waits_itself,
-                progress=progress,
-            )
+            provoked = provoke(world.exchange, spec, candidate, calls=plan.race_calls, repeats=1, progress=progress)
         races = ", races provoked once"
         reused = reused_output(provoked.reused) if provoked.reused else None
     return Passed(
         f"{plan.second_world_trials} calls at {other.size} with {other.ranks} ranks{races}",
-        said_where(reused, other) if reused else None,
+        said_at(reused, other.words) if reused else None,
     )
-
-
-def said_where(decided: Decided, other: SecondWorld) -> Decided:
-    """Its own words speak of ranks and calls, as if they were of the number that was asked for."""
-    if other.words in decided.detail:
-        return decided
-    return replace(decided, detail=f"{decided.detail} ({other.words})")

@@ -15,15 +15,15 @@ from pkb.candidates.source_lines import SourceLines
 from pkb.candidates.walled_build import STOPPED
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.crew.leftovers import sweep
-from pkb.judge.crew.patience import first_call_extra_s
 from pkb.judge.crew.warm import import_ahead
-from pkb.judge.decision import Decided, harness_failure
-from pkb.judge.hints import hints_for, text_hints
+from pkb.judge.decision import Decided, harness_failure, saying_where
+from pkb.judge.emulated_fault import with_fault
+from pkb.judge.hints import hints_for
 from pkb.judge.lacking import without_multicast
 from pkb.judge.pipeline import Notes, OneSize, Progress
-from pkb.judge.second_world import Passed, check_there, said_where, second_world
+from pkb.judge.second_world import Passed, check_there, second_world
 from pkb.judge.stages import prepare
-from pkb.judge.stages.build import BuildReport
+from pkb.judge.stages.prepare import Prepared
 from pkb.judge.worlds import World
 from pkb.platforms.base import Platform
 from pkb.platforms.device_lock import devices_of, hold
@@ -71,7 +71,7 @@ def evaluate_sizes(
 
 
 def build_ahead(job: Job) -> Evaluation | None:
-    """Fills the cache of builds, with no device and no rank; the verdict, where text and compiler have decided it."""
+    """Fills the build cache without a device or ranks; returns the verdict if source and compiler have decided it."""
     return _Session(job, lambda text: None).build_ahead()
 
 
@@ -80,8 +80,8 @@ def problem_of(job: Job) -> Problem:
 
 
 def devices_for(job: Job) -> list[str]:
-    """All that it measures on, those of the second world included: taken later, they might be in the middle of somebody
-    else's measurement, and two that wait for each other's would wait for ever."""
+    """Every device that the evaluation uses, including those for the second number of ranks. If it took them later, another
+    evaluation might be measuring on them, and two that wait for each other would wait for ever."""
     facts = create(job.case.platform).facts()
     other = second_world(job.case, problem_of(job), facts) if job.plan.second_world_trials else None
     return devices_of(job.case.platform, max(job.case.ranks, other.ranks if other else 0))
@@ -124,7 +124,7 @@ class _Session:
         """What has been decided for every size."""
         self.second_world: Passed | None = None
         """What the trial with another number of ranks has shown, once it has been passed."""
-        self.prepared: tuple[Inspection, BuildReport] | None = None
+        self.prepared: Prepared | None = None
         self.world: World | None = None
         self.platform_runs = False
         self.conditions: dict[str, str] = {}
@@ -140,7 +140,7 @@ class _Session:
         finally:
             self._end()
             if self.prepared is not None:
-                self.prepared[1].discard()
+                self.prepared.build.discard()
 
     def build_ahead(self) -> Evaluation | None:
         notes = Notes()
@@ -175,12 +175,12 @@ class _Session:
         return self._conclude(job, notes, decided)
 
     def _conclude(self, job: Job, notes: Notes, decided: Decided) -> Evaluation:
+        if self.prepared is not None and self.prepared.emulated:
+            decided = with_fault(decided, notes.output_tail, SourceLines(self.source))
         evidence = self.known.plus(notes.evidence).plus(decided.evidence)
         if not decided.verdict.is_timed and decided.verdict is not Verdict.REJECTED:
             evidence = replace(evidence, timing=None)  # timed, and then found wrong with another number of ranks
         hints = hints_for(decided.verdict, evidence, platform=job.case.platform, backend=self.backend)
-        if self.prepared is not None:
-            hints += text_hints(self.prepared[0], platform=job.case.platform)
         return Evaluation(
             verdict=decided.verdict,
             stage=decided.stage,
@@ -199,24 +199,14 @@ class _Session:
             size=job.case.size,
             dtype=job.case.dtype,
             plan=job.plan.name,
-            communication=evidence.communication,
-            paths=evidence.paths,
-            failing_ranks=evidence.failing_ranks,
-            mismatch=evidence.mismatch,
-            race_kind=evidence.race_kind,
-            race_proof=evidence.race_proof,
-            rank_states=evidence.rank_states,
-            failure=evidence.failure,
-            timing=evidence.timing,
-            profile=evidence.profile,
-            hints=(*evidence.hints, *hints),
             checks=tuple(notes.checks),
             fidelity=notes.fidelity,
             stage_seconds={k: round(v, 3) for k, v in notes.seconds.items()},
-            isolation=(self.prepared[1].isolation() if self.prepared else {}) | notes.isolation,
+            isolation=(self.prepared.build.isolation() if self.prepared else {}) | notes.isolation,
             environment=notes.environment,
             output_tail=notes.output_tail,
             started_at=notes.started_at,
+            **vars(replace(evidence, hints=(*evidence.hints, *hints))),
         )
 
     # -- one size -----------------------------------------------------------------------------------------------------
@@ -228,19 +218,11 @@ class _Session:
                     f"not run at {job.case.size}: it failed with another number of ranks, once for all sizes"
                 )
             raise self.settled
-        inspection, build = self._prepare(notes)
-        notes.environment |= build.facts()
-        world = self._main_world(notes, build)
+        candidate = self._prepare(notes)
+        notes.environment |= candidate.build.facts()
+        world = self._main_world(notes, candidate)
         try:
-            OneSize(
-                job,
-                world,
-                notes,
-                facts=self.facts,
-                backend=self.backend,
-                lazily_built=bool(build.skipped),
-                progress=self.progress,
-            ).run(self.source, inspection)
+            OneSize(job, world, candidate, notes, facts=self.facts, progress=self.progress).run()
         finally:
             notes.output_tail = world.output_tail()
             now = self.platform.conditions(world.ranks)
@@ -255,9 +237,9 @@ class _Session:
         # A second world size costs a second start, so it comes when the first has shown the candidate to be worth it. The
         # first world may still stand then, idle: neither knows anything that the other could use, and nothing is timed.
         if job.plan.second_world_trials:
-            self._second_world(notes, build)
+            self._second_world(notes, candidate)
 
-    def _prepare(self, notes: Notes) -> tuple[Inspection, BuildReport]:
+    def _prepare(self, notes: Notes) -> Prepared:
         """What needs to be done once, whatever the sizes."""
         if self.prepared is None:
             try:
@@ -271,7 +253,8 @@ class _Session:
             except Decided as decided:
                 self.settled = decided
                 raise
-            self.prepared = inspection, build
+            on_gpu = self.platform.device == "cuda"
+            self.prepared = Prepared(self.source, inspection, build, self.job.build_limit_s, on_gpu)
         return self.prepared
 
     def _inspect(self) -> Inspection:
@@ -284,11 +267,11 @@ class _Session:
         prepare.check_needs(inspection, self.facts)
         return inspection
 
-    def _second_world(self, notes: Notes, build: BuildReport) -> None:
+    def _second_world(self, notes: Notes, candidate: Prepared) -> None:
         """Some calls with another number of ranks: made for the first size that gets that far, and valid for all."""
         if self.second_world is None:
             try:
-                self.second_world = self._try_second_world(notes, build)
+                self.second_world = self._try_second_world(notes, candidate)
             except Decided as decided:
                 if decided.verdict is not Verdict.HARNESS_ERROR:
                     self.settled = decided
@@ -298,35 +281,23 @@ class _Session:
             notes.checks.append(f"{self.second_world.check} (once for all sizes)")
         notes.reused = notes.reused or self.second_world.reused
 
-    def _try_second_world(self, notes: Notes, build: BuildReport) -> Passed:
+    def _try_second_world(self, notes: Notes, candidate: Prepared) -> Passed:
         other = second_world(self.job.case, self.problem, self.facts)
         if other is None:
             return Passed("no second world size: the problem or the platform has none", None)
-        with self._new_world(other.ranks, build) as world:
+        with saying_where(other.words), self._new_world(other.ranks, candidate) as world:
             try:
                 self._open(world, notes)
-                return check_there(
-                    world,
-                    other,
-                    emulated=self.backend == "cuda" and self.platform.device != "cuda",
-                    waits_itself=self.backend != "torch" or SourceLines(self.source).may_poll,
-                    first_call_extra_s=first_call_extra_s(
-                        self.job.build_limit_s, lazily_built=bool(build.skipped), triton=self.backend == "triton"
-                    ),
-                    progress=self.progress,
-                    within=notes.within,
-                )
-            except Decided as decided:
-                raise said_where(decided, other) from decided
+                return check_there(world, other, candidate, progress=self.progress, within=notes.within)
             finally:
                 notes.output_tail = world.output_tail()
 
     # -- worlds -------------------------------------------------------------------------------------------------------
 
-    def _main_world(self, notes: Notes, build: BuildReport) -> World:
+    def _main_world(self, notes: Notes, candidate: Prepared) -> World:
         """The one that the size before has left behind, or a new one."""
         if self.world is None:
-            self.world = self._new_world(self.job.case.ranks, build)
+            self.world = self._new_world(self.job.case.ranks, candidate)
             self._open(self.world, notes)
         else:
             notes.isolation = self.world.isolation
@@ -335,10 +306,10 @@ class _Session:
             )
         return self.world
 
-    def _new_world(self, ranks: int, build: BuildReport) -> World:
+    def _new_world(self, ranks: int, candidate: Prepared) -> World:
         return World(
             self.job, self.platform, self.problem,
-            ranks=ranks, build=build.folder, backend=self.backend, sizes=self.sizes,
+            ranks=ranks, build=candidate.build.folder, backend=candidate.backend, sizes=self.sizes,
         )  # fmt: skip
 
     def _open(self, world: World, notes: Notes) -> None:

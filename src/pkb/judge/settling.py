@@ -22,11 +22,11 @@ class SettledCase:
 
 
 def check_words(case: Case) -> None:
-    """Refuses names that no machine knows; the problem's name is the registry's to refuse."""
+    """Refuses unknown names; the registry refuses unknown problems."""
     plan(case.plan)
     check_name(case.platform)
     if case.ranks < 1:
-        raise UserError(f"--ranks {case.ranks} makes no group", "give 1 or more")
+        raise UserError(f"--ranks {case.ranks} is not a number of ranks", "give 1 or more")
     if case.size not in (AUTO, *KNOWN_SIZES):
         raise UserError(f"no size is called {case.size!r}", f"sizes are {', '.join(KNOWN_SIZES)}")
     if case.dtype not in (AUTO, *DTYPES):
@@ -34,7 +34,8 @@ def check_words(case: Case) -> None:
 
 
 def settle(case: Case, registry: Registry, *, memory: bool = True) -> SettledCase:
-    """Everything decided, and possible on this machine; UserError says why not. `memory`: what is free now counts too."""
+    """Decides everything that is `auto` on this machine; `UserError` says why the case cannot run. `memory`: also checks the
+    memory that is free now."""
     check_words(case)
     problem = registry.get(case.problem)
     platform = create(resolve(case.platform))
@@ -48,7 +49,7 @@ def settle(case: Case, registry: Registry, *, memory: bool = True) -> SettledCas
 
 
 def why_not(case: Case, problem: Problem, facts: PlatformFacts) -> UserError | None:
-    """Why this case cannot run on such a platform, and what could; None if it can."""
+    """Why this case cannot run on this platform, and what could; None if it can."""
     if case.ranks > facts.max_ranks:
         return UserError(
             f"platform {facts.name} can have at most {facts.max_ranks} ranks here, not {case.ranks}",
@@ -72,14 +73,14 @@ def why_not(case: Case, problem: Problem, facts: PlatformFacts) -> UserError | N
 
 
 def context_bytes(case: Case, facts: PlatformFacts) -> int:
-    """What the processes of both sides take of GPUs before they hold any data. Under MPS they share a context's code."""
+    """GPU memory that the processes of both sides take before they hold any data. Under MPS they share a context's code."""
     if "cuda" not in facts.capabilities:
         return 0
     return 2 * case.ranks * ((128 if facts.shares_device else 512) << 20)
 
 
 def memory_estimate(case: Case, problem: Problem) -> int:
-    """Rough bytes for all ranks: arguments and as much of outputs, for both sides, and in float64 for the truth."""
+    """Rough bytes for all ranks: arguments and as much for outputs, for both sides, and in float64 for the ground truth."""
     both_sides = 2.0
     truth = 8 / DTYPES[case.dtype].itemsize if problem.truth == "float64" else 1.0
     return int(2 * problem.argument_bytes(case.size, case.ranks, case.dtype) * (both_sides + truth)) * case.ranks

@@ -1,4 +1,4 @@
-"""Both sides with one number of ranks, started and loaded, and who is to blame when one of them fails."""
+"""Both sides with one number of ranks, started and loaded, and which of them is to blame for a failure."""
 
 import contextlib
 import time
@@ -21,8 +21,12 @@ from pkb.types.protocol.commands import Drop, Load, Open
 from pkb.types.units import bytes_words
 from pkb.types.verdict import Evidence, Stage, Verdict
 
-START_LIMIT_S = 180.0
 BETWEEN_READINGS_S, MOST_READINGS = 0.5, 10
+PAUSES_S = (0.0, 1.0, 4.0)
+"""Before each attempt to start ranks in the place of others: what killed ones held of a GPU is free a moment after they are
+gone."""
+AGAIN_WITHIN_S = 60.0
+"""Of the first attempt; ranks that hang while they start are not waited for once more."""
 
 
 class World:
@@ -56,8 +60,13 @@ class World:
 
     @property
     def kinds(self) -> Mapping[str, float]:
-        """Of calls; the published benchmark has one of each problem."""
+        """Kinds of calls; the published benchmark has one kind per problem."""
         return {} if self.job.plan.as_published else self.problem.kinds
+
+    @property
+    def same_bits(self) -> bool:
+        """Whether all ranks must return the same: the published comparison does not ask."""
+        return self.problem.same_bits and not self.job.plan.upstream_tolerance
 
     def __enter__(self) -> "World":
         return self
@@ -93,9 +102,9 @@ class World:
         import_ahead(self.platform)
         oracle.launch()
         candidate.launch()
-        oracle.await_ready(timeout_s=START_LIMIT_S)
+        oracle.await_ready()
         with _harness():
-            candidate.await_ready(timeout_s=START_LIMIT_S)
+            candidate.await_ready()
         # Said before the candidate was loaded: from then on its ranks say what it likes.
         self.isolation = candidate.isolation | {"memory": candidate.memory_words}
         self.exchange = Exchange(oracle, candidate, limit_s=job.call_limit_s, kinds=self.kinds)
@@ -109,11 +118,21 @@ class World:
         self.environment = oracle.facts | {f"start of {ranks} ranks": started}
 
     def reopen(self) -> None:
-        """Both sides end, and others like them are started, of which results are copied if they were before."""
-        copies = self.exchange.copies
-        self.close()
-        self.sizes.clear()
-        self.open()
+        """Ends both sides and starts new ones; if results were copied before, they are copied again. Raises `Decided`: a caller
+        may blame the candidate for what the oracle does, although it has not been loaded yet."""
+        copies, began = self.exchange.copies, time.monotonic()
+        for pause_s in PAUSES_S:
+            self.close()
+            self.sizes.clear()
+            time.sleep(pause_s)
+            try:
+                with _harness():
+                    self.open()
+                break
+            except Decided as decided:
+                late = time.monotonic() > began + AGAIN_WITHIN_S
+                if decided.verdict is not Verdict.HARNESS_ERROR or late or pause_s == PAUSES_S[-1]:
+                    raise
         self.exchange.copies = copies
 
     def _opening(self) -> Open:
@@ -126,12 +145,12 @@ class World:
 
     @contextlib.contextmanager
     def another_candidate(self, load: Callable[[Crew, Load], None]) -> Iterator[Exchange]:
-        """A second side of the candidate beside the first, which makes no calls meanwhile: one whose first calls are still to
-        come. `load` tells its ranks to. Raises `CrewFailure`."""
+        """Starts a second side of the candidate beside the first, which makes no calls meanwhile. Its first calls are still to
+        come, and `load` makes its ranks load the file. Raises `CrewFailure`."""
         oracle, job = self.exchange.oracle, self.job
         with candidate_crew(job, self.platform, self.ranks, build=self._build, backend=self._backend) as candidate:
             candidate.launch()
-            candidate.await_ready(timeout_s=START_LIMIT_S)
+            candidate.await_ready()
             candidate.ask(self._opening(), timeout_s=120)
             command = Load(str(job.candidate.resolve()))
             load(candidate, command)
@@ -144,7 +163,7 @@ class World:
                 oracle.patience = before
 
     def clear(self) -> None:
-        """Both sides let go of arguments and outputs and give memory back; a side that cannot makes the world unsound."""
+        """Both sides drop arguments and outputs and free memory; a side that cannot makes the world unsound."""
         if not self.sound:
             return
         try:

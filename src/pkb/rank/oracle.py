@@ -81,7 +81,7 @@ COMPANY_LIMIT_S = 60.0
 
 
 class LazyArguments(Mapping[str, Value]):
-    """A call's arguments, drawn when somebody first asks for one: few rules do, and at production sizes they are gigabytes."""
+    """A call's arguments, drawn when one is first needed: few rules need them, and at production sizes they are gigabytes."""
 
     def __init__(self, draw: Callable[[], Drawn]) -> None:
         self._draw = draw
@@ -234,7 +234,7 @@ class OracleRank(Rank):
         return replace(problem, mutates={}) if spec.as_published else problem
 
     def draw_arguments(self, spec: DrawSpec, call: int) -> Drawn:
-        """This rank's arguments of the call of that number, groups still standing as references."""
+        """This rank's arguments of the call with that number; process groups are still placeholders."""
         problem = self._problem(spec)
         self.groups = self.layouts[problem.layout]
         draw = Draw(
@@ -329,7 +329,7 @@ class OracleRank(Rank):
         )  # fmt: skip
         if difference is not None:
             scalars = _scalars(context.arguments)
-            return Comparison(None, Difference("the result", difference.words, difference.kind, scalars=scalars))
+            return Comparison(None, Difference(difference.where, difference.words, difference.kind, scalars=scalars))
         others = {
             other - slot: t.tree
             for other, t in self.truths.items()

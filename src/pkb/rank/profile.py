@@ -21,7 +21,7 @@ _BYTES = re.compile(r'"bytes":\s*"?(\d{1,15})')
 
 
 class DeviceEvents(list[Any]):
-    """In the order in which the profiler has them; their times count from `zero_ns`."""
+    """Events in the profiler's order; their times count from `zero_ns`."""
 
     zero_ns = 0
     """By the host's clock, which all ranks of a machine share; 0 where this torch does not say."""
@@ -29,7 +29,7 @@ class DeviceEvents(list[Any]):
 
 @contextlib.contextmanager
 def device_events(*, wanted: bool) -> Iterator[DeviceEvents]:
-    """The profiler's events of this block, there once the block is over; none where it is not wanted or there is no GPU."""
+    """The profiler's events of this block, available after the block; none if they are not wanted or there is no GPU."""
     events = DeviceEvents()
     if not wanted or not _is_available():
         yield events

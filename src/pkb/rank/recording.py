@@ -28,7 +28,7 @@ class Recording:
         """The one that was begun last is none."""
 
     def begin(self, fds: list[int], *, seed: int, weak: bool = False) -> str:
-        """Why nothing is recorded; empty if it is. Said again at the end."""
+        """Starts recording. Returns why nothing is recorded, or an empty string; the same is reported again at the end."""
         self._why_not = self._begin(fds, seed=seed, weak=weak)
         return self._why_not
 
@@ -59,11 +59,11 @@ class Recording:
         return self._why_not
 
     def imported(self) -> contextlib.AbstractContextManager[None]:
-        """What a candidate's file does while it is imported belongs to no call."""
+        """What a candidate's file does during its import belongs to no call."""
         return contextlib.nullcontext() if self._ways is None else self._ways.recorded_import()
 
     def watched(self, solution: Callable[..., Any]) -> Callable[..., Any]:
-        """The function itself, or one that is recorded."""
+        """The function itself, or a recorded version of it."""
         return solution if self._ways is None else self._ways.recorded_calls(solution)
 
 

@@ -22,8 +22,6 @@ OLD_PATTERNS: Mapping[str, Pattern] = {
     "a few elements only": Pattern.FEW_ELEMENTS,
     "confined to ": Pattern.SOME_ROWS,
 }
-OLD_STALE = "those of another call (number"
-"""The number counted all calls of an evaluation, and did not say whether the other call was earlier or later."""
 OLD_KINDS: Mapping[str, FailureKind] = {
     "SyntaxError": FailureKind.SYNTAX,
     "MissingSolution": FailureKind.NO_SOLUTION,
@@ -37,9 +35,6 @@ OLD_KINDS: Mapping[str, FailureKind] = {
 def current(document: Mapping[str, Any]) -> dict[str, Any]:
     """A verdict as this version writes it. Text that an older one searched for kinds is searched here and nowhere else."""
     found = dict(document)
-    mismatch = found.get("mismatch")
-    if isinstance(mismatch, Mapping) and OLD_STALE in str(mismatch.get("pattern")):
-        found["mismatch"] = dict(mismatch) | {"amount": None}
     if found.get("schema", 1) >= SCHEMA_VERSION:
         return found
     if isinstance(found.get("mismatch"), Mapping):

@@ -218,7 +218,7 @@ class RaceProof:
             return f"races neither proven nor excluded: {unsaid}"
         many = f"{self.traces} {'trace' if self.traces == 1 else 'traces'} of {self.calls} calls at {self.size}"
         many += f" with {self.ranks} ranks ({self.events} events)"
-        many += ", one of them of its first calls" if self.first_calls else ""
+        many += ", one of which covers its first calls" if self.first_calls else ""
         flags = "; operators of torch that only flags of its own can order were left out" if self.own_flags else ""
         flags += "; plain stores of one launch to the same bytes were left out" if self.same_stores else ""
         flags += f"; {unsaid}" if unsaid else ""

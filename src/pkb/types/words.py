@@ -15,7 +15,7 @@ DECISIONS: Mapping[Decision, str] = {
 MEANINGS: Mapping[Verdict, str] = {
     Verdict.CORRECT: "Correct on every rank in every call that was checked, and no race was provoked.",
     Verdict.WRONG: "An output differs from the ground truth.",
-    Verdict.RACE: "Correct when calls come one by one; wrong under pressure, or proven to hold a race.",
+    Verdict.RACE: "Correct when calls come one by one; wrong when races are provoked, or proven to contain one.",
     Verdict.REUSED_OUTPUT: "Correct and free of races if each result is used before the next call, which overwrites it.",
     Verdict.DEADLOCK: "The ranks did not finish in time.",
     Verdict.COMPILE_ERROR: "It does not compile.",
@@ -23,8 +23,8 @@ MEANINGS: Mapping[Verdict, str] = {
     Verdict.RUNTIME_ERROR: "A rank raised an exception.",
     Verdict.CRASH: "A rank or its device died.",
     Verdict.REJECTED: "A rule was broken.",
-    Verdict.UNSUPPORTED: "Needs something that this platform does not have. Nobody's failure.",
-    Verdict.HARNESS_ERROR: "The judge could not say. Nobody's failure.",
+    Verdict.UNSUPPORTED: "Needs something that this platform does not have. Does not count as a failure.",
+    Verdict.HARNESS_ERROR: "The judge could not reach a verdict. Does not count as a failure.",
 }
 TEXT_CHARACTERS = 1500
 TRACE_LINES = 8

@@ -32,7 +32,7 @@ def lint(
     progress: Callable[[str], None] = lambda text: None,
     on_rows: Callable[[list[LintRow]], None] = lambda rows: None,
 ) -> list[LintRow]:
-    """Rows of all cases; `on_rows` gets those of each case as soon as they are there."""
+    """Returns the rows of all cases; `on_rows` gets those of each case as soon as they are ready."""
     rows: list[LintRow] = []
     with running(platform, max(world_sizes), say=progress) as place:
         for world_size in world_sizes:

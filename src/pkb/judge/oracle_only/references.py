@@ -36,7 +36,7 @@ MEMORY_SHARE = 0.2
 
 @dataclass(frozen=True)
 class ReferenceRow:
-    """One function in one case; without a time where it failed or is unsupported, and then with the reason."""
+    """One function in one case; without a time, but with the reason, if it failed or is unsupported."""
 
     id: int
     name: str
@@ -81,7 +81,6 @@ def run_references(
     function: StockFunction = "reference",
     truth: bool = False,
     problems_folder: Path | None = None,
-    progress: Callable[[str], None] = lambda text: None,
     on_row: Callable[[ReferenceRow], None] = lambda row: None,
 ) -> list[ReferenceRow]:
     """Each in its default dtype, on a platform that has been started; one that fails costs no other its row. Problems that have
@@ -94,7 +93,6 @@ def run_references(
                 or problem.why_not(size, world_size, problem.default_dtype) is not None
             ):
                 continue
-            progress(f"{problem.stem}, {size}, {world_size} ranks, {function}")
             rows.append(_run_case(world, platform, problem, size, calls, function, truth))
             on_row(rows[-1])
     return rows

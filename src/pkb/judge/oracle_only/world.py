@@ -19,13 +19,12 @@ from pkb.types.protocol.replies import Reply
 from pkb.types.protocol.settings import OracleOptions
 
 R = TypeVar("R", bound=Reply)
-START_LIMIT_S = 180.0
 OPEN_LIMIT_S = 120.0
 
 
 @contextlib.contextmanager
 def running(platform: str, ranks: int, *, say: Callable[[str], None] = lambda text: None) -> Iterator[Platform]:
-    """The platform, started, with its GPUs for ourselves."""
+    """The platform, started, with its GPUs reserved for us."""
     with hold(devices_of(platform, ranks), say=say):
         place = create(platform)
         try:
@@ -89,11 +88,11 @@ class OracleWorld:
         spec = CrewSpec(OracleOptions(secrets.token_hex(32), self._folder), self.world_size)
         self._crew = Crew(spec, self._platform, Limits(memory_bytes=UNLIMITED))
         self._crew.launch()
-        self._crew.await_ready(timeout_s=START_LIMIT_S)
+        self._crew.await_ready()
 
 
 def failure_words(failure: CrewFailure) -> str:
-    """One line: who, what, and the last line of ours that it passed."""
+    """One line: which rank, what happened, and the last line of our code that it passed."""
     trace = failure.trace.strip().splitlines()
     kind = failure.error.type if failure.error else failure.kind
     where = f" ({trace[-2].strip()})" if len(trace) > 1 else ""

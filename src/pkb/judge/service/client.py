@@ -91,8 +91,8 @@ class _Process:
 
 
 class JudgeClient:
-    """Its server is started with the first order, and again after it has died. Any thread may use it; events come from a
-    thread of its own."""
+    """Starts its server with the first order, and again if it has died. Any thread may use it; events come from a separate
+    thread."""
 
     def __init__(self, on_event: Callable[[JudgeEvent], None]) -> None:
         self._on_event = on_event
@@ -103,7 +103,7 @@ class JudgeClient:
         self._sending = threading.Lock()
 
     def send(self, order: JudgeOrder) -> None:
-        """Whatever happens, one last event follows, unless the client is closed first."""
+        """One last event always follows, unless the client is closed first."""
         with self._sending:
             try:
                 process = self._running(order.id)
@@ -123,7 +123,7 @@ class JudgeClient:
                 process.write(CancelOrder(order_id).encode())
 
     def close(self) -> None:
-        """Ends the server and all that it has started; events of what was under way are dropped."""
+        """Ends the server and everything that it has started; events of running orders are dropped."""
         with self._guard:
             self._open.clear()
             process, self._process = self._process, None
@@ -132,7 +132,7 @@ class JudgeClient:
 
     @property
     def pid(self) -> int | None:
-        """Of the server, while one runs."""
+        """The server's process id, while one runs."""
         with self._guard:
             return self._process.pid if self._process else None
 

@@ -23,7 +23,7 @@ UNDER_WAY: tuple[What, ...] = ("began", "stage")
 
 
 class Garbled(Exception):
-    """A line that is no message."""
+    """A line that is not a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class JudgeOrder:
 
 @dataclass(frozen=True)
 class CancelOrder:
-    """End an order that is under way. It is answered by that order's last event, `cancelled` unless it was over already."""
+    """Ends a running order. The answer is that order's last event: `cancelled`, unless it was already over."""
 
     id: str
 

@@ -25,8 +25,8 @@ MOST_OWN_KERNELS = 32
 
 
 def cache_folder() -> Path:
-    """Where builds are kept between evaluations: PKB_CACHE, or the user's cache directory. Absolute: what lies there is run
-    from other folders."""
+    """Where builds are kept between evaluations: PKB_CACHE, or the user's cache directory. The path is absolute, since
+    programs there are run from other folders."""
     root = os.environ.get("PKB_CACHE") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root).absolute() / ("" if os.environ.get("PKB_CACHE") else "pkb") / "build"
 

@@ -22,8 +22,8 @@ ENOUGH_S = 60.0
 def decide_bad_end(
     world: World, spec: DrawSpec, end: BadEnd, *, extra_s: float, progress: Callable[[str], None]
 ) -> str:
-    """Raises `Decided` if it is the candidate's own; else what can be said of it. `extra_s`: what its first call may take
-    longer."""
+    """Raises `Decided` if the candidate is to blame; else returns what can be said of it. `extra_s`: what its first call may
+    take longer."""
     calls = end.calls
     if end.failure.left:
         raise from_failure(end.failure, Stage.RACES, world.platform.facts())

@@ -1,4 +1,4 @@
-"""Is the problem's own baseline right? Asked before its times are taken, and again when they have been."""
+"""Is the problem's own baseline correct? Checked before its times are taken, and again afterwards."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,8 +19,8 @@ CALLS = 2
 
 
 def check_baseline(exchange: Exchange, spec: DrawSpec, *, kinds: Mapping[str, float], same_bits: bool) -> None:
-    """Each kind of calls by itself, by the problem's own tolerance whatever the plan's. A baseline that fails decides that the
-    judge cannot say: it is nobody's candidate."""
+    """Checks each kind of calls separately, by the problem's own tolerance whatever the plan's is. If the baseline fails, the
+    verdict is a harness error: no candidate is to blame."""
     for kind in kinds or ("",):
         own = replace(spec, kind=kind, upstream=False)
         try:
@@ -35,7 +35,7 @@ def check_baseline(exchange: Exchange, spec: DrawSpec, *, kinds: Mapping[str, fl
 
 
 def what_is_wrong(results: Mapping[int, Comparison], *, same_bits: bool) -> str:
-    """In words; empty if nothing is."""
+    """The reason in words; empty if nothing is wrong."""
     for rank, result in results.items():
         if result.difference is not None:
             ratio = f", error {result.ratio:.2g} of the tolerance" if result.ratio is not None else ""

@@ -21,6 +21,7 @@ from pkb.judge.crew.leftovers import remove_tree
 from pkb.judge.crew.limits import Limits, broken_limit
 from pkb.judge.stages import artifacts
 from pkb.kit import kittens, slim
+from pkb.types.processes import inherited
 
 OUTPUT_LIMIT = 4 << 20
 TICK_S = 0.2
@@ -53,12 +54,12 @@ class BuildReport:
         remove_tree(self.folder.parent)
 
     def facts(self) -> dict[str, str]:
-        """For the verdict: which copies of headers that no wheel brings went into it."""
+        """For the verdict: which copies of headers that come with no wheel were used."""
         used = {item.headers.rpartition("kittens ")[2] for item in self.built if "kittens " in item.headers}
         return {"ParallelKittens headers": ", ".join(sorted(used))} if used else {}
 
     def isolation(self) -> dict[str, str]:
-        """For the verdict: whether the build's isolation layers stood, and each that did not."""
+        """For the verdict: whether the build's isolation layers were active, and each one that was not."""
         if not self.walls:
             return {"build": "on: no compiler ran"}
         missing = {f"build: {name}": words for name, words in self.walls.items() if words.startswith("off")}
@@ -66,7 +67,7 @@ class BuildReport:
 
 
 def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> BuildReport:
-    """Build everything that can be seen in the candidate's text. The report's folder is the caller's to discard."""
+    """Builds every source that can be found in the candidate's text. The caller must discard the report's folder."""
     cache = artifacts.cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=f"pkb-build-{os.getpid()}-"))
@@ -75,8 +76,7 @@ def prebuild(path: Path, *, limit_s: float, environment: dict[str, str]) -> Buil
         folder.mkdir()
         work.mkdir()
         own = {"PKB_BUILD_DIR": str(folder), "PKB_BUILD_CACHE": str(cache), "TMPDIR": str(work)}
-        clean = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        report = _run(path, folder, work, limit_s=limit_s, environment=clean | environment | own)
+        report = _run(path, folder, work, limit_s=limit_s, environment=inherited(INHERITED) | environment | own)
         remove_tree(work)
         fresh: list[str] = []
         found: list[str] = []

@@ -97,7 +97,7 @@ def check_calls(
 
 
 def bits_mismatch(digests: Mapping[tuple[int, int], tuple[str, ...]], *, words: str) -> Mismatch | None:
-    """Of one call, by call and rank: which ranks do not hold what rank 0 does, and in which output."""
+    """Which ranks do not hold the same bits as rank 0, and in which output; by call and rank."""
     by_rank = {rank: digest for (_, rank), digest in digests.items()}
     first = by_rank[min(by_rank)]
     others = tuple(rank for rank, digest in sorted(by_rank.items()) if digest != first)
@@ -131,7 +131,7 @@ def _once_more(exchange: Exchange, slots: tuple[int, ...], mismatch: Mismatch) -
 
 
 def check_conduct(reports: Reports, stage: Stage) -> None:
-    """Arguments must be left as they were, and results must have memory of their own."""
+    """Arguments must be left unchanged, and results must not share memory with them."""
     for rank, report in reports.items():
         if any(report.changed):
             raise Decided(
@@ -158,20 +158,20 @@ def check_conduct(reports: Reports, stage: Stage) -> None:
 
 
 def fidelity(reports: Reports) -> dict[str, str]:
-    """How well each instruction was modelled that any rank says it has executed."""
+    """How well each instruction was modelled that any rank reports to have executed."""
     every = [report.observed.instructions for report in reports.values() if report.observed is not None]
     return dict(sorted((name, how) for instructions in every for name, how in instructions.items()))
 
 
 def library_events(reports: Reports) -> tuple[str, ...]:
-    """Of all ranks, each once."""
+    """The library calls of all ranks, each once."""
     every = [report.observed.library_events for report in reports.values() if report.observed is not None]
     return tuple(sorted({name for events in every for name in events}))
 
 
 def communication(reports: Reports) -> Communication:
-    """`library` if any rank called a collective, or a library of the candidate's own imports one; `custom` if any rank took a
-    peer's memory; else `none`."""
+    """`library` if any rank called a collective, or if one of the candidate's own libraries imports one; `custom` if any rank
+    accessed a peer's memory; otherwise `none`."""
     observed = [report.observed for report in reports.values() if report.observed is not None]
     if any(seen.collectives or seen.library_events for seen in observed):
         return Communication.LIBRARY

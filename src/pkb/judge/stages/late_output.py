@@ -11,13 +11,13 @@ from pkb.types.verdict import Evidence, Failure, FailureKind, RaceKind, Stage, V
 
 
 def changed_ranks(outcome: Outcome, slots: tuple[int, ...], reports: Reports) -> tuple[int, ...]:
-    """Whose outputs are not those that it committed to."""
+    """Ranks whose outputs differ from the digests that they committed to."""
     found = outcome.digests.items()
     return tuple(sorted({rank for (slot, rank), digest in found if reports[rank].digests[slots.index(slot)] != digest}))
 
 
 def require_whole(outcome: Outcome, slots: tuple[int, ...], reports: Reports, stage: Stage) -> None:
-    """A race, which is no accusation: a push to a peer that does not wait for it looks the same as a thread."""
+    """The verdict is a race, which is not an accusation: a push to a peer that nothing waits for looks the same as a thread."""
     ranks = changed_ranks(outcome, slots, reports)
     if ranks:
         raise Decided(

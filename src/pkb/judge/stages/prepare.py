@@ -1,15 +1,50 @@
-"""What is decided before anything of the candidate runs: its text, and its build."""
+"""What is decided before any code of the candidate runs: the checks of its source, and its build."""
 
-from pkb.candidates.build_records import BuildError
+from dataclasses import dataclass
+
 from pkb.candidates.libraries import LIBRARIES, missing_words
-from pkb.candidates.rules import Finding, Inspection
+from pkb.candidates.rules import Inspection
 from pkb.candidates.source import Source, has_solution
+from pkb.candidates.source_lines import SourceLines
+from pkb.judge.crew.patience import first_call_extra_s
 from pkb.judge.crew.sides import build_environment
 from pkb.judge.decision import Decided
 from pkb.judge.stages.build import BuildReport, prebuild
 from pkb.platforms.base import EMULATED_CUDA, PlatformFacts
 from pkb.types.job import Job
 from pkb.types.verdict import Evidence, Failure, FailureKind, Stage, Verdict
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A candidate that was read and built: what the stages of every world want to know of it."""
+
+    source: Source
+    inspection: Inspection
+    build: BuildReport
+    build_limit_s: float
+    on_gpu: bool
+
+    @property
+    def backend(self) -> str:
+        return self.inspection.backend
+
+    @property
+    def emulated(self) -> bool:
+        """Its kernels run on an emulated GPU."""
+        return self.backend == "cuda" and not self.on_gpu
+
+    @property
+    def waits_itself(self) -> bool:
+        """Whether it may wait for peers other than by a barrier of the library."""
+        return self.backend != "torch" or SourceLines(self.source).may_poll
+
+    def first_call_extra_s(self, *, new_ranks: bool = True) -> float:
+        return first_call_extra_s(
+            self.build_limit_s,
+            lazily_built=new_ranks and bool(self.build.skipped),
+            triton=self.backend == "triton" and self.on_gpu,
+        )
 
 
 def check_syntax(source: Source) -> None:
@@ -27,16 +62,13 @@ def check_rules(source: Source, inspection: Inspection) -> None:
     if source.tree is not None and not has_solution(source.tree):
         raise Decided(Verdict.LOAD_ERROR, Stage.INSPECT, "the file defines no function called solution")
     for finding in inspection.rejections:
-        raise Decided(
-            Verdict.REJECTED,
-            Stage.INSPECT,
-            f"line {finding.line}: {finding.message}",
-            Evidence(failure=broken_rule(finding)),
-        )
+        failure = Failure(FailureKind.STATIC_RULE, f"line {finding.line}: {finding.text}", name=finding.rule)
+        said = f"line {finding.line}: {finding.message}"
+        raise Decided(Verdict.REJECTED, Stage.INSPECT, said, Evidence(failure=failure))
 
 
 def why_unsupported(inspection: Inspection, facts: PlatformFacts) -> str:
-    """Why such a platform cannot run the candidate, by its text alone; empty if it can. Nothing is compiled in vain."""
+    """Why such a platform cannot run the candidate, by its source alone; empty if it can. This avoids useless builds."""
     offered = set(facts.capabilities)
     if "cuda" in offered:
         offered.add("gpu")
@@ -58,26 +90,20 @@ def check_needs(inspection: Inspection, facts: PlatformFacts) -> None:
         raise Decided(Verdict.UNSUPPORTED, Stage.INSPECT, why)
 
 
-def broken_rule(finding: Finding) -> Failure:
-    return Failure(FailureKind.STATIC_RULE, f"line {finding.line}: {finding.text}", name=finding.rule)
-
-
-def compiler_failure(error: BuildError) -> Failure:
-    return Failure(FailureKind.COMPILER, error.first_error, trace=error.log[:8000], name=error.kind)
-
-
 def build(job: Job, inspection: Inspection, facts: PlatformFacts) -> BuildReport:
-    """Compile what can be compiled before ranks wait for it. The report's folder is the caller's to discard."""
+    """Compiles what can be compiled before ranks would wait for it. The caller must discard the report's folder."""
     report = prebuild(job.candidate, limit_s=job.build_limit_s, environment=build_environment(facts))
     try:
-        _decide(report, job, inspection)
+        decide_build(report, limit_s=job.build_limit_s)
+        if report.unavailable and "cuda" in inspection.needs:
+            raise Decided(Verdict.UNSUPPORTED, Stage.BUILD, report.unavailable)
     except Decided:
         report.discard()
         raise
     return report
 
 
-def refusal(report: BuildReport) -> Failure | None:
+def _refusal(report: BuildReport) -> Failure | None:
     """The compiler option that is not allowed, if there is one."""
     if report.rejected is None:
         return None
@@ -86,8 +112,9 @@ def refusal(report: BuildReport) -> Failure | None:
     return Failure(FailureKind.COMPILER_OPTION, text, name=option)
 
 
-def _decide(report: BuildReport, job: Job, inspection: Inspection) -> None:
-    if refused := refusal(report):
+def decide_build(report: BuildReport, *, limit_s: float) -> None:
+    """What a build that did not succeed means for the candidate."""
+    if refused := _refusal(report):
         raise Decided(Verdict.REJECTED, Stage.BUILD, refused.message, Evidence(failure=refused))
     if report.stopped:
         raise Decided(
@@ -100,11 +127,10 @@ def _decide(report: BuildReport, job: Job, inspection: Inspection) -> None:
         raise Decided(
             Verdict.COMPILE_ERROR,
             Stage.BUILD,
-            f"the build took more than {job.build_limit_s:.0f} s",
-            Evidence(failure=Failure(FailureKind.BUILD_LIMIT, f"{job.build_limit_s:.0f} s")),
+            f"the build took more than {limit_s:.0f} s",
+            Evidence(failure=Failure(FailureKind.BUILD_LIMIT, f"{limit_s:.0f} s")),
         )
     if report.error is not None:
-        failure = compiler_failure(report.error)
+        error = report.error
+        failure = Failure(FailureKind.COMPILER, error.first_error, trace=error.log[:8000], name=error.kind)
         raise Decided(Verdict.COMPILE_ERROR, Stage.BUILD, failure.message, Evidence(failure=failure))
-    if report.unavailable and "cuda" in inspection.needs:
-        raise Decided(Verdict.UNSUPPORTED, Stage.BUILD, report.unavailable)

@@ -1,4 +1,4 @@
-"""Runs the analyser of recorded calls behind walls: it reads what a candidate's processes have written."""
+"""Runs the analyser of recorded calls in a sandbox, since it reads what a candidate's processes have written."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ HEAD_BYTES, USED_AT = 4096, 16
 
 
 def analyse(trace: Trace) -> bytes:
-    """What it prints of it. Raises `AnalyserFailed`."""
+    """Returns what the analyser prints about the trace. Raises `AnalyserFailed`."""
     limits = BuildLimits(memory_bytes=MEMORY_BYTES, artifact_bytes=ANALYSIS_BYTES)
     with contextlib.ExitStack() as stack:
         try:

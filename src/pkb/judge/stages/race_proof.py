@@ -6,7 +6,6 @@ the trace as it was told, and a trace that is broken or cut short proves nothing
 """
 
 import contextlib
-import fcntl
 import os
 import secrets
 import time
@@ -20,7 +19,7 @@ from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.decision import Decided
 from pkb.judge.exchange import Exchange
-from pkb.kit.emulated.analyse import SHARED_BYTES
+from pkb.kit.emulated.analyse import LOG_BYTES, make_files
 from pkb.types.protocol.codec import Malformed
 from pkb.types.protocol.commands import BeginRecording, DrawSpec, EndRecording, Load, Schedule
 from pkb.types.protocol.replies import RecordingReply
@@ -38,9 +37,6 @@ SLOWER_S = 60.0
 ENOUGH_S = 60.0
 """When recorded calls have taken so long, no third trace is begun; the second has buffers that are used again. The verdict says
 how many there were."""
-LOG_BYTES = 256 << 20
-"""Of one rank's log, of which only what is written takes memory."""
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 MOST_SEEDS = 1 << 24
 _OPERATORS = ("torch.", "dist.", "the caller")
 """How the recorder names what is no kernel of the candidate's (rank/emulate/races)."""
@@ -73,7 +69,7 @@ class AnalyserFailed(Exception):
 
 
 class BadEnd(NamedTuple):
-    """Of recorded calls."""
+    """How recorded calls ended badly."""
 
     failure: CrewFailure
     calls: int
@@ -90,7 +86,7 @@ class Proved(NamedTuple):
 
 @dataclass(frozen=True)
 class Recorder:
-    """Records and judges one candidate's calls in a world that is open."""
+    """Records the calls of one candidate in a running world, and judges the traces."""
 
     exchange: Exchange
     spec: DrawSpec
@@ -255,7 +251,7 @@ class Recorder:
 
 
 def merged(findings: Sequence[RaceFinding]) -> list[RaceFinding]:
-    """One for each pair of lines, whichever ranks met there."""
+    """One finding for each pair of lines, whichever ranks it occurred on."""
     found: dict[object, RaceFinding] = {}
     for finding in findings:
         sides = [(side.file, side.line, side.what, side.write) for side in (finding.first, finding.second)]
@@ -276,7 +272,7 @@ def between_operators(finding: RaceFinding) -> bool:
 
 
 def touches_peers(source: Source, backend: str, communication: Communication) -> bool:
-    """As far as can be told: whether there is anything to record."""
+    """Whether there is anything to record, as far as the source and the observed communication show."""
     return backend in ("cuda", "triton") or communication is Communication.CUSTOM or "_symmetric_memory" in source.text
 
 
@@ -306,20 +302,9 @@ def _late_rank(schedule: RaceSchedule, number: int, ranks: int) -> int | None:
 
 @contextlib.contextmanager
 def trace_files(seed: int, ranks: int, *, log_bytes: int = LOG_BYTES) -> Iterator[Trace]:
-    """Of a fixed size: no rank can cut them short under a reader, or make them larger."""
-    trace = Trace(
-        seed,
-        _memory_file("pkb-race-counter", SHARED_BYTES),
-        tuple(_memory_file("pkb-race-log", log_bytes) for _ in range(ranks)),
-    )
+    shared, logs = make_files(ranks, log_bytes=log_bytes)
+    trace = Trace(seed, shared, tuple(logs))
     try:
         yield trace
     finally:
         trace.close()
-
-
-def _memory_file(name: str, size: int) -> int:
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.truncate(fd, size)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    return fd

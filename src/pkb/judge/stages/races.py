@@ -17,8 +17,10 @@ from pkb.judge.crew.failure import CrewFailure
 from pkb.judge.decision import Decided, bad_output, wrong
 from pkb.judge.exchange import Exchange, Outcome, Reports
 from pkb.judge.stages.late_output import require_whole
+from pkb.judge.stages.prepare import Prepared
 from pkb.types.difference import Mismatch, Pattern, rank_words
 from pkb.types.protocol.commands import DrawSpec, Poison, Schedule
+from pkb.types.protocol.limits import LONG_LATE_S
 from pkb.types.verdict import Evidence, RaceKind, Stage, Verdict
 
 
@@ -77,9 +79,6 @@ SCENARIOS = (
 HELD_BATCHES, HELD_S = 4, 5.0
 """For each repeat of the plan: a signal is lost if the right thread stops at the right time. And what such a batch may take
 longer: threads stop for half a second in all."""
-LONG_LATE_S = 0.3
-"""How late one rank is told of one call, for each repeat of the plan, where a candidate's own code waits for its peers: whoever
-gives up waiting before that goes on with what is there. Barriers of the library wait for ever, or raise."""
 
 
 class Provoked(NamedTuple):
@@ -97,20 +96,19 @@ class _Ran(NamedTuple):
 def provoke(
     exchange: Exchange,
     spec: DrawSpec,
+    candidate: Prepared,
     *,
     calls: int,
     repeats: int,
-    on_gpu: bool,
-    emulated: bool,
-    waits_itself: bool,
     progress: Callable[[str], None],
 ) -> Provoked:
     """Run all scenarios. Leaves `exchange.copies` set for a candidate whose outputs are overwritten: what follows must copy
-    them too. `emulated`: its kernels run on an emulated GPU. `waits_itself`: whether the candidate may wait for peers other
-    than by a barrier of the library."""
+    them too."""
     source = random.SystemRandom()
     chosen = [
-        scenario for scenario in SCENARIOS if (on_gpu or not scenario.gpu_only) and (emulated or not scenario.held)
+        scenario
+        for scenario in SCENARIOS
+        if (candidate.on_gpu or not scenario.gpu_only) and (candidate.emulated or not scenario.held)
     ]
     planned = [(scenario, repeat) for scenario in chosen for repeat in range(_batches(scenario, repeats))]
     overwritten: Decided | None = None
@@ -121,7 +119,8 @@ def provoke(
         copied = ", results copied" if exchange.copies else ""
         progress(f"races: {scenario.words}{copied} ({repeat + 1} of {_batches(scenario, repeats)})")
         if scenario.told_late_us[1]:
-            outcome, reports = _run_told_late(exchange, spec, scenario, source, LONG_LATE_S * repeats * waits_itself)
+            long_s = LONG_LATE_S * repeats * candidate.waits_itself
+            outcome, reports = _run_told_late(exchange, spec, scenario, source, long_s)
         else:
             outcome, reports = _run(exchange, spec, scenario, calls, repeat, source)
         shared = shared or any(any(report.reused) for report in reports.values())

@@ -23,7 +23,7 @@ BROKEN_AT = 28
 
 
 def run_weakly(recorder: Recorder, proof: RaceProof, batches: int) -> Proved:
-    """The proof with what came of it. Like the proof, it never raises for what ranks do."""
+    """Returns the proof with the result of weak execution added. Like the proof, it never raises because of what ranks do."""
     done, began = 0, time.monotonic()
     for seed in range(proof.seeds[0], proof.seeds[0] + batches):
         if done and time.monotonic() - began > ENOUGH_S:

@@ -35,7 +35,7 @@ class WallTimes:
     nothing."""
 
     def take(self, work: Workload) -> None:
-        """A batch of fresh calls on each side."""
+        """Measures a batch of fresh calls on each side."""
         work.undisturbed(partial(self._take, work))
 
     def _take(self, work: Workload) -> None:
@@ -73,13 +73,13 @@ class WallTimes:
 
 
 def repeats_for(batch_us: float, both_s: float, delivery_s: float) -> int:
-    """How often the reference's batch, which with an empty one takes `both_s`, is measured on the same arguments."""
+    """How often the reference's batch, which together with an empty one takes `both_s`, is measured on the same arguments."""
     least = 1 if batch_us > LONGEST_US else REPEATS
     return max(least, min(MOST_REPEATS, int(REPEATS_SHARE * delivery_s / both_s)))
 
 
 def on_wall_clock(run: Callable[[], Reports]) -> tuple[Reports, float]:
-    """What it returns, and how many microseconds passed meanwhile."""
+    """Calls `run`; returns its result and the microseconds that passed."""
     start = time.perf_counter_ns()
     reports = run()
     return reports, (time.perf_counter_ns() - start) / 1e3

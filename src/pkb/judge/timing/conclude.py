@@ -1,4 +1,4 @@
-"""From the rounds and the host wall clock to the times of a verdict, or to a rejection of what physics does not allow."""
+"""From the rounds and the host wall clock to the times of a verdict, or to a rejection of impossible times."""
 
 import math
 import statistics
@@ -129,8 +129,8 @@ def _finite(ratio: float) -> float | None:
 
 
 def seen_drift_ppm(rounds: Sequence[Sequence[float]]) -> float | None:
-    """Of the rank whose clock differs most from the first one's, if any is seen to. Ranks start some microseconds apart, which
-    over the two calls of a round at `real` looks like thousands of ppm, on one GPU too: rounds must agree on more."""
+    """The drift of the rank whose clock differs most from the first rank's, if rounds agree that it does: ranks start some
+    microseconds apart, which over the two calls of a round at `real` looks like thousands of ppm, even on one GPU."""
     seen = [0.0]
     for slopes in zip(*rounds, strict=True):
         if len(slopes) > 1:

@@ -1,4 +1,4 @@
-"""When the samples so far settle the question: an evaluation looks at them a few times, and stops as soon as they do."""
+"""When to stop: an evaluation examines its samples a few times, and stops as soon as they decide."""
 
 import math
 from collections.abc import Sequence
@@ -22,20 +22,20 @@ class Look(NamedTuple):
     """How far from 1 the interval must be."""
 
     def as_the_last(self, later: Sequence["Look"]) -> "Look":
-        """With what `later` ones would have spent: time is up, and they will not be."""
+        """Adds the error share of the `later` looks, which will not happen because time is up."""
         return self._replace(error=self.error + sum(one.error for one in later))
 
 
 def looks(planned: int, last: int = LAST_LOOK) -> list[Look]:
-    """After half of the planned rounds, after all, and three more, each after as many times the rounds of the one before."""
+    """After half of the planned rounds, after all of them, and three more, each later by the same factor."""
     times = (max(last, 8 * planned) / planned) ** (1 / 3)
     rounds = [math.ceil(planned / 2), *(round(planned * times**n) for n in range(4))]
     return [Look(n, ERROR * share, 1.0 if i else FAR) for i, (n, share) in enumerate(zip(rounds, LOOKS, strict=True))]
 
 
 def settled(found: Estimate, look: Look, *, confirmed: bool) -> bool:
-    """Would more rounds change nothing? A gain that the window has not confirmed yet may be with more of them; what another
-    start may add is left, however many there are."""
+    """Would more rounds change nothing? More rounds may still confirm a gain in the window; they cannot reduce the uncertainty
+    of the start."""
     ratio, near = found.ratio, max(NEAR, math.exp(found.start))
     tight = found.rounds.low > 1 / near and found.rounds.high < near
     if ratio.low > 1:

@@ -45,8 +45,8 @@ def measure(
     mutates: bool = False,
     starts: Starts | None = None,
 ) -> tuple[Timing, Communication]:
-    """The times, and what moved the data while they were taken. `shares`: of the problem's kinds of calls. `mutates`: calls
-    change their arguments, and cannot be repeated. `starts`: None where there is one only."""
+    """Returns the times, and what moved the data while they were taken. `shares`: weights of the problem's kinds of calls.
+    `mutates`: calls change their arguments and cannot be repeated. `starts`: None if there is only one start."""
 
     def workload(exchange: Exchange) -> Workload:
         return Workload(exchange, spec, calls, plan.verify_share, shares=shares or {}, against=against)
@@ -91,7 +91,7 @@ class _Rounds:
         self.cover_us = hiding_us if self.on_gpu else 0.0  # a CPU has no queue to fill
 
     def until_settled(self) -> tuple[Estimate, ClockCheck]:
-        """What the last look shows; each has its share of the error that all of them together may make."""
+        """Returns what the last look shows; each look has its share of the error that all of them together may make."""
         give_up, ahead = math.inf, False
         planned = looks(self.planned, LAST_LOOK if self.on_gpu else 0)
         if self.work.spec.as_published:
@@ -117,7 +117,7 @@ class _Rounds:
     def in_more_starts(
         self, first: Estimate, starts: Starts, workload: Callable[[Exchange], Workload]
     ) -> tuple[Estimate, ClockCheck]:
-        """Half of the planned rounds in each further start; what starts differ by is what counts now."""
+        """Takes half of the planned rounds in each further start; the difference between starts now decides."""
         found, wanted = [first], starts.asked or 2
         self.start_rounds = [len(self.taken)]
         while len(found) < wanted:

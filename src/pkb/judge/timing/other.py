@@ -1,8 +1,8 @@
-"""The second reading: the candidate against the other of the problem's own functions.
+"""The second comparison: the candidate against the other one of reference and baseline.
 
-The candidate is timed against one of them, in rounds and on the host wall clock, and that decides. How far apart the two
-functions are is nothing that a candidate has a part in. So a few rounds of those two alone, paired as ever, and the ratio of
-ratios: reference/candidate = reference/baseline x baseline/candidate.
+The candidate is timed against one of the two functions, in rounds and on the host wall clock, and that decides. The ratio of
+the two functions does not depend on the candidate. So a few rounds pair these two alone, and the ratios are multiplied:
+reference/candidate = reference/baseline x baseline/candidate.
 """
 
 import math
@@ -75,14 +75,14 @@ def with_other_reading(
 
 
 def decision(speedup: Ratio, apart: Ratio, main: Decision, window_low: float | None) -> Decision:
-    """A gain must show on the host wall clock too, by which the candidate was measured against the other of the two."""
+    """A gain must also show on the host wall clock, on which the candidate was only measured against the main function."""
     seen = math.inf if window_low is None else window_low * apart.low
     confirmed = main is Decision.FASTER or seen > NEAR
     return speedup.decision if speedup.decision is not Decision.FASTER or confirmed else Decision.UNPROVEN
 
 
 def product(one: Ratio, other: Ratio) -> Ratio:
-    """Of two that know nothing of each other: in the logarithm their half-widths add up as squares do."""
+    """The product of two independent ratios: in the logarithm, squares of half-widths add up."""
     value = one.value * other.value
     half = math.hypot(*(math.log(ratio.high / ratio.value) for ratio in (one, other)))
     return Ratio(value, value * math.exp(-half), value * math.exp(half))

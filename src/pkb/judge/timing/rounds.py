@@ -26,7 +26,7 @@ WARM_UP_S = 10.0
 
 
 class CallTimes(NamedTuple):
-    """Of one side in one round, in microseconds by call."""
+    """Times of one side in one round, in microseconds by call."""
 
     calls_us: list[float]
     settled_us: list[float]
@@ -65,7 +65,7 @@ def _take_round(work: Workload, cover_us: float) -> Round:
 
 
 def timed_batch(run: Callable[[], Reports], *, judged: bool) -> tuple[Reports, CallTimes]:
-    """Run a batch and read its times; times that cannot be are refused. `judged`: it is the candidate's."""
+    """Runs a batch and reads its times; impossible times are refused. `judged`: it is the candidate's."""
     reports, wall_us = on_wall_clock(run)
     for rank, report in reports.items():
         _require_order(rank, report.calls, judged=judged)
@@ -92,7 +92,7 @@ def call_times(reports: Reports) -> CallTimes:
 
 
 def drift_ppm(reports: Reports) -> list[float]:
-    """The slope of start_r - start_0 over the calls of a batch: all ranks start a call together, whatever their clocks say."""
+    """Clock drift: the slope of start_r - start_0 over the calls of a batch, since all ranks start a call together."""
     first, *others = ([start for start, _, _ in report.calls] for report in reports.values())
     if len(first) < 2:
         return []
@@ -117,8 +117,8 @@ def _require_order(rank: int, calls: tuple[Stamps, ...], *, judged: bool) -> Non
 
 
 def warm_up(work: Workload, warmup_calls: int) -> float:
-    """Plain calls to warm clocks and caches of both sides, then one round like the timed ones, which leaves the allocator
-    with the memory that a round needs. Returns for how long the device must be kept busy to hide the latency of a launch."""
+    """Plain calls that warm clocks and caches of both sides, then one round like the timed ones, after which the allocator has
+    the memory that a round needs. Returns how long the device must be kept busy to hide launches."""
     exchange, slots = work.exchange, work.deliver()
     started = time.monotonic()
     _repeat(work.run_reference, slots, warmup_calls)
@@ -143,6 +143,6 @@ def _repeat(run: Callable[[Schedule], Reports], slots: tuple[int, ...], calls: i
 
 
 def cover_for(host_us: float) -> float:
-    """Launch-latency hiding: for how long a device must be kept busy so that a host that takes so long over a call has queued
-    it by then."""
+    """Launch-latency hiding: how long a device must be kept busy so that the host, which needs `host_us` for a call, has
+    queued it by then."""
     return min(MAX_COVER_US, 1.5 * host_us + 50.0)

@@ -1,4 +1,4 @@
-"""What the two sides of a measurement have in common: the calls that they run, and whose turn is first."""
+"""What the two sides of a measurement share: the calls that they run, and which side runs first."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ class Sides(NamedTuple, Generic[T]):
 
 @dataclass
 class Workload:
-    """Batches of calls, every call on arguments that neither side has seen."""
+    """Batches of calls, each on arguments that neither side has seen before."""
 
     exchange: Exchange
     spec: DrawSpec
@@ -48,7 +48,7 @@ class Workload:
         self._of_round = self._plan.by_share(self.calls)
 
     def deliver(self) -> tuple[int, ...]:
-        """Every batch of a round has the same kinds, in an order of its own: what they take together can be compared."""
+        """Every batch of a round has the same kinds of calls, in its own order, so that their total times can be compared."""
         return self.exchange.deliver(self.spec, self.calls, keep=True, kinds=self.next_kinds())
 
     def next_kinds(self) -> list[str]:
@@ -62,8 +62,9 @@ class Workload:
         self.exchange.drop(keep_memory=True)  # at production sizes there is no room for two batches
 
     def one_after_the_other(self, reference: Callable[[], T], candidate: Callable[[], T]) -> Sides[T]:
-        """The reference by itself, with the candidate's processes stopped. Raises `Disturbed`. To find out whether it is
-        alone takes a look that fills the device; the candidate's turn begins with one as well."""
+        """Runs the reference alone, with the candidate's processes stopped, and the candidate before or after it. Raises
+        `Disturbed`. Checking that the reference is alone fills the device; the candidate's turn begins with such a look
+        too."""
 
         def alone() -> T:
             with self.exchange.alone():
@@ -78,8 +79,8 @@ class Workload:
         return Sides(reference=alone(), candidate=looked())
 
     def undisturbed(self, take: Callable[[], T]) -> T:
-        """What it returns when nothing of the candidate's ran beside the reference; made again on fresh data if it did, and
-        given up if it does so every time."""
+        """The result of `take` if nothing of the candidate ran beside the reference. Otherwise it is repeated on fresh data,
+        and given up after several attempts."""
         last = Disturbed()
         for _ in range(ATTEMPTS):
             try:
@@ -95,6 +96,6 @@ class Workload:
         raise Decided(Verdict.REJECTED, Stage.TIMING, words, evidence)
 
     def swap(self) -> None:
-        """The next round. ABBA: drift over a pair of rounds falls on both sides alike."""
+        """Begins the next round. ABBA order: drift over a pair of rounds affects both sides equally."""
         self.candidate_first = not self.candidate_first
         self._of_round = self._plan.by_share(self.calls)

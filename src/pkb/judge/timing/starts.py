@@ -1,8 +1,8 @@
-"""Several starts of the ranks, where one cannot tell.
+"""Times in several starts of the ranks, where one start cannot decide.
 
 Rounds of one start share what it fixed: where memory lies, NCCL's channels, which SMs a rank has. How far starts of the same
-code differ is known for some calls (`statistics.start_deviation`) and not for others (docs/power.md): there a gain near 1 is
-measured in more of them, and what they differ by decides.
+code differ is known for some calls (`statistics.start_deviation`) and not for others (docs/power.md). For the others, a gain
+near 1 is measured in several starts, and the difference between them decides.
 """
 
 import math
@@ -33,17 +33,22 @@ class Starts:
     """For calls of the reference that take less, it is known by how much starts differ."""
 
     def more(self, first: Estimate, reference_us: float) -> bool:
-        """Is a second start needed? Not where nothing is claimed."""
+        """Is a second start needed? Not if there is no gain or loss to confirm."""
         if self.asked:
             return self.asked > 1
         return reference_us >= self.known_below_us and is_near(first.ratio)
 
     def how_many(self, each_s: float) -> int:
-        return self.asked or max(LEAST, min(MOST, 1 + int(MORE_S / each_s)))
+        return self.asked or affordable(each_s)
+
+
+def affordable(each_s: float) -> int:
+    return max(LEAST, min(MOST, 1 + int(MORE_S / each_s)))
 
 
 def known_below_us(layer: str, *, shared_gpu: bool) -> float:
-    """It was measured on a GPU that ranks share, for collectives and for short calls."""
+    """For calls shorter than this the difference between starts is known: it was measured on a GPU that ranks share, for
+    collectives and for short calls."""
     if not shared_gpu:
         return 0.0
     return math.inf if layer == "collective" else LONG_US
@@ -54,11 +59,11 @@ def is_near(ratio: Ratio) -> bool:
 
 
 def over_starts(found: Sequence[Estimate]) -> Estimate:
-    """The mean over starts, and Student's interval for it. What starts differ by holds all noise, that of rounds too: no
-    other term is needed.
+    """The mean over starts, and Student's interval for it. The difference between starts includes all noise, also that of
+    rounds, so no other term is needed.
 
-    That the first start was chosen for what it showed does not make it err more often: what the whole says would have been the
-    same, had all starts been made in any case.
+    Deciding on further starts by what the first one shows does not raise the error rate: the final result is the same as if
+    all starts had been made in any case.
     """
     kinds = {kind: _mean([one.by_kind[kind] for one in found]) for kind in found[0].by_kind}
     return Estimate(_mean([one.rounds for one in found]), 0.0, kinds)

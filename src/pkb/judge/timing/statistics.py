@@ -39,13 +39,13 @@ class Ratio(NamedTuple):
 
     @property
     def decision(self) -> Decision:
-        """Near-ties are called ties: unchanged code wins half of all strict comparisons."""
+        """An interval that includes 1 is a tie: unchanged code wins half of all strict comparisons."""
         if self.low > 1:
             return Decision.FASTER
         return Decision.SLOWER if self.high < 1 else Decision.SAME
 
     def widened(self, half: float) -> "Ratio":
-        """By an error that knows nothing of this one: in the logarithm half-widths add up as squares do."""
+        """Adds an independent error: in the logarithm, squares of half-widths add up."""
         wide = math.exp(math.hypot(math.log(self.high / self.value), half))
         return Ratio(self.value, self.value / wide, self.value * wide)
 
@@ -64,7 +64,7 @@ class Paired(NamedTuple):
         return self.kinds[number] if self.kinds else [""] * len(self.reference_us[number])
 
     def log_ratios(self) -> list[dict[str, list[float]]]:
-        """By round and kind, one for each call."""
+        """The log ratio of each call, by round and kind."""
         found: list[dict[str, list[float]]] = []
         for number, sides in enumerate(zip(self.reference_us, self.candidate_us, strict=True)):
             by_kind: dict[str, list[float]] = {}
@@ -74,7 +74,7 @@ class Paired(NamedTuple):
         return found
 
     def medians(self) -> dict[str, tuple[float, float]]:
-        """Of the reference and the candidate, by kind, in the order in which the problem names them."""
+        """Medians of the reference and the candidate, by kind, in the order in which the problem names them."""
         return {
             kind: (statistics.median(theirs), statistics.median(ours)) for kind, (theirs, ours) in self._times().items()
         }
@@ -89,11 +89,11 @@ class Paired(NamedTuple):
         return {kind: times[kind] for kind in self.shares if kind in times}
 
     def typical_us(self) -> tuple[float, float]:
-        """What a call of each side takes: the weighted mean over kinds of the medians."""
+        """The typical time of a call of each side: the weighted mean over kinds of the medians."""
         return self._weighted(self.medians())
 
     def most_us(self) -> tuple[float, float]:
-        """The same with means of all but the slowest tenth: a median does not see what nearly half of the calls take."""
+        """The same with means of all but the slowest tenth: a median ignores what nearly half of the calls take."""
         return self._weighted(
             {kind: (_of_most(theirs), _of_most(ours)) for kind, (theirs, ours) in self._times().items()}
         )
@@ -128,19 +128,19 @@ def start_deviation(us: float) -> float:
 
 
 def start_half(medians: Mapping[str, tuple[float, float]], shares: Mapping[str, float]) -> float:
-    """What another start may move the ratio by, either way. The kinds of a side share its start: their deviations add up. At
-    the whole of `ERROR`: all looks are one chance to be wrong about it (1.4 chances, where rounds differ by as much)."""
+    """Half-width for another start of the ranks. The kinds of a side share its start, so their deviations add up. It uses the
+    whole of `ERROR`, because all looks share one start (and together err 1.4 times as often, if rounds differ as much)."""
     total = sum(shares[kind] for kind in medians)
     sides = (sum(shares[kind] * start_deviation(us[side]) for kind, us in medians.items()) / total for side in (0, 1))
     return statistics.NormalDist().inv_cdf(1 - ERROR) * math.hypot(*sides)
 
 
 def estimate(samples: Paired, error: float = ERROR, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
-    """The weighted mean over kinds of the median log ratio of paired calls, and as what it may be mistaken.
+    """The weighted mean over kinds of the median log ratio of paired calls, with its interval.
 
-    Rounds are resampled as they are: what slows a round down slows all of its calls, on both sides, and resampling calls within
-    rounds as well would count twice what they differ by (a single round has nothing else). The interval is symmetric in the
-    logarithm, as wide as Student's quantile of so many rounds says: swapping the sides inverts it.
+    Whole rounds are resampled, because what slows a round down slows all of its calls, on both sides. Resampling calls within
+    rounds as well would count their differences twice; only a single round is resampled by calls. The interval is symmetric in
+    the logarithm, so swapping the sides inverts it, and as wide as Student's quantile for this number of rounds says.
     """
     logs = samples.log_ratios()
     if not logs or not all(logs):
@@ -224,24 +224,24 @@ def mean(rounds: Rounds) -> float:
 
 
 def uncontended(times: Sequence[float]) -> float:
-    """What a batch takes when nothing comes between: noise only adds, to a clock that sees the whole machine. The mean of the
-    lower half, without the lowest eighth, so that no lucky round decides."""
+    """The time of a batch without interference. Noise only adds time on a clock that sees the whole machine, so this is the
+    mean of the lower half, without the lowest eighth, so that no lucky round decides."""
     return statistics.fmean(sorted(times)[len(times) // 8 : (len(times) + 1) // 2])
 
 
 class WindowRatio(NamedTuple):
-    """(reference - empty) / (candidate - empty) on the host wall clock; infinite where nothing is left of the candidate."""
+    """(reference - empty) / (candidate - empty) on the host wall clock; infinite if the candidate's difference may be 0."""
 
     value: float
     low: float
     high: float
 
     def supports(self, claimed: float) -> bool:
-        """Does it say the same as the ranks' clocks, or at least that the candidate is ahead? `NEAR` is what its trimmed means
-        and the ranks' medians may differ by, where the noise of the sides is of different shape.
+        """Does the window agree with the ranks' clocks, or at least show that the candidate is ahead? `NEAR` is how far its
+        trimmed means and the ranks' medians may differ, if the noise of the two sides has different shapes.
 
-        An interval that is wide covers every claim. So a claim that the window cannot place above 1 by itself may be no more
-        than `UNSEEN` times what it excludes.
+        A wide interval covers every claim. So a claim that the window alone cannot place above 1 may be at most `UNSEEN` times
+        what it excludes.
         """
         covers = self.low / NEAR <= claimed <= self.high * NEAR
         return self.low > NEAR or (covers and claimed <= UNSEEN * self.low)
@@ -253,11 +253,11 @@ def window_ratio(
     empty_us: Sequence[float],
     error: float = ERROR,
 ) -> WindowRatio:
-    """By rounds, of which the candidate has one batch each and the others one or several.
+    """The window's speedup from batches by round; the candidate has one batch in each, the others one or several.
 
     Fieller's interval: the ratios x for which (reference - empty) - x (candidate - empty) may be 0, each side by the trimmed
-    mean of its batches, the error by the jackknife over rounds. It holds for few rounds, and has no upper end where nothing
-    may be left of the candidate.
+    mean of its batches, the error by the jackknife over rounds. It is valid for few rounds, and has no upper end if the
+    candidate's difference may be 0.
     """
     count = len(candidate_us)
     sides = [_by_round(side, count) for side in (reference_us, candidate_us, empty_us)]
@@ -273,7 +273,7 @@ def window_ratio(
     wide = student(1 - error, max(1, len(_trimmed(candidate_us)) - 1)) * (count - 1) / math.sqrt(count)
 
     def above(x: float, direction: int) -> bool:
-        """Is the ratio above x; or (1 and -1) may it be, or must it be?"""
+        """Is the ratio above x? With direction 1: may it be; with -1: must it be?"""
         half = wide * math.sqrt(max(0.0, of_theirs - 2 * x * of_both + x * x * of_ours))
         return theirs - x * ours + direction * half > 0
 
@@ -309,7 +309,7 @@ class Mean(NamedTuple):
 
 
 def trimmed_mean(values: Sequence[float], error: float) -> Mean:
-    """Without a fifth at either end, and Yuen's interval for it: one odd round has no part in either."""
+    """The mean without a fifth at either end, and Yuen's interval for it: a single outlier affects neither."""
     count, kept = len(values), _trimmed(values)
     cut = (count - len(kept)) // 2
     middle = statistics.fmean(kept)

@@ -11,12 +11,12 @@ from pkb.types.verdict import Evidence, Failure, FailureKind, RaceKind, Stage, V
 
 
 def verify_timed(work: Workload, slots: tuple[int, ...], reports: Reports) -> None:
-    """Outputs must also be those that the ranks committed to with the times of all calls."""
+    """Outputs must also match the digests that the ranks sent with the times of all calls."""
     _require_committed(_require_right(work, slots, words="timed calls"), slots, reports)
 
 
 def verify_queued(work: Workload, slots: tuple[int, ...], reports: Reports) -> None:
-    """What confirms a time must have done the work too, before the clock was stopped."""
+    """The batch that confirms a time must have done its work before the clock stopped."""
     _require_committed(_require_right(work, slots, words="queued calls"), slots, reports)
 
 

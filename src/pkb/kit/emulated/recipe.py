@@ -40,9 +40,10 @@ _DEFINES = (
     "-D__CUDACC_VER_MAJOR__=13", "-D__CUDACC_VER_MINOR__=0", "-DPKB_EMULATED=1",
 )  # fmt: skip
 # A kernel looks at bytes as it likes. Misaligned accesses trap, as they do on a GPU. Symbols are bound at load: a thread
-# must not be stopped inside the loader.
+# must not be stopped inside the loader. Lines by DWARF 4: of version 5, addr2line takes the file that comes first for the
+# main one, which is not the candidate's.
 _FLAGS = (
-    "-std=c++20", "-O1", "-g1", "-march=native", "-w", "-fPIC", "-pthread", "-fno-strict-aliasing",
+    "-std=c++20", "-O1", "-g1", "-gdwarf-4", "-march=native", "-w", "-fPIC", "-pthread", "-fno-strict-aliasing",
     "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error", "-fvisibility=hidden",
 )  # fmt: skip
 # Plain accesses are announced to the runtime (runtime/hooks.cpp), which has its own functions in place of libtsan's: so the

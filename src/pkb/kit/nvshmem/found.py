@@ -24,12 +24,6 @@ class NvshmemFound:
     def device_library(self) -> Path:
         return self.libraries / "libnvshmem_device.a"
 
-    def bitcode(self, arch: str = "sm_90") -> Path | None:
-        """For Triton. One file for all architectures until 3.6, one for each since."""
-        digits = arch.removeprefix("sm_").rstrip("af")
-        names = ("libnvshmem_device.bc", f"libnvshmem_device_sm_{digits}.bc")
-        return next((self.libraries / name for name in names if (self.libraries / name).is_file()), None)
-
 
 @lru_cache
 def found() -> NvshmemFound | str:

@@ -1,9 +1,4 @@
-"""A problem's own functions beside its reference, held to what they promise.
-
-The baseline is compared as a candidate is: by the bytes of its outputs, with arguments that must stay as they were and results
-that later calls leave alone. What is wrong with it is a fault of the problem. A rank that has found something goes on to the
-end: finding a truth takes all of them.
-"""
+"""Checks a problem's other functions (baseline, exact) against what they must return."""
 
 import math
 import os
@@ -27,7 +22,7 @@ EXACT_ERROR = 1e-9
 
 
 def check_baseline(rank: Any, command: CheckBaseline) -> Comparison:
-    """Calls in a row, compared when all are over; the worst of them."""
+    """Makes calls in a row and compares them when all are over; returns the worst."""
     problem: Problem = rank.registry.get(command.spec.problem)
     packed, refused = _outputs(rank, problem, command)
     results: list[Comparison] = []
@@ -94,7 +89,7 @@ def check_exact(rank: Any, command: CheckExact) -> Comparison:
     (native, _), (by_blocks, _) = outcomes(wide=False)
     (_, want), (_, got) = outcomes(wide=True)
     if unlike := structure_difference(native, by_blocks, where="its outcome"):
-        return Comparison(None, Difference("exact", clean(unlike.words, 500), unlike.kind))
+        return Comparison(None, Difference("exact", clean(f"{unlike.where} {unlike.words}", 500), unlike.kind))
     if len(want) != len(got):
         return Comparison(None, Difference("exact", "its structure in float64 is another", DifferenceKind.STRUCTURE))
     ratio = max((_error(a, b) / EXACT_ERROR for a, b in zip(want, got, strict=True)), default=0.0)

@@ -69,27 +69,29 @@ class Unlike(NamedTuple):
 
     kind: DifferenceKind
     words: str
+    """Of what is named by `where`."""
+    where: str = ""
 
 
 def structure_difference(expected: Node, got: Node, *, where: str) -> Unlike | None:
     """The first way in which the structure of an output is not the expected one, or None."""
     kind = KINDS.get(type(got))
     if kind is None:
-        return Unlike(DifferenceKind.STRUCTURE, f"{where} is not a tensor or a list of tensors")
+        return Unlike(DifferenceKind.STRUCTURE, "is not a tensor or a list of tensors", where)
     if KINDS[type(expected)] != kind:
         got_words = "None" if isinstance(got, ValueNode) and got.value is None else f"a {kind}"
-        return Unlike(DifferenceKind.STRUCTURE, f"{where} should be a {KINDS[type(expected)]} and is {got_words}")
+        return Unlike(DifferenceKind.STRUCTURE, f"should be a {KINDS[type(expected)]} and is {got_words}", where)
     match expected, got:
         case TensorNode(), TensorNode():
             if got.shape != expected.shape:
-                words = f"{where} should have shape {expected.shape} and has {list(got.shape)}"
-                return Unlike(DifferenceKind.SHAPE, words)
+                words = f"should have shape {list(expected.shape)} and has {list(got.shape)}"
+                return Unlike(DifferenceKind.SHAPE, words, where)
             if got.dtype != expected.dtype:
-                return Unlike(DifferenceKind.DTYPE, f"{where} should be {expected.dtype} and is {got.dtype}")
+                return Unlike(DifferenceKind.DTYPE, f"should be {expected.dtype} and is {got.dtype}", where)
         case (ValueNode() | NonFiniteNode(), ValueNode() | NonFiniteNode()):
             if expected.value != got.value:
-                words = f"{where} should be {expected.value!r} and is {got.value!r}"
-                return Unlike(DifferenceKind.STRUCTURE, words)
+                words = f"should be {expected.value!r} and is {got.value!r}"
+                return Unlike(DifferenceKind.STRUCTURE, words, where)
         case (ListNode() | TupleNode() | DictNode(), ListNode() | TupleNode() | DictNode()):
             return _items_difference(expected, got, where=where)
     return None
@@ -105,7 +107,7 @@ def _items_difference(expected: Items, got: Items, *, where: str) -> Unlike | No
     if isinstance(expected, DictNode) and isinstance(got, DictNode):
         names, same_keys = expected.keys, expected.keys == got.keys
     if len(mine) != len(theirs) or not same_keys:
-        return Unlike(DifferenceKind.STRUCTURE, f"{where} should have {len(mine)} items and has {len(theirs)}")
+        return Unlike(DifferenceKind.STRUCTURE, f"should have {len(mine)} items and has {len(theirs)}", where)
     for name, one, other in zip(names, mine, theirs, strict=True):
         inner = f"{where}[{name}]" if where else name
         if difference := structure_difference(one, other, where=inner):
@@ -161,8 +163,14 @@ def _name(index: int, truth: Any) -> str:
     """By its place in what was returned, where other things than tensors count: the fourth tensor need not be item 3."""
     places = list(_places(truth["returned"]))
     if index < len(places):
-        return "the result" if len(places) == 1 else f"result {places[index]}"
-    return f"argument changed in place ({', '.join(truth['mutated'])}), tensor {index - len(places)}"
+        return "the result" if len(places) == 1 else _place_name(places[index], changed=False)
+    return _place_name([*_places(truth["mutated"])][index - len(places)], changed=True)
+
+
+def _place_name(place: str, *, changed: bool) -> str:
+    if changed:
+        return f"argument changed in place ({place})"
+    return f"result {place}" if place else "the result"
 
 
 def _places(tree: Any, place: str = "") -> Iterator[str]:
@@ -186,12 +194,13 @@ def read_output(
     expected = _narrowed(describe(truth)[0], names)
     difference = structure_difference(expected, description, where="")
     if difference:
-        words = difference.words.removeprefix("[").replace("returned", "the result", 1)
-        return None, Unlike(difference.kind, clean(words, 500))
+        side, _, place = difference.where.partition("[")
+        name = _place_name(place.replace("]", "", 1), changed=side == "mutated")
+        return None, Unlike(difference.kind, clean(difference.words, 500), clean(name, 200))
     try:
         return unpack(description, fd, device=device), None
     except BadTree as error:
-        return None, Unlike(DifferenceKind.STRUCTURE, clean(f"unreadable: {error}", 500))
+        return None, Unlike(DifferenceKind.STRUCTURE, clean(f"unreadable: {error}", 500), "the result")
 
 
 def _dtypes_of(node: Node) -> Iterator[str]:

@@ -4,6 +4,8 @@ The interpreter keeps bfloat16 as its bits in 16-bit integers and does arithmeti
 multiplies bfloat16 values is wrong on a CPU; and where it converts, it cuts bits off instead of rounding to nearest. Here
 each such operation is done in float32 and its result rounded, which is what the hardware's bfloat16 operations give;
 products accumulate in the type of the accumulator, as they should.
+
+It also keeps scalars in arrays of one element. Triton before 3.7 makes the bound of a loop an `int` as numpy allowed until 2.5.
 """
 
 import functools
@@ -28,7 +30,7 @@ _COMPARISONS = tuple(f"create_fcmp{kind}{word}" for kind in "OU" for word in ("L
 def mend_bfloat16() -> None:
     """Wraps the interpreter's operations in place, and refuses inline assembly as a thing that this platform lacks; done once,
     before any candidate is loaded. A Triton whose interpreter lacks one of the names keeps its own behaviour there."""
-    interpreter = importlib.import_module("triton.runtime.interpreter")
+    interpreter: Any = importlib.import_module("triton.runtime.interpreter")
     language = importlib.import_module("triton.language")
     builder = interpreter.InterpreterBuilder
     if not hasattr(builder.cast_impl, "__wrapped__"):
@@ -39,11 +41,23 @@ def mend_bfloat16() -> None:
             rounded = name in _ROUNDED
             setattr(builder, name, _in_float32(operation, interpreter.TensorHandle, language, rounded=rounded))
     builder.create_inline_asm = _refuse_assembly
+    patch = getattr(interpreter, "_patch_lang_tensor", None)
+    if patch is not None and not hasattr(patch, "__wrapped__"):
+        interpreter._patch_lang_tensor = _counting(patch)
 
 
 def _refuse_assembly(*_arguments: Any) -> Any:
     message = "Triton's interpreter cannot run inline assembly"
     raise NotOnThisPlatform(Cause.LACKS_INLINE_ASSEMBLY, message)
+
+
+def _counting(patch: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(patch)
+    def mended(tensor: Any, *scope: Any) -> None:
+        patch(tensor, *scope)  # which remembers what was there before
+        tensor.__index__ = lambda self: int(self.handle.data.squeeze())
+
+    return mended
 
 
 def _rounding(cast: Callable[..., Any], handle: type, language: Any) -> Callable[..., Any]:

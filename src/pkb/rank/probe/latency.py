@@ -34,7 +34,7 @@ class Latency:
         return self._sampler.take(lambda number: empty(), runs=runs)
 
     def launch_host(self, *, runs: bool) -> ProbeTimes:
-        """What the host pays to queue one, from Python."""
+        """What the host needs to queue one, from Python."""
         empty = self._kernels.kernel("empty")[1, 32]
         times = []
         for _ in range(self._sampler.effort.repeats + 1):
@@ -49,13 +49,13 @@ class Latency:
         return ProbeTimes(times[1:] if runs else [], len(times) * HOST_LAUNCHES)  # the first batch loads the kernel
 
     def barrier(self) -> ProbeTimes:
-        """Of all ranks, as torch's handle makes it: on a GPU a kernel of its own."""
+        """A barrier of all ranks through torch's handle: on a GPU a separate kernel."""
         handle = self._boxes.handle
         timeout_ms = 0 if self._device.type == "cuda" else WAIT_LIMIT_NS // 1_000_000
         return self._sampler.take(lambda number: handle.barrier(CHANNEL, timeout_ms), runs=True)
 
     def barrier_in_kernel(self) -> ProbeTimes:
-        """Of all ranks, inside one kernel: what a fused kernel pays for each of its phases."""
+        """A barrier of all ranks inside one kernel: what a fused kernel pays for each of its phases."""
         return self._exchange("barriers", [kit.i32(self._world_size)], threads=32, runs=True)
 
     def round_trip(self) -> ProbeTimes:

@@ -145,7 +145,7 @@ def _launches(raw: Sequence[torch.Tensor]) -> Iterator[Launch]:
 
 
 class Sentinel:
-    """Shows whether anybody else is at work on this device, by filling all of it with work of known shape."""
+    """Shows whether another program is using this device, by filling all of it with work of known duration."""
 
     def __init__(self, device: torch.device) -> None:
         self._kernel = compiled(COMPANY, name="company").kernel("occupy")
@@ -155,7 +155,8 @@ class Sentinel:
         self._out = torch.zeros(3 * self._blocks, dtype=torch.int64, device=device)
 
     def look(self, *, long: bool = True) -> Company:
-        """`long`: another context that is time-sliced with ours shows as well; a short look shows who shares SMs with us."""
+        """`long`: also shows another context that is time-sliced with ours; a short look only shows programs that share SMs
+        with us."""
         steps = LONG_LOOK_STEPS if long else SHORT_LOOK_STEPS
         self._kernel[self._blocks, self._threads](kit.u32(steps), self._out)
         host = self._out.cpu()

@@ -40,16 +40,16 @@ class Seals:
         self._opened: set[int] = set()
 
     def hold(self, slot: int, sealed: Tree) -> None:
-        """These arguments came sealed."""
+        """Notes that these arguments arrived sealed."""
         self._held[slot] = self.window.prepare(tensors_in(sealed))
 
     def seal(self, slot: int, tree: Tree, key: bytes) -> None:
-        """Seal these arguments, whose tensors are contiguous and nobody else's."""
+        """Seals these arguments, whose tensors are contiguous and used by nothing else."""
         self.hold(slot, tree)
         self.window.apply(self._held[slot], key, rank=self._rank, slot=slot)
 
     def open(self, slot: int, key: bytes) -> bool:
-        """True if they were sealed: a slot that is called again is open already."""
+        """Opens the arguments of a slot; True if they were sealed (a slot that is called again is already open)."""
         if slot not in self._held or slot in self._opened:
             return False
         if not key:
@@ -59,7 +59,7 @@ class Seals:
         return True
 
     def open_again(self, slots: Iterable[int]) -> None:
-        """The next `open` does its work once more, which seals what is open: to know what opening costs."""
+        """The next `open` runs again, which seals what is open: used to measure what opening costs."""
         self._opened.difference_update(slots)
 
     def commit(self, trees: Iterable[Tree], key: bytes) -> Callable[[], list[Digest]]:

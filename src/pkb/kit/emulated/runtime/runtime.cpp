@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -104,12 +105,23 @@ void on_tick(int) {
   }
   errno = error;
 }
+const void* faulting_code(void* context) {
+  const mcontext_t& machine = static_cast<ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  return reinterpret_cast<const void*>(machine.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return reinterpret_cast<const void*>(machine.pc);
+#else
+  return nullptr;
+#endif
+}
 // What a GPU reports as a fault of a kernel. Outside of kernels whoever handled the signal before has it.
 struct sigaction before_ill, before_segv, before_bus;
-void on_fault(int number, siginfo_t* info, void*) {
-  if (number != SIGILL && on_fiber) explain_fault(info->si_addr);  // also in functions of the runtime that copy for a thread
+void on_fault(int number, siginfo_t* info, void* context) {
+  const void* code = faulting_code(context);
+  if (number != SIGILL && on_fiber) explain_fault(info->si_addr, code);  // also in functions of the runtime that copy for a thread
   if (in_fiber && pthread_equal(pthread_self(), scheduler_thread))
-    fail(number == SIGILL ? "misaligned address" : "illegal memory access", number == SIGILL ? nullptr : info->si_addr);
+    fail(number == SIGILL ? "misaligned address" : "illegal memory access", number == SIGILL ? nullptr : info->si_addr, code);
   sigaction(number, number == SIGILL ? &before_ill : number == SIGBUS ? &before_bus : &before_segv, nullptr);
 }
 void set_timer(long microseconds) {
@@ -275,15 +287,6 @@ void Kernel::abandon() {
   next = total;
 }
 
-void fail(const char* what, const void* address) {
-  char text[1000];
-  const int n = snprintf(text, sizeof text, "CUDA emulator: %s (address %p), kernel %s, block (%u, %u, %u), thread (%u, %u, %u)\n", what,
-                         address, block && block->kernel ? block->kernel->name.c_str() : "?", emu_block.x, emu_block.y, emu_block.z,
-                         emu_thread.x, emu_thread.y, emu_thread.z);
-  if (write(2, text, std::min<size_t>(n, sizeof text - 1)) < 0) _exit(134);
-  signal(SIGABRT, SIG_DFL);
-  abort();
-}
 double seconds() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -457,7 +460,7 @@ uint64_t emu_now_ns() {
 void emu_fault(const char* what, const void* address) {
   in_fiber = false;
   fflush(stdout);  // what the kernel has printed, perhaps why it ends itself
-  fail(what, address);
+  fail(what, address, static_cast<const char*>(__builtin_return_address(0)) - 1);
 }
 void emu_unsupported(const char* what) {
   in_fiber = false;

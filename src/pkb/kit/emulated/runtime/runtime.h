@@ -59,7 +59,7 @@ void check_shared(const Block& b);         // and of one that ends
 void end_shared(const Block& b);           // the same, in a cluster
 void join_cluster(Block& b, unsigned number);  // the block that is begun as so many'th
 void leave_cluster(Block& b);              // the current thread ends
-void explain_fault(const void* address);   // does not return if it lies behind the dynamic shared memory of the block
+void explain_fault(const void* address, const void* code);  // does not return if it lies behind the dynamic shared memory of the block
 struct Untimed {  // the timer keeps away, as whoever called may have seen to already
   const bool before = in_fiber;
   Untimed() { in_fiber = false; }
@@ -71,7 +71,7 @@ void leave();                // the current thread stops here until its turn com
 void finish_arriving(const Fiber& f);  // copies that an mbarrier waits for too
 void forget_arriving(const Block& b);  // nobody waits at the barriers of a block that has ended
 void finish_stores(Fiber& f, unsigned but, bool read, bool end_of_thread);
-[[noreturn]] void fail(const char* what, const void* address);
+[[noreturn]] void fail(const char* what, const void* address, const void* code = nullptr);  // `code`: where in the machine code
 extern thread_local bool may_report;  // a thread that may not must not wait for the interpreter either: its owner may wait for us
 double seconds();
 void begin_running();

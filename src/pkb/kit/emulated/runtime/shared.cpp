@@ -12,13 +12,13 @@ namespace {
 constexpr size_t ALIGNED = 1024, STATIC_MOST = 48 << 10;
 size_t rounded(size_t bytes) { return (bytes + ALIGNED - 1) & ~(ALIGNED - 1); }
 
-[[noreturn]] void fail_beyond(const char* how, const Block& b, const void* address) {
+[[noreturn]] void fail_beyond(const char* how, const Block& b, const void* address, const void* code) {
   char text[400];
   snprintf(text, sizeof text,
            "illegal memory access: byte %zu of dynamic shared memory %s, and the launch asked for %zu bytes. Ask for all that the kernel "
            "uses: `shared=` of the kit's launch, the third value of <<<...>>>",
            (size_t)(static_cast<const char*>(address) - b.dynamic), how, b.kernel->shared);
-  fail(text, address);
+  fail(text, address, code);
 }
 }  // namespace
 
@@ -47,11 +47,11 @@ void end_shared(const Block& b) {
 }
 void check_shared(const Block& b) {
   for (const char* p = b.dynamic + b.kernel->shared; p < b.shared + SLOT - GUARD; ++p)
-    if (*p != (char)0xff) fail_beyond("was written (seen when the block ended)", b, p);
+    if (*p != (char)0xff) fail_beyond("was written (seen when the block ended)", b, p, nullptr);
 }
-void explain_fault(const void* address) {
+void explain_fault(const void* address, const void* code) {
   const size_t offset = (size_t)(static_cast<const char*>(address) - emu_shared_arena);
   if (block && offset < ARENA_SLOTS * SLOT && offset / SLOT == block->slot && offset % SLOT >= SLOT - GUARD)
-    fail_beyond("is accessed", *block, address);
+    fail_beyond("is accessed", *block, address, code);
 }
 }  // namespace emu
