@@ -157,9 +157,9 @@ def unknown_starts(by_group: Mapping[str, Sequence[Noise]], evaluations: int) ->
         "`slower`",
     ]
     return [
-        "## Starts that differ by nobody knows how much",
+        "## Starts that differ by an unknown amount",
         "",
-        "Calls of 200 us and more, by the ranks' clocks alone. The judge is not told the figure of the first column.",
+        "Calls of 200 us and more, by the ranks' clocks alone. The judge does not know the figure in the first column.",
         "",
         *table([*head, "1.05x", "1.10x", "1.20x", "1.50x"], rows),
     ]
@@ -172,9 +172,9 @@ def then_and_now() -> list[str]:
         kinds = ", ".join(f"{kind} {value:.1f}" for kind, value in row.kinds.items()) or "one kind to be seen"
         rows.append([row.name, then, now, kinds])
     return [
-        "## Kinds of calls: then and now",
+        "## Kinds of calls: before and now",
         "",
-        "Which call was of which kind was not kept then; it is told by the largest gap between times.",
+        "These records do not say which call was of which kind; the largest gap between times separates the kinds.",
         "",
         *table(["record", "ratio of medians, as it was", "paired, by kind", "of each kind"], rows),
     ]
@@ -194,7 +194,7 @@ def report(curves: Curves, evaluations: int, by_group: Mapping[str, Sequence[Noi
         f"Each figure: {evaluations} evaluations that take turns with the records, and the 95 % interval of Clopper and "
         f"Pearson. {counts}.",
         "",
-        "## What errors there are",
+        "## Error rates on unchanged code",
         "",
     ]
     rows, sums = [], [0.0] * (2 + len(FORGED))
@@ -215,9 +215,9 @@ def report(curves: Curves, evaluations: int, by_group: Mapping[str, Sequence[Noi
         few, usual = hostile(side, evaluations, planned=4), hostile(side, evaluations)
         rows.append([name, *(share_words(x, evaluations) for one in (few, usual) for x in (one.faster, one.slower))])
     lines += [
-        "## Noise that nobody has measured",
+        "## Noise that was not measured",
         "",
-        "On unchanged code, two calls a round, by the ranks' clocks alone:",
+        "Unchanged code, two calls per round, by the ranks' clocks alone:",
         "",
     ]
     lines += table(["noise", "`faster`, 4 rounds planned", "`slower`", "`faster`, 8 planned", "`slower`"], rows)

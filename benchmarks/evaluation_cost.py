@@ -33,6 +33,8 @@ from pkb.types.job import Job
 from pkb.types.plan import plan
 
 HERE = Path(__file__).parent
+LAUNCH_LIMIT_S = 200.0
+"""Of one naive launch, with a build in every rank."""
 
 
 def ours(args: argparse.Namespace, platform: str, *, timing: bool) -> tuple[float, dict[str, float], str]:
@@ -67,12 +69,32 @@ def launch(args: argparse.Namespace, platform: Platform, folder: Path, role: str
             "--out", str(folder / f"{role}-{trial}-{rank}.pt"), "--shared", str(shared), "--rank", str(rank),
             "--world", str(args.ranks), "--trial", str(trial), "--cuda", str(int(platform.device == "cuda")),
         ]  # fmt: skip
-        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
-    for process in processes:
-        _, errors = process.communicate(timeout=900)
-        if process.returncode:
-            sys.exit(f"the naive {role} failed:\n{errors.decode(errors='replace')[-2000:]}")
+        with (folder / f"said-{rank}").open("wb") as said:
+            processes.append(subprocess.Popen(command, env=environment, stdout=said, stderr=said))
+    bad = first_bad(processes, give_up=start + LAUNCH_LIMIT_S)
+    if bad is not None:
+        words = (folder / f"said-{bad}").read_text(errors="replace")[-2000:]
+        sys.exit(f"the naive {role} failed, rank {bad}:\n{words or f'no end within {LAUNCH_LIMIT_S:.0f} s'}")
     return time.monotonic() - start
+
+
+def first_bad(processes: list[subprocess.Popen[bytes]], *, give_up: float) -> int | None:
+    """None when all have ended well. Else the one that failed first, or the first that has not ended: the others would wait for
+    it for as long as a library has patience, and are ended."""
+    try:
+        while True:
+            codes = [process.poll() for process in processes]
+            if failed := [rank for rank, code in enumerate(codes) if code]:
+                return failed[0]
+            if None not in codes:
+                return None
+            if time.monotonic() > give_up:
+                return codes.index(None)
+            time.sleep(0.01)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def naive(args: argparse.Namespace, platform: Platform) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""Judges trees of candidates that others have published, and keeps what was found without a word of theirs.
+"""Judges trees of candidates that others have published, and keeps the results without any text of theirs.
 
     git clone https://github.com/togethercomputer/ParallelKernelBench && git -C ParallelKernelBench checkout dab0830
     python benchmarks/frontier.py ParallelKernelBench/solutions_* --out out/frontier --lanes 5 [--budget 540]
@@ -6,23 +6,24 @@
 
 Without a GPU: `--platform cpu --nvls --size tiny --plans quick --workers 1`.
 
-All files and plans (4 ranks, size paper, platform virtual), builds ahead on the other cores. With `--lanes 5` candidates are
-first judged without times, five beside each other on the GPU: most of a verdict is starting ranks, and most candidates fail
-(pass `words`). One by one, what was right is then judged again with times (`times`), what company may have caused (`doubts`:
-deadlocks, crashes, no memory left), and what is right but for an output that the next call overwrites (`reused`: its times are
-in no table). A wrong result or a race needs no second look: company can make ranks late, and a correct kernel is correct
-whoever is late. Only the plan `published` has its wrong ones judged again, since one call may have been unlucky.
+All files are judged by all plans (4 ranks, size paper, platform virtual), with builds ahead on the other cores. With `--lanes
+5` candidates are first judged without times, five at a time on the GPU, because most of an evaluation is starting ranks, and
+most candidates fail (pass `words`). Then, one at a time, correct candidates are judged again with times (`times`), then
+results that running side by side may have caused (`doubts`: deadlocks, crashes, no memory left), then candidates that are
+correct except for an output that the next call overwrites (`reused`: their times are in no table). A wrong result or a race
+needs no second evaluation: other evaluations only delay ranks, and that does not make a correct kernel wrong. Only in the plan
+`published` are wrong candidates judged again, since its single call may have been unlucky.
 
-It goes by worth (`phases`), so that a GPU that is rented by the minute can be given back at any time: the first plan over all
-trees, CUDA first, the other plan over the first CUDA tree, times of these, the rest. With `--budget` it begins nothing more
-10 s before that many seconds are over, and then ends what is under way. The same command again goes on: exit status 3 as long
-as something is left, 0 when nothing is, 1 when candidate after candidate gets no verdict, which is the machine's fault.
+The most important work comes first (`phases`), so that a GPU rented by the minute can be returned at any time: the first plan
+over all trees, CUDA first; the other plan over the first CUDA tree; times of these; the rest. With `--budget` it begins
+nothing in the last 10 s, and then ends what is running. The same command again continues. The exit status is 3 as long as
+something is left, 0 when nothing is, and 1 if candidate after candidate gets no verdict, which is the machine's fault.
 
-Every verdict is in a file of its tree and plan the moment it is there, so it can be stopped at any time; what is in `--out` or
-in docs/records already is not judged again by the same rules, and a later verdict on a file takes the place of an earlier one.
-Records hold ids, hashes, words of our own vocabulary, times and figures (pkb.analysis.bare_verdicts): never a message, a name
-or a line out of the files. `beside`: how many were judged at a time, where ranks ran; `provisional`: a later pass has not come
-to it yet.
+Every verdict is appended at once to the file of its tree and plan, so the program can be stopped at any time. What is already
+in `--out` or in docs/records is not judged again by the same rules, and a later verdict on a file replaces an earlier one.
+Records hold ids, hashes, words of our own vocabulary, times and figures (pkb.analysis.bare_verdicts), and never a message, a
+name or a line of the files. `beside` is the number of candidates judged at a time where ranks ran; `provisional` means that a
+later pass has not reached it yet.
 """
 
 import argparse
@@ -41,7 +42,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from frontier_counts import COUNTS
+from frontier_counts import COST, COUNTS
 from frontier_passes import PASSES, Known, Recorder, known_in, pass_of, write_whole
 from gpu_share import Busy
 
@@ -53,7 +54,9 @@ from pkb.cluster.planning import plan_candidates
 from pkb.cluster.settings import SweepSettings
 from pkb.cluster.sweep import LAST_S, Sweep
 from pkb.judge.settling import why_not
-from pkb.platforms.registry import pick, traits
+from pkb.judge.timing import measure as timing_rounds
+from pkb.judge.timing import starts
+from pkb.platforms.registry import create, pick, traits
 from pkb.problems.registry import default_registry
 from pkb.store import CandidateFile, Store, TaskSpec
 from pkb.types.case import AUTO, Case
@@ -68,9 +71,10 @@ TREES = {
     "solutions_parallelkittens_bf16_h100_8_google_gemini-3-pro-preview": "gemini-3-pro parallelkittens",
 }
 """Folders of that commit, and what they are called here: a model of published.toml and a backend."""
-COST = "frontier-cost.json"
 LIMIT_S = 240.0
 """Of an evaluation on a GPU, many times what one takes: a lane that is stuck is worth more than one verdict."""
+TIMED_LIMIT_S = LIMIT_S + timing_rounds.MORE_S + starts.MORE_S
+"""With times: rounds may be added to the planned ones, and starts of the ranks to the first, for two minutes each."""
 
 
 def paths_of(files: Iterable[CandidateFile]) -> dict[str, int]:
@@ -132,7 +136,7 @@ def phases(trees: Sequence[Path], plans: Sequence[str], passes: Sequence[str] = 
 
 
 def planned(parts: Iterable[Part], like: Case, known: Known, *, with_paths: bool = False) -> Planned:
-    registry, facts = default_registry(), pick(like.platform)
+    registry, facts = default_registry(), create(like.platform).facts()
     problems = {problem.name: problem.id for problem in registry.all()}
     found = Planned({}, {}, {}, {})
     for plan, tree in parts:
@@ -156,7 +160,9 @@ def planned(parts: Iterable[Part], like: Case, known: Known, *, with_paths: bool
             case = task.case.resolve(
                 problem=problem.stem, platform=facts.name, size=like.size, dtype=problem.default_dtype
             )
-            if why_not(case, problem, facts) is not None:
+            if (
+                facts.available and why_not(case, problem, facts) is not None
+            ):  # what another machine can do is not known
                 counts["impossible"] += 1
                 continue
             settled = replace(task, collection=collection, case=case)
@@ -186,6 +192,13 @@ def part_of(work: Planned, name: str, only: Set[int]) -> Planned:
     return work._replace(tasks={key: work.tasks[key] for key in keys}, files={key: work.files[key] for key in keys})
 
 
+def settings_for(platform: str, *, lanes: int, call_limit_s: float | None) -> SweepSettings:
+    settings = SweepSettings(call_limit_s=call_limit_s, timing=False if lanes > 1 else None)
+    if traits(platform).device != "cuda":
+        return settings
+    return replace(settings, evaluation_limit_s=LIMIT_S if lanes > 1 else TIMED_LIMIT_S)
+
+
 def sha_of(file: CandidateFile) -> str:
     return hashlib.sha256(file.source).hexdigest()
 
@@ -213,13 +226,11 @@ def judge(
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pkb-frontier-")))
         began = time.monotonic()
-        if lanes > 1:
-            settings, seats = replace(settings, timing=False), seats * lanes
         store = stack.enter_context(Store(place))
         busy = stack.enter_context(Busy())
         run = store.create_run("sweep", name="frontier", tasks=work.tasks.values(), candidates=work.files)
         watcher = Recorder(store, run, folder, total=len(work.tasks), lanes=lanes, known=known)
-        executor = LocalExecutor(seats=seats, builders=builders, concurrency=1, devices=devices)
+        executor = LocalExecutor(seats=seats * lanes, builders=builders, concurrency=1, devices=devices)
         try:
             Sweep(store, run, executor=executor, settings=settings, watcher=watcher, budget_s=budget_s).work()
         finally:
@@ -267,9 +278,6 @@ def main() -> None:
     have = [*(options.have or [RECORDS]), options.out]
     plans = ["standard"] if options.paths else options.plans.split(",")
     only = {int(number) for number in filter(None, options.only.split(","))}
-    settings = SweepSettings(call_limit_s=options.call_limit)
-    if traits(like.platform).device == "cuda":
-        settings = replace(settings, evaluation_limit_s=LIMIT_S)
     counts = Counter[str]()
     all_parts = parts_of(plans, options.trees)
     count_files(options.out, planned(all_parts, like, {}, with_paths=options.paths))
@@ -282,14 +290,15 @@ def main() -> None:
         if part.tasks and (budget is None or budget > LAST_S):
             print(f"{phase.name}: {', '.join(f'{each.plan} {collection_of(each.tree)}' for each in phase.parts)}",
                   file=sys.stderr)  # fmt: skip
+            lanes = options.lanes if phase.name == "words" else 1
             counts += judge(
                 part,
                 options.out,
                 budget_s=budget,
                 builders=options.builders,
                 workers=options.workers,
-                lanes=options.lanes if phase.name == "words" else 1,
-                settings=settings,
+                lanes=lanes,
+                settings=settings_for(like.platform, lanes=lanes, call_limit_s=options.call_limit),
                 known=known,
             )
     work = planned(all_parts, like, known_in(have))

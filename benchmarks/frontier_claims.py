@@ -1,4 +1,4 @@
-"""The published paper's claims, one by one, held against what the records of benchmarks/frontier.py say."""
+"""Compares the published paper's claims, one by one, with the records of benchmarks/frontier.py."""
 
 import statistics
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The records of benchmarks/frontier.py: read, and what they say of each tree counted, for the page that is made of them."""
+"""Reads the records of benchmarks/frontier.py and counts the outcomes of each tree, for the page that is made from them."""
 
 import csv
 import json
@@ -17,6 +17,7 @@ from pkb.types.plan import PUBLISHED
 from pkb.types.verdict import Verdict
 
 COUNTS = "frontier-trees.json"
+COST = "frontier-cost.json"
 OURS = "standard"
 """The plan of ours; what was judged by another one stands in its place, and the page says by which."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from frontier_claims import claims, share
 from frontier_counts import (
     CLASSES,
+    COST,
     OURS,
     Tree,
     classes_beside,
@@ -38,7 +39,6 @@ from pkb.types.plan import PUBLISHED
 from pkb.types.taxonomy import PARALLELISM
 
 ROOT = Path(__file__).resolve().parents[1]
-COST = "frontier-cost.json"
 HALF = 0.5
 DOCS = ROOT / "docs"
 RECORDS = DOCS / "records"
@@ -75,7 +75,7 @@ def conditions(trees: Sequence[Tree], folder: Path) -> list[str]:
         known = [cost for cost in costs if cost["gpu_busy"] is not None]
         evaluations = sum(sum(cost["verdicts"].values()) for cost in costs)
         lines.append(
-            f"{evaluations} evaluations, second looks included, took {seconds:.0f} s of the machine with builds: "
+            f"{evaluations} evaluations, repeated ones included, took {seconds:.0f} s of the machine with builds: "
             f"{seconds / evaluations:.1f} s each, {3600 * evaluations / seconds:.0f} an hour, {seconds / seen.total():.1f} s "
             f"for each verdict here."
         )
@@ -105,12 +105,12 @@ def judged(trees: Sequence[Tree]) -> list[str]:
         for words in (f"judged by `{plan}`", *(["right, not timed"] if timed else []), "in doubt")
     ))  # fmt: skip
     text = (
-        "Not to be judged are files for problems that are gone, empty and refused ones, those that these ranks cannot have, "
-        "and a second one of the same text. "
-        + ("Candidates are judged several beside each other first, without times; those that are right are then timed "
-           "alone. " if timed else "")
-        + "In doubt: a deadlock, a crash or a failure for want of memory, by `published` also a wrong result, that was seen "
-        "beside others and not yet alone."
+        "Some files are not judged: those for problems that no longer exist, empty and refused files, problems that cannot run "
+        "with this number of ranks, and duplicates. "
+        + ("Candidates are first judged several at a time, without times; those that are right are then timed alone. "
+           if timed else "")
+        + "A file is in doubt if it had a deadlock, a crash or too little memory, or by `published` also a wrong result, while "
+        "others ran beside it, and has not yet been judged alone."
     )  # fmt: skip
     return section("What has been judged", text, table(head, rows))
 
@@ -134,9 +134,9 @@ def totals(trees: Sequence[Tree]) -> list[str]:
             "as published, here", "ours", "reused output", "unsupported here", "another torch")  # fmt: skip
     timed = "Faster as published is a point estimate against the reference, ours is an interval above 1 against the baseline. "
     text = (
-        f"Published: right / faster of {published().problems}, on 8 x H100. Here: of the files judged so far. "
-        f"{'' if is_on_cpu(every_sample(trees)) else timed}Unsupported, and of another torch: as published / ours, among the "
-        "judged ones and never among the right."
+        f"The published columns show right / faster of {published().problems}, on 8 x H100; the others count files judged so "
+        f"far. {'' if is_on_cpu(every_sample(trees)) else timed}The last two columns show as published / ours; these count "
+        "as judged and never as right. Another torch: written for another version of torch."
     )
     return section("Right, and faster", text, [*table(head, rows), *columns(trees)])
 
@@ -162,9 +162,9 @@ def of_judged(samples: Sequence[Sample], *, proven: bool) -> str:
 
 def columns(trees: Sequence[Tree]) -> list[str]:
     lines = [
-        "Which column a tree can be compared with: each holds one file a problem, without numbers of samples, so nothing in it "
-        "says whether that is the first answer or the best of three. Totals are compared, never single candidates; what could "
-        "not be run here may have been right there:",
+        "A tree holds one file per problem and does not say whether that is the first answer or the best of three. So it is "
+        "not known which published column a tree corresponds to. Only totals are compared, never single candidates. Files that "
+        "could not be run here may have been right there:",
         "",
     ]
     for tree in trees:
@@ -223,8 +223,8 @@ def by_class(trees: Sequence[Tree]) -> list[str]:
             ))  # fmt: skip
         lines += [f"**{tree.name}**", "", *table(head, rows)]
     text = (
-        "Right / faster. Classes are ours: the published study does not say which problem is in which, so the numbers of "
-        "problems differ, and a row of one is no row of the other."
+        "Cells show right / faster. The classes are ours: the published study does not say which problem is in which class, so "
+        "the numbers of problems differ, and rows do not correspond exactly."
     )
     return section("By class", text, lines) if lines else []
 
@@ -242,8 +242,8 @@ def lost(trees: Sequence[Tree]) -> list[str]:
     if any(found.other_rules for _, found in compared):
         rows.append(("not compared: two versions of rules", *(found.other_rules for _, found in compared)))
     text = (
-        "Files that were judged by both plans: what those lose that are right as published and not right, by the evidence in "
-        "the second verdict. The report has it by file."
+        "Of the files that were judged by both plans: why those that are right as published are not right by ours, according "
+        "to the second verdict. The report shows it by file."
     )
     return section("What is lost between the two", text, table(("", *(name for name, _ in compared)), rows))
 
@@ -285,8 +285,8 @@ def limits(trees: Sequence[Tree]) -> list[str]:
         return []
     head = ("tree", "right", "timed", "median share of the limit", "best", "below half of it")
     text = (
-        "All that are right and timed, slower ones too; the limit is the roofline's ideal time on a GPU that all ranks share "
-        "([roofline.md](roofline.md))."
+        "All files that are right and timed, including slower ones. The limit is the roofline's ideal time on a GPU that all "
+        "ranks share ([roofline.md](roofline.md))."
     )
     return section("What correct kernels reach of the limit", text, table(head, rows))
 
@@ -304,7 +304,7 @@ def beside_h200(trees: Sequence[Tree], folder: Path) -> list[str]:
     same = sum(count for (there, found), count in pairs.items() if there == found)
     text = (
         "GPT-5.5's files by plan `standard`: rows are verdicts of an older judge on an H200 at size paper, columns those of "
-        f"this page. The same class for {same} of {pairs.total()} files; "
+        f"this page. {same} of {pairs.total()} files are in the same class; "
         "[cuda-on-cpu.md](cuda-on-cpu.md#published-candidates) says why others differ."
     )
     return section("Beside an H200", text, table(("there", *columns), rows))
@@ -319,16 +319,16 @@ def paths(trees: Sequence[Tree]) -> list[str]:
             (tree.name, files, *(f"{used[name] / files:.0%}" if tree.has_paths else "not read" for name in names))
         )
     text = (
-        "How the text seems to move data, as shares of the files; one file may use several ([paths.md](paths.md)). The barrier "
-        "of ParallelKittens is by multicast, so nearly all of its files use `nvls`."
+        "How the source seems to move data, as shares of the files; one file may use several ([paths.md](paths.md)). The "
+        "barrier of ParallelKittens uses multicast, so nearly all of its files use `nvls`."
     )
     return section("Paths", text, table(("tree", "files", *names), rows))
 
 
 def the_claims(trees: Sequence[Tree], folder: Path) -> list[str]:
     text = (
-        "On the CUDA trees, of the files that this platform and this torch can run, and as published of those that no rule of "
-        "ours refuses. A tree that is not judged to the end, or has files in doubt, decides nothing."
+        "These cover the files of the CUDA trees that this platform and this torch can run, and as published those that no "
+        "rule of ours refuses. A tree that is not completely judged, or has files in doubt, decides nothing."
     )
     found = claims(trees, folder)
     if is_on_cpu(every_sample(trees)):

@@ -1,6 +1,6 @@
-"""Records of candidates that are not ours: what is kept of each verdict, and which of them another pass has more to say about.
+"""Records of published candidates: what is kept of each verdict, and which verdicts a later pass will judge again.
 
-Used by benchmarks/frontier.py, which says what the passes are.
+Used by benchmarks/frontier.py, which explains the passes.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from frontier_counts import read_records
+from frontier_counts import COST, COUNTS, read_records
 from lanes import doubtful
 
 from pkb.analysis.bare_verdicts import bare
@@ -151,6 +151,27 @@ def keep(folder: Path, record: Mapping[str, Any]) -> None:
     path = record_file(folder, key[0], key[1])
     others = [one for one in (read_records(path) if path.exists() else ()) if key_of(one) != key]
     write_whole(path, "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in (*others, record)))
+
+
+def merge(came: Path, kept: Path) -> None:
+    """Records of another folder into this one, as often as one likes: what is settled here stays."""
+    known = known_in([kept])
+    for path in sorted(came.glob("frontier-*.jsonl")):
+        for record in read_records(path):
+            if known.get(key_of(record)) != "":
+                keep(kept, record)
+    for name, both in ((COST, _costs), (COUNTS, _counts)):
+        if (came / name).exists():
+            there = json.loads((kept / name).read_text()) if (kept / name).exists() else None
+            write_whole(kept / name, json.dumps(both(there, json.loads((came / name).read_text())), indent=1) + "\n")
+
+
+def _costs(there: list[Any] | None, new: list[Any]) -> list[Any]:
+    return [*(there or []), *(one for one in new if one not in (there or []))]
+
+
+def _counts(there: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
+    return (there or {}) | {name: (there or {}).get(name, {}) | counts for name, counts in new.items()}
 
 
 def nothing_said(task: Task) -> dict[str, Any]:

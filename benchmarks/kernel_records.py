@@ -1,10 +1,12 @@
-"""Verdicts on our own kernels, case by case: which one says that a kernel is right, which one has its times, how old they are.
+"""Verdicts on our own kernels, case by case: which verdict shows that a kernel is correct, which one has its times, and how
+old they are.
 
-A case is judged by the last verdict of the whole plan, with races looked for, and timed by the last one that has times: the
-same, or one of `verdict_table.py --times-only`, which says nothing of races, and of what moves the data only if a library was
-seen. What fails later outweighs both. Nothing is taken over silently: a verdict on another text of the kernel, with another
-kit, of another version of the problem or of an earlier judge says so, unless that judge differs in nothing but how it takes
-times; and where it took the same samples and concluded otherwise, they are concluded anew.
+Whether a case is correct is decided by the last verdict of the whole plan, race checks included. Its times come from the last
+verdict that has any: the same one, or one of `verdict_table.py --times-only`, which says nothing about races, and about what
+moves the data only if a library was seen. A later failure outweighs both. No verdict is reused silently: one on another text
+of the kernel, with another kit, of another version of the problem or of an earlier judge is marked as such, unless that judge
+differs only in how it takes times. If an earlier judge took the same samples and concluded otherwise, they are concluded
+again.
 """
 
 import json
@@ -19,10 +21,11 @@ from typing import Any, NamedTuple
 
 from pkb.candidates import source
 from pkb.judge.timing.other import decision
-from pkb.judge.timing.starts import is_near, known_below_us
+from pkb.judge.timing.starts import affordable, is_near, known_below_us
 from pkb.judge.timing.statistics import Ratio, start_half
 from pkb.kit.fingerprint import fingerprint
 from pkb.problems import get
+from pkb.problems.suite import suite
 from pkb.types.timing import Decision
 
 Row = dict[str, Any]
@@ -34,6 +37,8 @@ CONCLUDED_ANEW = {6}
 """Of these, those that take samples as the version before did."""
 SEVERAL_STARTS = {7}
 """And those that do so but for a gain near 1, which they measure in several starts of the ranks."""
+START_S = 5.0
+"""Of ranks, where a size came second and found them started."""
 SOLUTIONS = Path(__file__).parents[1] / "solutions"
 
 
@@ -45,7 +50,7 @@ class Case(NamedTuple):
 
 @dataclass
 class Known:
-    """Of one case."""
+    """What is known about one case."""
 
     judged: Row | None = None
     times: Row | None = None
@@ -79,7 +84,7 @@ class Known:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Of a file of JSON lines, which need not be there."""
+    """The rows of a file of JSON lines, which need not exist."""
     rows = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
@@ -90,7 +95,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def add_row(path: Path, row: Row) -> None:
-    """On a line of its own, also behind one that was cut off."""
+    """Appends a row on a new line, also after a line that was cut off."""
     with path.open("a+b") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
@@ -100,7 +105,7 @@ def add_row(path: Path, row: Row) -> None:
 
 
 def read(paths: Iterable[Path]) -> dict[Case, Known]:
-    """Without profiles, which are large."""
+    """Reads verdicts without their profiles, which are large."""
     rows = [row for path in paths for row in read_rows(path.resolve(strict=True))]
     cases: dict[Case, Known] = {}
     for row in sorted(rows, key=taken_at):
@@ -110,24 +115,33 @@ def read(paths: Iterable[Path]) -> dict[Case, Known]:
 
 
 def kept(cases: dict[Case, Known]) -> Iterator[Row]:
-    """The verdicts that tables need."""
+    """The verdicts that the tables need."""
     for case in sorted(cases):
         yield from cases[case].rows()
 
 
 def seconds_of(rows: Iterable[Row], *, timed: bool = True) -> float | None:
-    """That one of these takes, on the average."""
+    """What one of these takes on average."""
     stages = [row["stage_seconds"] for row in rows if row.get("stage_seconds")]
     return fmean(sum(s for name, s in one.items() if timed or name != "timing") for one in stages) if stages else None
 
 
 def expected_s(rows: Iterable[Row], case: Case, *, timed: bool) -> float | None:
-    """That a kernel will take: by its own last, or by others'."""
+    """How long a kernel will probably take: by its own last verdict, plus the starts that it did without, or by others'."""
     ended = (row for row in rows if row.get("stage_seconds") and row["verdict"] != "harness_error")
     known = [row for row in ended if row["timing"] or not timed]
     alike = [row for row in known if (row["size"], row["ranks"]) == (case.size, case.ranks)]
     own = [row for row in alike if row["problem"]["id"] == case.problem]
-    return seconds_of(own[-1:] or alike, timed=timed)
+    took = seconds_of(own[-1:] or alike, timed=timed)
+    return took + more_starts_s(own[-1]) if took and timed and own else took
+
+
+def more_starts_s(row: Row) -> float:
+    """For what was measured in one start and will be in several: each of them warms up and compiles anew."""
+    if not lacks_starts(row, suite().judge_version):
+        return 0.0
+    each = row["stage_seconds"].get("start", START_S) + row["stage_seconds"]["timing"]
+    return (affordable(each) - 1) * each
 
 
 def taken_at(row: Row) -> str:
@@ -135,23 +149,23 @@ def taken_at(row: Row) -> str:
 
 
 def fine(row: Row) -> bool:
-    """Nothing speaks against it: what moved the data is unknown where nobody observed it, and only there."""
+    """Whether there is no objection to a verdict. What moved the data may only be unknown if it was not observed."""
     seen = ("custom", "unknown") if row["plan"] == TIMES_ONLY else ("custom",)
     return bool(row["verdict"] == "correct" and row["communication"] in seen)
 
 
 def is_whole(row: Row) -> bool:
-    """Races were looked for."""
+    """Whether the verdict includes the race checks."""
     return row["plan"] == "standard" and any(check.startswith("races: ") for check in row["checks"])
 
 
 def judge_of(row: Row) -> int:
-    """0: before judges had versions."""
+    """The judge's version; 0 before judges had versions."""
     return int((row.get("suite") or {}).get("judge", 0))
 
 
 def kit_of(row: Row) -> str:
-    """Nothing: before verdicts named it."""
+    """The kit's hash; empty before verdicts named it."""
     return str((row.get("environment") or {}).get("kit", ""))
 
 
@@ -162,22 +176,23 @@ def present_version(file: str) -> str:
 
 
 def comparing(judge: int) -> int:
-    """The first version that compares, and looks for races, as this one does."""
+    """The first judge version that compares outputs and looks for races as this one does."""
     while judge in OTHER_TIMES_ALONE:
         judge -= 1
     return judge
 
 
 def sampling(judge: int) -> int:
-    """The first version that takes samples as this one does, in one start."""
+    """The first judge version that takes samples, within one start, as this one does."""
     while judge in CONCLUDED_ANEW | SEVERAL_STARTS:
         judge -= 1
     return judge
 
 
 def concluded(row: Row) -> Row:
-    """The times of a verdict, those of judge 5 with the intervals and decisions of judge 6: of the same samples it says the
-    same, but adds what starts differ by to an interval, so that the one which was kept is all that it needs."""
+    """The times of a verdict; those of judge 5 with the intervals and decisions of judge 6. From the same samples judge 6
+    concludes the same, but adds the difference between starts to the interval, so the stored interval is all that is
+    needed."""
     timing: Row = row["timing"]
     if judge_of(row) + 1 not in CONCLUDED_ANEW:
         return timing
@@ -211,7 +226,7 @@ def _ends(ratio: Ratio) -> Row:
 
 
 def lacks_starts(row: Row, judge: int) -> bool:
-    """It has a gain that `judge` would have measured in several."""
+    """Whether it has a gain that `judge` would have measured in several starts."""
     if not judge_of(row) < min(SEVERAL_STARTS) <= judge:
         return False
     timing, layer = concluded(row), get(row["problem"]["id"]).taxonomy.layer
@@ -220,8 +235,7 @@ def lacks_starts(row: Row, judge: int) -> bool:
 
 
 def earlier(row: Row, judge: int, *, times: bool) -> str:
-    """What is old about the times of a verdict, or about all else in it, where `judge` is the present one: with its date, or
-    nothing."""
+    """What is older than the present `judge` in the times of a verdict, or in the rest of it, with its date; or nothing."""
     problem, first_alike = get(row["problem"]["id"]), sampling if times else comparing
     changed = {
         "judge": first_alike(judge_of(row)) != first_alike(judge),
@@ -240,12 +254,12 @@ def judge_words(judge: int) -> str:
 
 
 def judges_words(rows: Iterable[Row], judge: int) -> str:
-    """Which judges these verdicts are of; `judge` where there are none."""
+    """Which judges gave these verdicts; `judge` if there are none."""
     return " and ".join(map(judge_words, sorted({judge_of(row) for row in rows}))) or judge_words(judge)
 
 
 def anew_words(rows: Iterable[Row]) -> str:
-    """Whose intervals these are, where they are concluded anew."""
+    """Which judge's intervals these are, where they were concluded again."""
     older = sorted({judge_of(row) for row in rows if judge_of(row) + 1 in CONCLUDED_ANEW})
     return "".join(
         f" (intervals and decisions on samples of {judge_words(one)} by {judge_words(one + 1)}'s rule)" for one in older

@@ -9,11 +9,11 @@
 
     python benchmarks/kernel_report.py out/again-*.jsonl --again
 
-A row joins the verdict of the whole plan with the times of the same text of the kernel, problem and judge (`kernel_records.py`
-says which count, and which judges judge alike), and says what is missing or older. Utilisation is the bound by what `pkb probe`
-reached on the same machine over the time, so 100 % is what that machine has been seen to do. Whatever stands below the mark in
-the page is replaced.
-`--again` prints instead what the same candidates got each time that they were judged: a file of verdicts for each time.
+A row joins the verdict of the whole plan with the times of the same text of the kernel, problem and judge, and says what is
+missing or older (`kernel_records.py` decides which verdicts count, and which judges are equivalent). Utilisation is the bound,
+from what `pkb probe` reached on the same machine, divided by the time, so 100 % is the best that this machine has shown.
+Everything below the mark in the page is replaced. `--again` instead prints what the same candidates got each time that they
+were judged: one file of verdicts per time.
 """
 
 import argparse

@@ -1,16 +1,16 @@
-"""Looks at many kernels in one start of ranks: are they right, how long do they take beside the reference. For tuning.
+"""Tries many kernels in one start of ranks, for tuning: are they correct, and how long do they take beside the reference?
 
     python benchmarks/kernel_trials.py solutions/*.py [--platform auto] [--ranks 8] [--sizes paper,real] [--out FILE.jsonl]
     python benchmarks/kernel_trials.py solutions/45*.py --sizes real --replace 'PIECE_BYTES = 4096=>PIECE_BYTES = 8192'
     python benchmarks/kernel_trials.py solutions/*_cuda.py --ranks 4 --sizes paper,real --before v1
 
-It is no judge: kernels run unguarded, beside the reference in the same processes, on few sets of data, and times are medians of
-few calls. What it is for is a second or two a kernel instead of ten. `--replace` tries every file again with a piece of it
-changed, or several, joined by ` && `. A kernel that hangs or crashes costs its own row and a new start of the ranks.
+It is not a judge: kernels run without a sandbox, in the same processes as the reference, on few sets of data, and times are
+medians of few calls. In return it takes a second or two per kernel instead of ten. `--replace` tries every file again with
+parts of it changed, joined by ` && `. A kernel that hangs or crashes only costs its own row and a new start of the ranks.
 
-`--before COMMIT` says whether kernels have become slower since: those of that commit, with the kit of that commit, take turns
-with the present ones in the same ranks, so that neither the machine nor the judge that measured them then is in the ratio.
-Times of one kernel differ from start to start by a tenth, in turns by some percent.
+`--before COMMIT` shows whether kernels have become slower since: those of that commit, with its kit, alternate with the
+present ones in the same ranks, so that the ratio depends on neither machine nor judge. Times of one kernel differ by a tenth
+from start to start, and by some percent when they alternate.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Judges candidates beside each other on one device, where nothing is timed and their memory leaves room.
+"""Judges several candidates at a time on one device, without times and as far as its memory allows.
 
-Most of a verdict is starting ranks, which uses a GPU little. The device is held for all lanes; each is a process that judges
-one file after another, so that torch is imported once for each, and queues for the device in a folder of its own.
+Most of an evaluation is starting ranks, which hardly uses a GPU. The device is held for all lanes. Each lane is a process that
+judges one file after another, so that torch is imported once per lane, and queues for the device in its own folder.
 
-Company makes ranks late, and a correct kernel is correct whoever is late. What it may have caused (a deadlock, a crash, no
-memory left, a judge that is gone) is no verdict: it is judged again, alone, and that counts.
+Evaluations that run side by side delay each other's ranks, which does not make a correct kernel wrong. A verdict that this may
+have caused (a deadlock, a crash, no memory left, a judge that died) does not count: the candidate is judged again, alone.
 """
 
 import contextlib
@@ -87,8 +87,8 @@ def peaks() -> dict[tuple[int, str], tuple[int, int]]:
 
 
 def bytes_needed(job: Job, size: str) -> int:
-    """Of the device, by both sides: the truth of a call in float64, beside two calls that are held, or beside as many as the
-    race stage makes of small ones. An estimate, on the safe side where a reference was measured."""
+    """Device memory that both sides need: the ground truth of a call in float64, beside two calls that are held, or beside as
+    many small calls as the race stage makes. An estimate, on the safe side where a reference was measured."""
     problem, case = get(job.case.problem), job.at_size(size).case
     arguments = case.ranks * problem.argument_bytes(size, case.ranks, case.dtype)
     peak = 3 * arguments
@@ -102,8 +102,8 @@ def bytes_needed(job: Job, size: str) -> int:
 
 
 def planned(works: Iterable[Work], room: int, need: Callable[[Job, str], int] = bytes_needed) -> list[Work]:
-    """What needs most first, so that small ones fill what is left; last what must be alone. A size that takes more than half
-    of the room has a start of its own: the others of its file need not wait for that."""
+    """The order of work: what needs most memory first, so that small cases fill the rest, and last what must run alone. A size
+    that takes more than half of the memory has its own start, so that the other sizes of its file need not wait."""
     found = []
     for work in works:
         needs = {size: need(work.job, size) for size in work.sizes}
@@ -115,7 +115,8 @@ def planned(works: Iterable[Work], room: int, need: Callable[[Job, str], int] = 
 
 
 def judge_sizes(work: Work, stop_at: float) -> Iterator[Evaluation]:
-    """Those that will end by then, since what is interrupted is lost; one that would not makes way for those behind it."""
+    """Judges the sizes that will end in time, since an interrupted one is lost; a size that would not end is skipped for those
+    after it."""
     while sizes := work.in_time(stop_at - time.monotonic()):
         with contextlib.closing(evaluate_sizes(work.job, sizes)) as verdicts:
             for result in verdicts:
@@ -176,7 +177,7 @@ class _Lane:
 
 
 def doubtful(document: Mapping[str, Any]) -> bool:
-    """Whether company may have caused this verdict."""
+    """Whether running beside others may have caused this verdict."""
     failure = document.get("failure") or {}
     words = f"{failure.get('name')} {failure.get('message')}".lower()
     no_memory = "outofmemory" in words or "out of memory" in words
@@ -184,7 +185,7 @@ def doubtful(document: Mapping[str, Any]) -> bool:
 
 
 def judge_beside(works: list[Work], *, lanes: int, platform: str, stop_at: float) -> Iterator[Judged]:
-    """Verdicts as they come; nothing is begun that would not end by `stop_at`, on the monotonic clock."""
+    """Yields verdicts as they come; begins nothing that would not end by `stop_at`, on the monotonic clock."""
     ranks = max((work.job.case.ranks for work in works), default=1)
     room = int(ROOM * create(platform).facts().memory_for(ranks))
     waiting = planned(works, room)

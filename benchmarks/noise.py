@@ -1,16 +1,18 @@
-"""The noise of the times that were measured on a GPU, to draw evaluations from that nobody has measured.
+"""The noise of times measured on a GPU, from which simulated evaluations are drawn.
 
 A record is one evaluation (docs/records): the calls of each round on both sides, and each round's batches on the host wall
-clock. Those of `WINDOW` and `CONTROL` were taken through the window (docs/window.md), those of `AS_IT_WAS` before ranks stayed
-awake inside it, with one batch of the reference a round, the older ones before there was one. `window_noise.py` measures more
-rounds than an evaluation needs; `python benchmarks/noise.py FILE.jsonl ...` keeps of verdicts what is needed here, and with
-`--starts` what `STARTS` has of each: what the problem's own functions took, which are the same code in every start.
+clock. Records of `WINDOW` and `CONTROL` were taken through the window (docs/window.md). Those of `AS_IT_WAS` were taken before
+ranks stopped sleeping inside it, with one batch of the reference per round, and the older ones before there was a window.
+`window_noise.py` measures more rounds than an evaluation needs. `python benchmarks/noise.py FILE.jsonl ...` extracts from
+verdicts what is needed here, and with `--starts` what `STARTS` holds: the times of the problem's own functions, which are the
+same code in every start.
 
-Rounds are drawn by a smoothed bootstrap (Silverman 1986, 6.4.1), for a record may have only four: drawn again and again, those
-give medians that jump between a few values, and a variance that is too small by (n - 1) / n. So a drawn round is one that was
-measured, its deviation from the middle stretched, plus a normal deviate of 1.06 n^(-1/5) robust standard deviations, so that
-the variance is right. How little four rounds say about their own variance is not in it. Rounds of one start say nothing of
-another, so an evaluation also draws a factor for each side: normal, with the standard deviation of a case of `STARTS`.
+Rounds are drawn by a smoothed bootstrap (Silverman 1986, 6.4.1), because a record may have only four. Drawn repeatedly without
+smoothing, four rounds give medians that jump between a few values, and a variance that is too small by (n - 1) / n. So a drawn
+round is a measured one whose deviation from the middle is stretched, plus a normal deviate of 1.06 n^(-1/5) robust standard
+deviations, such that the variance is right. The uncertainty of a variance estimated from four rounds is not modelled. Rounds
+of one start say nothing about another, so an evaluation also draws a factor for each side: normal, with the standard deviation
+of a case of `STARTS`.
 """
 
 import json

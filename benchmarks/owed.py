@@ -1,18 +1,22 @@
-"""What the pages of docs still lack, by their own records, and one resumable command that measures it in the order of worth.
+"""Lists the measurements that the pages of docs still lack, and takes the most important first, in one resumable command.
 
     python benchmarks/owed.py [--dry-run]                                           what is owed, step by step
     python benchmarks/owed.py --out out/owed --budget 560 [--lanes 4] [--only judged,timed] [--archive out/owed.tar.gz]
+                              [--trees FOLDER...]                                   published kernels (docs/frontier.md) first
     python benchmarks/owed.py --merge out/owed                                      into docs/records, and the pages again
 
-Owed is what has no record of the present kernel, kit, problem and judge: each step (`owed_steps.py`) asks the program that
-keeps those records. Commands begin nothing after the budget and are interrupted at its end; every record is in `--out` the
-moment it is there, so that the same command goes on. `--archive` packs the records after each command; `--merge` takes a
-folder or such an archive. `--dry-run` prints cases and commands. Seconds are of the records, where these hold any. `--budget 0`
-prepares the folder and no more, for a machine without a repository: kernels of before come out of one.
+A measurement is missing ("owed") if there is no record of it for the present kernel, kit, problem and judge. Each step
+(`owed_steps.py`) asks the program that keeps those records. No command is begun after the budget, and a running one is
+interrupted at its end. Every record is written to `--out` at once, so the same command continues where it stopped. `--archive`
+packs the records every minute and after each command into one file; another machine continues from it once it is unpacked
+into `--out`. `--merge` takes a folder or such an archive. `--dry-run` prints cases and commands. Estimated seconds come from
+the records, if there are any. `--budget 0` only prepares the folder, for a machine without a repository: earlier kernels
+come from git.
 """
 
 import argparse
 import hashlib
+import io
 import os
 import shutil
 import signal
@@ -21,9 +25,11 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import frontier_passes
 from kernel_records import Row, add_row, read_rows, taken_at
 from kernel_trials import ARCHIVED
 from owed_steps import BEFORE, LEFT, ROOT, STEPS, Owed, Place, program, slower, texts_of_before
@@ -40,6 +46,8 @@ LAST_S = 25.0
 """Before the end a command begins nothing more, and one that knows how long its works take has ended them."""
 GRACE_S = 15.0
 """From an interrupt to the end."""
+PACK_S = 60.0
+"""The most that is lost if nobody is asked before the machine goes."""
 LEAST_BUDGET_S = LEAST_S + LAST_S + GRACE_S
 INTERRUPTED = 2
 """An exit status, in pytest's words."""
@@ -51,7 +59,7 @@ def words_of(owed: Owed) -> str:
 
 
 def prepare(at: Place) -> None:
-    """Programs that go on in their own files find there what the records have; and the kernels of before, where git is."""
+    """Copies the records to where programs that resume look for them, and, if git is available, the earlier kernels."""
     at.out.mkdir(parents=True, exist_ok=True)
     if (known := platform_in(at.out)) not in (None, at.platform):
         sys.exit(f"{at.out} has records of platform {known}: choose another --out for {at.platform}")
@@ -73,13 +81,13 @@ def prepare(at: Place) -> None:
 
 
 def platform_in(folder: Path) -> str | None:
-    """Which all that was measured there is of, since not every record says so itself."""
+    """The platform that everything in this folder was measured on, since not every record names it."""
     return (folder / PLATFORM).read_text().strip() if (folder / PLATFORM).exists() else None
 
 
 def commit_of(row: Row) -> str | None:
-    """Where the text of a kernel is the one that was judged: the last before the verdict, for the sake of the kit of then, or
-    one that made it so, where it was judged before it was committed."""
+    """The commit whose text of a kernel was judged: the last one before the verdict, because of the kit at that time, or the
+    one that introduced the text if it was judged before it was committed."""
     path = f"solutions/{row['candidate']['file']}"
     then = git("rev-list", "-1", f"--before={taken_at(row)}", "HEAD")
     for commit in (then + git("log", "--format=%H", "HEAD", "--", path)).decode().split():
@@ -93,14 +101,19 @@ def git(*words: str) -> bytes:
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True, timeout=60).stdout
 
 
-def run(words: list[str], left_s: float) -> int:
-    """Its exit status; interrupted at the end of its time, and killed if it does not end."""
+def run(words: list[str], left_s: float, meanwhile: Callable[[], None] = lambda: None) -> int:
+    """Returns the exit status of a command. It is interrupted at the end of its time, and killed if it does not end.
+    `meanwhile` is called every minute."""
+    end_at = time.monotonic() + left_s
     asked = [word.replace(LEFT, f"{max(0.0, left_s - LAST_S):.0f}") for word in words]
     # A group of its own, for the interrupt; and it does not outlive this process.
     process = subprocess.Popen(asked, cwd=ROOT, process_group=0, preexec_fn=partial(die_with_parent, os.getpid()))
     try:
-        return process.wait(timeout=left_s)
-    except subprocess.TimeoutExpired:
+        while (still_s := end_at - time.monotonic()) > 0:
+            try:
+                return process.wait(timeout=min(PACK_S, still_s))
+            except subprocess.TimeoutExpired:
+                meanwhile()
         print("out of time: interrupted", flush=True)
         return end(process)
     except KeyboardInterrupt:
@@ -120,22 +133,27 @@ def end(process: subprocess.Popen[bytes]) -> int:
             process.wait()
 
 
-def pack(at: Place, archive: Path) -> None:
-    """Complete, or as it was."""
+def pack(at: Place, archive: Path | None) -> None:
+    """Writes the archive completely, or leaves the old one."""
+    if archive is None:
+        return
     new = archive.with_suffix(".new")
     with tarfile.open(new, "w:gz") as tar:
-        for path in sorted([at.out / PLATFORM, *at.out.rglob("*.jsonl")]):
-            tar.add(path, path.relative_to(at.out))
+        for path in sorted([at.out / PLATFORM, *at.out.rglob("*.jsonl"), *at.out.rglob("*.json")]):
+            data = path.read_bytes()  # whoever writes there may be at it
+            member = tarfile.TarInfo(path.relative_to(at.out).as_posix())
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
     new.replace(archive)
 
 
 def work(at: Place, names: list[str], budget_s: float, archive: Path | None) -> bool:
-    """Whether all of it is done."""
+    """Returns whether every step is done."""
     stop_at = time.monotonic() + budget_s - GRACE_S
     prepare(at)
     if archive is not None:  # told now if that cannot be
         archive.parent.mkdir(parents=True, exist_ok=True)
-        pack(at, archive)
+    pack(at, archive)
     begun = []
     for name in names:
         if stop_at - time.monotonic() < LEAST_S + LAST_S:
@@ -148,11 +166,10 @@ def work(at: Place, names: list[str], budget_s: float, archive: Path | None) -> 
             print(f"== {name}, {left_s:.0f} s left: {' '.join(map(short, command.words[1:]))}", flush=True)
             status = INTERRUPTED
             try:
-                status = run(command.words, left_s)
+                status = run(command.words, left_s, partial(pack, at, archive))
             finally:
                 command.after(status)
-                if archive is not None:
-                    pack(at, archive)
+                pack(at, archive)
     left = {name: STEPS[name](at) for name in begun}
     for name, owed in left.items():
         print(f"{name:12s} {words_of(owed)}", flush=True)
@@ -165,7 +182,7 @@ def short(word: str) -> str:
 
 
 def merge(source: Path) -> None:
-    """What came back into the records, and pages of what they say then. Looking at them, and committing, is for people."""
+    """Adds the new records to docs/records and makes the pages again. Reviewing and committing them is left to people."""
     records = DOCS / "records"
     with tempfile.TemporaryDirectory(prefix="pkb-owed-") as name:
         folder = source
@@ -182,6 +199,7 @@ def merge(source: Path) -> None:
         for path in [*files, *folder.glob("again-*.jsonl")]:
             append(path, records / path.relative_to(folder))
         append(folder / "truths" / "references.jsonl", records / "references" / "references.jsonl")
+        frontier_passes.merge(folder / "frontier", records)
         hardware, kernels = records / "h200-virtual.toml", records / "kernels.jsonl"
         new = [path for stem in ("judged", "timed") if (path := folder / f"{stem}.jsonl").exists()]
         pages = [
@@ -190,6 +208,7 @@ def merge(source: Path) -> None:
             ),
             program("backends.py", "--out", records / "backends.jsonl", "--page", DOCS / "backends.md", "--seconds", 0),
             program("reference_report.py", records / "references", "--hardware", hardware, "--out", DOCS),
+            program("frontier_page.py"),
         ]  # fmt: skip
         for number in POINTS:
             known, out = records / f"showcase-{number}.jsonl", folder / f"showcase-{number}"
@@ -206,7 +225,7 @@ def merge(source: Path) -> None:
 
 
 def append(path: Path, kept: Path) -> None:
-    """What is not there yet, without samples where the same was judged again and again."""
+    """Adds rows that are not there yet, without samples where the same case was judged repeatedly."""
     there, brief = read_rows(kept), path.stem.startswith("again-")
     for row in read_rows(path):
         if (row := without_samples(row) if brief else row) not in there:
@@ -231,7 +250,10 @@ def main() -> int:
         "--budget", type=float, help=f"measure, and end after so many seconds, {LEAST_BUDGET_S:.0f} or more"
     )
     options.add_argument("--lanes", type=int, default=4, help="of kernels that are judged, not timed, at a time")
-    options.add_argument("--only", default=",".join(STEPS), help="steps, in this order")
+    options.add_argument("--only", help="steps, in this order")
+    options.add_argument(
+        "--trees", type=Path, nargs="+", default=[], help="of published kernels, for the step frontier"
+    )
     options.add_argument("--archive", type=Path, help="pack what is there into this file after each command")
     options.add_argument("--merge", type=Path, metavar="OUT", help="a folder or an archive")
     options.add_argument("--dry-run", action="store_true", help="also print the cases and the commands")
@@ -245,15 +267,21 @@ def main() -> int:
     if args.merge is not None:
         merge(args.merge)
         return 0
-    names = args.only.split(",")
+    names = args.only.split(",") if args.only else [name for name in STEPS if name != "frontier" or args.trees]
     if unknown := set(names) - set(STEPS):
         options.error(f"steps are {', '.join(STEPS)}, not {', '.join(sorted(unknown))}")
+    if missing := [tree for tree in args.trees if not tree.is_dir()] or ["none"] * (
+        "frontier" in names and not args.trees
+    ):
+        options.error(f"--trees: no such folder of kernels: {', '.join(map(str, missing))}")
     sizes, only = tuple(args.sizes.split(",")), frozenset(args.kernels)
-    at = Place(args.platform, args.out.resolve(), args.records.resolve(), args.ranks, sizes, only, args.lanes)
+    trees = tuple(tree.resolve() for tree in args.trees)
+    at = Place(args.platform, args.out.resolve(), args.records.resolve(), args.ranks, sizes, only, args.lanes, trees)
     if args.budget is not None and not args.dry_run:
         if 0 < args.budget < LEAST_BUDGET_S:
             options.error(f"nothing is begun with a --budget below {LEAST_BUDGET_S:.0f} s; 0 prepares the folder")
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as if by hand
+        for number in (signal.SIGTERM, signal.SIGINT):  # a shell's background ignores the latter, and so would children
+            signal.signal(number, signal.default_int_handler)
         try:
             return 0 if work(at, names, args.budget, args.archive) else 3
         except KeyboardInterrupt:

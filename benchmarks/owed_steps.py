@@ -1,4 +1,4 @@
-"""What each page of docs lacks, by its own records: the steps of `owed.py`, in the order of worth."""
+"""The steps of `owed.py`, the most important first: which records each page of docs still lacks."""
 
 import hashlib
 import itertools
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 import backends
+import frontier
 import kernel_records
 import noise
 import references
@@ -27,6 +28,8 @@ from pkb.platforms.registry import create
 from pkb.problems import get
 from pkb.problems.registry import Registry, default_registry, load_folder
 from pkb.problems.suite import suite
+from pkb.types.case import AUTO
+from pkb.types.case import Case as CaseToJudge
 from pkb.types.plan import plan
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,6 +40,9 @@ LEFT = "LEFT"
 STARTS, ROUNDS_S = 3, 45
 """Of the reference against itself, at each size, and how long each is measured."""
 OF_THE_KIT = ("*_kit*", "*_graph*", "*_window*")
+ADVERSARIES_AT_A_TIME = 20
+JUDGED_ANYWAY = "test_solutions_gpu.py"
+"""Some 150 evaluations, more than any one command may take, and all of which `judged` makes with a plan that looks further."""
 TIMES = 5
 TEN = [
     *(f"solutions/{name}_cuda.py" for name in ("01_allreduce", "02_allgather", "08_alltoall", "13_gemm_allreduce")),
@@ -57,6 +63,8 @@ class Place:
     only: frozenset[int] = frozenset()
     """Kernels by their problems; empty: all."""
     lanes: int = 1
+    trees: tuple[Path, ...] = ()
+    """Of kernels that others have published."""
 
     def rows(self, name: str) -> list[Row]:
         """Of the records, and of what came since."""
@@ -68,10 +76,6 @@ class Place:
         there = {row["problem"]["id"] for row in read_rows(ROOT / "docs" / "records" / "kernels.jsonl")}
         files = sorted((ROOT / "solutions").glob("[0-9]*_cuda.py"))
         return [path for path in files if int(path.name[:2]) in (self.only or there)]
-
-    @property
-    def most_ranks(self) -> int:
-        return max(self.ranks)
 
 
 class Command(NamedTuple):
@@ -100,7 +104,7 @@ def all_of(each: Iterable[float | None]) -> float | None:
 
 
 def of_this_judge(row: Row) -> bool:
-    """It takes samples as the present one does."""
+    """Whether a record's samples were taken as the present judge takes them."""
     return kernel_records.sampling(kernel_records.judge_of(row)) == kernel_records.sampling(suite().judge_version)
 
 
@@ -135,7 +139,7 @@ def kernels(at: Place, *, timed: bool) -> Owed:
 
 
 def slower(at: Place) -> dict[kernel_records.Case, Row]:
-    """Kernels that take longer than before, and the verdict of then."""
+    """Kernels that take longer than before, each with its earlier verdict."""
     found = {}
     for case, known in kernel_records.read(at.records.glob("kernels.jsonl")).items():
         then, now = known.before, known.timed
@@ -147,7 +151,7 @@ def slower(at: Place) -> dict[kernel_records.Case, Row]:
 
 
 def texts_of_before(at: Place) -> dict[str, Path]:
-    """The archive of every text that is in one, by its hash."""
+    """The archive that holds each earlier text of a kernel, by the text's hash."""
     found = {}
     for archive in sorted(at.out.glob(BEFORE)):
         with tarfile.open(archive) as tar:
@@ -158,8 +162,8 @@ def texts_of_before(at: Place) -> dict[str, Path]:
 
 
 def before(at: Place) -> Owed:
-    """Both texts of these in turns, in the same ranks. What was is in archives (`owed.py` makes them): without that of its
-    very text, a kernel stays owed."""
+    """Times both texts of these kernels alternately, in the same ranks. The earlier texts are in archives (`owed.py` makes
+    them); a kernel whose earlier text is in none stays owed."""
     sides: dict[tuple[str, str, int], set[str]] = {}
     for row in at.rows("before.jsonl"):
         if row["kit"] == fingerprint() and "errors" not in row:
@@ -178,6 +182,21 @@ def before(at: Place) -> Owed:
         out = ("--limit", LEFT, "--out", at.out / "before.jsonl")
         commands.append(Command(program("kernel_trials.py", *files, *asked, *out)))
     return Owed("kernels.md", items, commands, None)
+
+
+def published_kernels(at: Place) -> Owed:
+    """Kernels of others, by both plans, as `frontier.py` keeps them."""
+    size = "paper" if "paper" in at.sizes else at.sizes[0]
+    known = frontier.known_in([at.records, at.out / "frontier"])
+    like = CaseToJudge("", at.platform, at.ranks[0], size, AUTO)
+    work = frontier.planned(frontier.parts_of(("standard", "published"), at.trees), like, known)
+    asked = ("--platform", at.platform, "--ranks", at.ranks[0], "--size", size, "--lanes", at.lanes, "--budget", LEFT)
+    only = ("--only", listed(sorted(at.only))) if at.only else ()
+    tasks = [task for task in work.tasks.values() if task.problem_id in (at.only or {task.problem_id})]
+    out = ("--have", at.records, "--out", at.out / "frontier")
+    command = Command(program("frontier.py", *at.trees, *asked, *only, *out))
+    items = [f"{task.collection} {task.case.plan} {task.problem_id:02d}" for task in tasks]
+    return Owed("frontier.md", items, [command], None)
 
 
 # -- other pages ---------------------------------------------------------------------------------------------------------
@@ -205,15 +224,15 @@ def by_backend(at: Place) -> Owed:
 
 
 def functions(at: Place) -> Owed:
-    """References and baselines of the problems, at the sizes of the page."""
+    """References and baselines of the problems, at the sizes that the page shows."""
     items, ids = [], set()
     for function, name in references.FILES.items():
         there = {key[:2] for key in _taken(at, name)}
         for problem, size in itertools.product(default_registry().all(), ("paper", "real", "decode")):
-            if references.runs(problem, function, size, at.most_ranks) and (problem.id, size) not in there:
+            if references.runs(problem, function, size, max(at.ranks)) and (problem.id, size) not in there:
                 items.append(f"{function} {problem.id:02d} {size}")
                 ids.add(problem.id)
-    words = _references(at, ids, ",".join(f"{size}:{at.most_ranks}" for size in ("paper", "real", "decode")))
+    words = _references(at, ids, ",".join(f"{size}:{max(at.ranks)}" for size in ("paper", "real", "decode")))
     return Owed("references.md", items, [Command(words)], None)
 
 
@@ -225,14 +244,14 @@ def alternatives(at: Place) -> Owed:
 
 
 def truths(at: Place) -> Owed:
-    """Of problems whose truth in float64 nothing has been held against at `real`."""
+    """Problems whose ground truth in float64 has not been compared with anything at `real`."""
     names = [*(f"references/{name}" for name in references.FILES.values()), "truths/references.jsonl"]
     rows = [row for name in names for row in at.rows(name) if row["size"] == "real"]
     there = {row["id"] for row in rows if row["compared"] is not None or row["truth_peak_bytes"] or row["truth_error"]}
     wide = [problem for problem in default_registry().all() if problem.truth == "float64" and "real" in problem.sizes]
     left: dict[int, list[int]] = {}
     for problem in (problem for problem in wide if problem.id not in there):
-        fits = at.most_ranks if problem.why_not_on_one_gpu("real", at.most_ranks) is None else 4
+        fits = max(at.ranks) if problem.why_not_on_one_gpu("real", max(at.ranks)) is None else 4
         left.setdefault(fits, []).append(problem.id)
     how = ("--truth", "--functions", "reference")
     commands = [Command([*_references(at, ids, f"real:{fits}", out="truths"), *how]) for fits, ids in left.items()]
@@ -241,13 +260,13 @@ def truths(at: Place) -> Owed:
 
 
 def _taken(at: Place, name: str) -> set[references.Key]:
-    """Cases with a time, or of which it is known that they have none here."""
+    """Cases that have a time, or are known to have none here."""
     files = [folder / "references" / name for folder in (at.records, at.out)]
     return {key for file in files for key, row in references.read(file).items() if not references.failed(row)}
 
 
 def _references(at: Place, ids: Iterable[int], cases: str = "", *, out: str = "references") -> list[str]:
-    """Without cases, those of the program's choice."""
+    """Without cases, the program chooses them."""
     asked = ("--ids", listed(sorted(ids)), *(("--cases", cases) if cases else ()), "--retry", "--budget", LEFT)
     return program("references.py", "--platform", at.platform, *asked, "--out", at.out / out)
 
@@ -270,7 +289,7 @@ def showcases(at: Place) -> Owed:
 
 
 def window(at: Place) -> Owed:
-    """The reference against itself, in several starts; and what was measured before ranks stayed awake in the window."""
+    """The reference against itself, in several starts; and what was measured before ranks stopped sleeping in the window."""
     commands, items = [], []
     control = [row for row in at.rows("window-control.jsonl") if of_this_judge(row)]
     path = ROOT / "tests" / "adversaries" / "gpu" / "library_nccl.py"
@@ -294,7 +313,7 @@ def _window(at: Place, path: Path, size: str, *words: object) -> Command:
 
 
 def again(at: Place) -> Owed:
-    """The same candidates once more."""
+    """Judges the same candidates once more."""
     items, commands = [], []
     chosen = replace(plan("standard"), second_world_trials=0)
     for time in range(1, TIMES + 1):
@@ -316,22 +335,23 @@ def again(at: Place) -> Owed:
 
 
 def _gpu_tests(at: Place, *, kit: bool) -> Owed:
-    """A file at a time: those of what our kernels are built on, or the others."""
-    files = sorted((ROOT / "tests" / "gpu").glob("test_*.py"))
+    """One test file at a time: those of what our kernels are built on, or the others."""
+    files = sorted(path for path in (ROOT / "tests" / "gpu").glob("test_*.py") if path.name != JUDGED_ANYWAY)
     chosen = [path for path in files if any(map(path.match, OF_THE_KIT)) == kit]
     units = {path.relative_to(ROOT).as_posix(): version(path, fingerprint()) for path in chosen}
     return _tests(at, units, at_a_time=1)
 
 
 def adversaries(at: Place) -> Owed:
-    """All that are judged on a GPU, in one run of pytest: each has a record of its own."""
+    """All adversaries that are judged on a GPU, some in each run of pytest. Each has its own record, written when the run ends,
+    so that one that has to be killed only costs its own run."""
     sys.path.insert(0, str(ROOT / "tests" / "adversaries"))
     from test_adversaries import parameters
 
     on_gpu = [one for one in parameters() if any(mark.name == "gpu" for mark in one.marks)]  # type: ignore[attr-defined]
     test = "tests/adversaries/test_adversaries.py::test_verdict"
     units = {f"{test}[{one.id}]": version(one.values[0]) for one in on_gpu}  # type: ignore[attr-defined]
-    return _tests(at, units, at_a_time=len(units))
+    return _tests(at, units, at_a_time=ADVERSARIES_AT_A_TIME)
 
 
 def version(path: Path, *rest: str) -> str:
@@ -340,7 +360,7 @@ def version(path: Path, *rest: str) -> str:
 
 
 def _tests(at: Place, units: dict[str, str], *, at_a_time: int) -> Owed:
-    """What failed, was skipped altogether or ran without a GPU stays owed."""
+    """Tests that failed, were skipped entirely or ran without a GPU stay owed."""
     rows, report = at.rows("tests.jsonl"), at.out / "junit.xml"
     ran = [row for row in rows if row["hardware"] and row["skipped"] < row["tests"] and not row["failed"]]
     done = {(row["test"], row["version"]) for row in ran}
@@ -371,6 +391,7 @@ def _tests(at: Place, units: dict[str, str], *, at_a_time: int) -> Owed:
 
 
 STEPS: dict[str, Callable[[Place], Owed]] = {
+    "frontier": published_kernels,
     "judged": partial(kernels, timed=False), "timed": partial(kernels, timed=True), "kit": partial(_gpu_tests, kit=True),
     "backends": by_backend, "functions": functions, "showcases": showcases, "window": window, "adversaries": adversaries,
     "before": before, "again": again, "truths": truths, "alternatives": alternatives, "tests": partial(_gpu_tests, kit=False),

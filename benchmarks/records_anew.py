@@ -1,4 +1,4 @@
-"""Records from before calls had kinds, concluded as the judge does it today: old and new figures side by side."""
+"""Concludes records from before calls had kinds as the judge does it today: old and new figures side by side."""
 
 import json
 import math

@@ -5,11 +5,11 @@
         --known docs/records/showcase-82.jsonl --page docs/showcase-82.md    # needs no GPU
     python benchmarks/showcase.py 82 --trial --out out/trial    # a CPU, `tiny` in place of every size, nothing timed
 
-Every size is a problem of its own, written to DIR/problems, and an evaluation: the kernel must be correct there, its times are
-paired with the baseline's, and the reference is read beside them. `--times-only` compares few calls and looks for no races, as
-`verdict_table.py` does. Verdicts are appended to DIR/showcase.jsonl one by one. A size that is there already, or in a file of
-`--known`, for the present kernel, kit, problem and baseline is not judged again, so that the same command goes on where it was
-cut short. `--page` replaces what stands below the mark in a page, such as docs/showcase-82.md.
+Every size is a separate problem, written to DIR/problems, and a separate evaluation: the kernel must be correct there, its
+times are paired with the baseline's, and it is also compared with the reference. `--times-only` compares few calls and looks
+for no races, as `verdict_table.py` does. Verdicts are appended to DIR/showcase.jsonl one by one. A size that is already there,
+or in a file of `--known`, for the present kernel, kit, problem and baseline is not judged again, so that the same command
+continues after an interruption. `--page` replaces everything below the mark in a page, such as docs/showcase-82.md.
 """
 
 import argparse

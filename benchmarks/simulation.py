@@ -1,6 +1,6 @@
-"""Evaluations as the judge makes them, simulated: its own looks, estimates, starts and decisions on noise that was measured.
+"""Simulates evaluations as the judge makes them: its own looks, estimates, starts and decisions, on noise that was measured.
 
-`noise.py` draws the rounds; `estimator.py` makes tables of what comes out, tests/null/test_power.py holds it to its promises.
+`noise.py` draws the rounds; `estimator.py` tabulates the results, and tests/null/test_power.py checks them.
 """
 
 import math

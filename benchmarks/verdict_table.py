@@ -1,17 +1,17 @@
-"""Evaluates candidate files one after another and prints a table of verdicts: for docs, and for a look at a new machine.
+"""Evaluates candidate files one after another and prints a table of verdicts, for docs or for a first look at a new machine.
 
     python benchmarks/verdict_table.py solutions/*.py --platform virtual --ranks 4,8 [--size paper,real] [--out table.md]
     python benchmarks/verdict_table.py solutions/*_cuda.py --ranks 4,8 --times-only --known kernels.jsonl --out table.md
 
-The problem is taken from a file's name, or from a `# problem:` line in it. With `--out`, every verdict is written as soon as it
-is there, and what is there already, or in a file of `--known`, is not judged again: the same file, kit, case, kind of run,
-versions of problem and baseline, and a judge that takes the same samples, or without times one that judges alike. All sizes of
-a file share one start of its ranks.
+The problem comes from a file's name, or from a `# problem:` line in it. With `--out`, every verdict is written at once, and
+cases that are already there, or in a file of `--known`, are not judged again: the same file, kit, case, kind of run, versions
+of problem and baseline, and a judge that takes the same samples, or without times one that judges alike. All sizes of a file
+share one start of its ranks.
 
-Where GPU time is short, one run takes times and another judges. `--times-only` looks for no races, makes two calls for
-correctness and does not observe what moves the data: its verdicts say so, and are no verdicts of the plan. Those come from
-`--no-timing`. Evaluations take turns on a device, for the sake of their times; with `--no-timing --lanes 4` up to four run
-beside each other, as many as the device's memory holds (`lanes.py`), and large sizes of a file have a start of their own.
+If GPU time is short, take times in one run and judge in another. `--times-only` looks for no races, makes two calls for
+correctness and does not observe what moves the data; its verdicts say so, and do not count as verdicts of the plan. Those come
+from `--no-timing`. Evaluations take turns on a device, for the sake of their times. With `--no-timing --lanes 4` up to four
+run at a time, as many as fit into the device's memory (`lanes.py`), and large sizes of a file have their own start.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Judges the project's own candidates (tests/adversaries and solutions/) into a store, for `make report`.
 
-Cheaply: plan quick, tiny, two ranks unless a file asks for others. It can be stopped at any moment; started again it goes on
-where it was, as long as no candidate has changed. The last line on standard output is the run's id.
+It uses plan quick, size tiny and two ranks unless a file asks for others. It can be stopped at any moment and continues when
+it is started again, as long as no candidate has changed. The last line on standard output is the run's id.
 """
 
 import argparse

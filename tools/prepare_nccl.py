@@ -1,7 +1,7 @@
 """Makes a small NCCL for a GPU machine whose own is too old to share a GPU between ranks and that has no network.
 
 NCCL 2.30 and newer let several ranks use one GPU. Its wheel holds machine code for every architecture; this keeps that of one,
-blanks the rest and compresses the result to about 16 MB. The headers come along, in `include`: kernels that use the
+blanks the rest and compresses the result to about 33 MB. The headers come along, in `include`: kernels that use the
 device API are compiled with those of the very library that is loaded.
 
     python tools/prepare_nccl.py OUT_DIR [--version 2.32.3] [--arch 90] [--wheel FILE]

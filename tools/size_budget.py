@@ -13,24 +13,24 @@ FILE_LIMIT = 400
 PROBLEM_LIMIT = 400
 """Lines of one problem, reference and baseline: what a person reads in one sitting."""
 CEILINGS = {
-    "src/pkb/analysis": 3030,
+    "src/pkb/analysis": 3006,
     "src/pkb/candidates": 4290,
-    "src/pkb/candidates/paths": 1480,  # half of what it was at 0976422
+    "src/pkb/candidates/paths": 1475,  # half of what it was at 0976422
     "src/pkb/cli": 6140,
-    "src/pkb/cluster": 1480,
+    "src/pkb/cluster": 1467,
     "src/pkb/generate": 4070,
-    "src/pkb/judge": 8245,
+    "src/pkb/judge": 8269,
     "src/pkb/kit": 4880,
-    "src/pkb/platforms": 1365,
-    "src/pkb/rank": 10_355,
+    "src/pkb/platforms": 1363,
+    "src/pkb/rank": 10_466,
     "src/pkb/report": 3330,
-    "src/pkb/roofline": 570,
-    "src/pkb/store": 1655,
-    "src/pkb/types": 3755,
-    "benchmarks": 10_990,  # 2,500 of them are alternatives/: baselines that were tried
-    "solutions": 4580,
-    "tests": 60_150,
-    "tools": 2500,
+    "src/pkb/roofline": 567,
+    "src/pkb/store": 1653,
+    "src/pkb/types": 3766,
+    "benchmarks": 11_090,  # 2,500 of them are alternatives/: baselines that were tried
+    "solutions": 4571,
+    "tests": 61_170,
+    "tools": 2491,
 }
 EXCUSE = "long because"
 

@@ -1,9 +1,9 @@
-"""How many lines of Python the engine had at a commit, and what each has now: old functions apart from new ones.
+"""How many lines of Python the engine had at a commit and has now, with later features counted separately.
 
     python tools/size_since.py 0976422
 
-`NEW` lists, by function, files whose whole purpose came after 0976422. Everything else counts as the old scope, with whatever
-was added to it: where an old file learned something new, that is not split off. Problems are left out: they may grow.
+`NEW` lists, by feature, the files that serve only a feature added after 0976422. Everything else counts as the old scope,
+including what was added to old files. Problems are left out, since they may grow.
 """
 
 import subprocess

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from pkb.analysis.modes import part_of
 from pkb.analysis.samples import Sample
 from pkb.types.difference import DifferenceKind
 from pkb.types.failure import FailureKind
@@ -70,7 +71,7 @@ def loss_of(evaluation: Mapping[str, Any]) -> Loss:
     if verdict == Verdict.REUSED_OUTPUT:
         return Loss.REUSED_OUTPUT
     if verdict == Verdict.REJECTED:
-        kind = _part(evaluation, "failure").get("kind")
+        kind = part_of(evaluation, "failure").get("kind")
         return Loss.ARGUMENTS if kind in (FailureKind.CHANGED_ARGUMENTS, FailureKind.ALIASED_OUTPUT) else Loss.RULE
     if verdict == Verdict.RACE or stage in (Stage.RACES, Stage.TIMING):
         return Loss.RACE
@@ -80,7 +81,7 @@ def loss_of(evaluation: Mapping[str, Any]) -> Loss:
 
 
 def _of_mismatch(evaluation: Mapping[str, Any]) -> Loss:
-    mismatch = _part(evaluation, "mismatch")
+    mismatch = part_of(evaluation, "mismatch")
     if str(mismatch.get("output", "")).startswith("argument changed in place"):
         return Loss.ARGUMENTS
     difference = mismatch.get("difference")
@@ -107,11 +108,6 @@ def _of_interruption(evaluation: Mapping[str, Any]) -> Loss:
     if any(" calls at " in check and " with " in check for check in passed):
         return Loss.ODD
     return Loss.UNEVEN
-
-
-def _part(evaluation: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = evaluation.get(name)
-    return value if isinstance(value, Mapping) else {}
 
 
 class LostSample(NamedTuple):

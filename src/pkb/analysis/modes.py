@@ -175,9 +175,9 @@ def failure_mode(evaluation: Mapping[str, Any]) -> FailureMode:
         return BY_VERDICT[verdict]
     if verdict is Verdict.WRONG:
         # dtype and structure stay with the values: the published study has no bin for them.
-        difference = _text(_part(evaluation, "mismatch"), "difference")
+        difference = _text(part_of(evaluation, "mismatch"), "difference")
         return FailureMode.SHAPE if difference == DifferenceKind.SHAPE else FailureMode.MISMATCH
-    failure = _part(evaluation, "failure")
+    failure = part_of(evaluation, "failure")
     if not failure:  # load_error found by reading: no function called solution
         return FailureMode.NAME if verdict is Verdict.LOAD_ERROR else FailureMode.RUNTIME
     return mode_of_exception(_text(failure, "name"), _text(failure, "message"), _text(failure, "trace"))
@@ -200,7 +200,7 @@ def mode_of_exception(kind: str, message: str, trace: str = "") -> FailureMode:
     return FailureMode.RUNTIME
 
 
-def _part(evaluation: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def part_of(evaluation: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = evaluation.get(name)
     return value if isinstance(value, Mapping) else {}
 

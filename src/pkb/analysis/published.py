@@ -72,8 +72,6 @@ class Published:
     agent: Agent
     sources: Mapping[str, int]
     """Problems by where their code is from."""
-    parallelism_percent: Mapping[str, int]
-    """Of a pie chart; it does not agree with the categories' problem counts."""
     mechanisms: tuple[Mapping[str, Any], ...]
     """How the files of one model and backend move data, as shares of its files. Counted, not published; of `memcpy` the
     lowest and highest of two ways of counting."""
@@ -101,7 +99,6 @@ def published() -> Published:
         ),
         agent=Agent(**said["agent"]),
         sources=said["sources"],
-        parallelism_percent=said["parallelism_percent"],
         mechanisms=tuple(said["mechanisms"]),
         readings=said["readings"],
         notes=tuple(Note(**entry) for entry in said["notes"]),

@@ -8,7 +8,8 @@ from pkb.types.errors import UserError
 from pkb.types.stock import AGAINST, Against
 
 AgainstOption = Annotated[
-    str, typer.Option(help="What `faster` is about: the problem's baseline, or its reference, as in published results.")
+    str,
+    typer.Option(help="What candidates are timed against: the problem's baseline, or its reference (as published)."),
 ]
 
 

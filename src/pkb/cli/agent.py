@@ -47,7 +47,7 @@ def agent(
     folder: ProblemsFolder = None,
     json_out: JsonTarget = None,
 ) -> None:
-    """Let a model work on problems: it hands in kernels, is told what the judge found, and tries again."""
+    """Let a model work on problems: it submits kernels, gets the judge's feedback, and tries again."""
     from pkb.cli import model_runs
 
     fields = dict(

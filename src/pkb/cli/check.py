@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def check(
     file: Annotated[Path, typer.Argument(help="The candidate: a .py file that defines solution(...).")],
     json_out: JsonTarget = None,
-    build_limit: Annotated[float, typer.Option(metavar="SECONDS", help="What the build may take.")] = 600.0,
+    build_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of the build.")] = 600.0,
 ) -> None:
     """Inspect and build only: no GPU needed, nothing is run."""
     from pkb.cli.candidate_file import check_readable
@@ -26,7 +26,7 @@ def check(
     check_readable(file)
     check_json_target(json_out)
     if not 0 < build_limit < float("inf"):
-        raise UserError(f"--build-limit {build_limit:g} is no limit", "give a number above 0")
+        raise UserError(f"--build-limit {build_limit:g} is not a time limit", "give a number above 0")
 
     with announced("reading"):
         from pkb.judge.check import check as inspect_and_build

@@ -28,8 +28,8 @@ LIMIT_S = 600
 
 
 def demo(platform: Annotated[str, typer.Option(help="As for `pkb eval`.")] = "auto") -> None:
-    """Judge four bundled CUDA kernels, with a GPU or without: a right, a wrong, a racy and a deadlocked one. Exit status 0
-    if all verdicts fit."""
+    """Judge four bundled CUDA kernels, with or without a GPU: a correct one, a wrong one, one with a race and one that
+    deadlocks. Exit status 0 if each gets the right verdict."""
     from pkb.platforms import registry
     from pkb.platforms.base import EMULATED_CUDA
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def doctor(
     json_out: JsonTarget = None,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Get what can be had: an NCCL that lets several ranks share a GPU.")
+        bool, typer.Option("--fix", help="Download what is missing: an NCCL that lets several ranks share a GPU.")
     ] = False,
     node: Annotated[
-        bool, typer.Option("--node", help="Try several GPUs together: links, multicast, an all-reduce in the sandbox.")
+        bool, typer.Option("--node", help="Test several GPUs together: links, multicast, an all-reduce in the sandbox.")
     ] = False,
 ) -> None:
     """Say which platforms work here and what is missing. Exit status 0 if one works (with --node: that one), else 2."""

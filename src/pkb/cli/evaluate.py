@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     file: Annotated[Path, typer.Argument(help="The candidate: a .py file that defines solution(...).")],
-    problem: Annotated[str | None, typer.Option(help="Id, name or stem. Default: as the file name begins.")] = None,
+    problem: Annotated[str | None, typer.Option(help="Id, name or stem. Default: from the beginning of the file name.")] = None,
     platform: PlatformOption = AUTO,
     ranks: Annotated[int, typer.Option(help="How many ranks.")] = 4,
     size: Annotated[
@@ -34,51 +34,51 @@ def evaluate(
         typer.Option(help="tiny, paper, real, odd or decode, or several of them (tiny,paper). Default: paper, on cpu tiny."),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="bf16, fp16, fp32 or fp64. Default: bf16 where the problem has it.")
+        str | None, typer.Option(help="bf16, fp16, fp32 or fp64. Default: bf16 if the problem supports it.")
     ] = None,
-    plan: Annotated[str, typer.Option(help=f"How thorough: {', '.join(PLANS)}.")] = "standard",
+    plan: Annotated[str, typer.Option(help=f"How thorough the evaluation is: {', '.join(PLANS)}.")] = "standard",
     json_out: JsonTarget = None,
     timing: Annotated[
         bool | None,
-        typer.Option("--timing/--no-timing", help="Time it. Default: yes, on cpu no."),
+        typer.Option("--timing/--no-timing", help="Whether to time it. Default: yes, on cpu no."),
     ] = None,
     against: AgainstOption = "baseline",
     starts: Annotated[
         int,
-        typer.Option(min=0, help="Time it in so many starts of the ranks. Default: one, and more where that cannot tell."),
+        typer.Option(min=0, help="Number of starts of the ranks to time it in. Default (0): one, or more if needed."),
     ] = 0,
     as_published: Annotated[
         bool,
-        typer.Option("--as-published", help="Exit with 0 for reused outputs too, as the published protocol counts them."),
+        typer.Option("--as-published", help="Exit with 0 for reused_output too: the published protocol counts it as correct."),
     ] = False,
     folder: ProblemsFolder = None,
     call_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="What one batch of calls may take before it is a deadlock.")
+        float, typer.Option(metavar="SECONDS", help="Time limit of one batch of calls; beyond it the verdict is deadlock.")
     ] = 60.0,
-    build_limit: Annotated[float, typer.Option(metavar="SECONDS", help="What the build may take.")] = 600.0,
+    build_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of the build.")] = 600.0,
     memory_limit: Annotated[
         float | None, typer.Option(metavar="GIB", help="Memory of all candidate ranks. Default: the platform decides.")
     ] = None,
     require_isolation: Annotated[
         bool,
         typer.Option(
-            "--require-isolation", help="Refuse to run a candidate where an isolation layer is missing on this machine."
+            "--require-isolation", help="Refuse to run a candidate if an isolation layer is missing on this machine."
         ),
     ] = False,
     nvls: Annotated[
-        bool, typer.Option("--nvls", help="On cpu: CUDA candidates have an emulated switch, and with it multicast addresses.")
+        bool, typer.Option("--nvls", help="On cpu: give CUDA candidates an emulated switch, and with it multicast addresses.")
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(help="On cpu: the order in which threads of CUDA candidates run. Default: another each time.")
+        int | None, typer.Option(help="On cpu: fixes the order in which threads of CUDA candidates run. Default: random.")
     ] = None,
     schedule: Annotated[
-        str, typer.Option(help="On cpu, where races are looked for: ranks begin together, late (one of them), or both in turn.")
+        str, typer.Option(help="On cpu, in recorded calls: ranks begin together, late (one of them), or both.")
     ] = "both",
     race_report: Annotated[
-        bool, typer.Option("--race-report", help="On cpu: print all that was found out about races, with the ranks' timelines.")
+        bool, typer.Option("--race-report", help="On cpu: print all that the race detector found, with the ranks' timelines.")
     ] = False,
 ) -> None:  # fmt: skip
-    """Evaluate a candidate: is it right on every rank, free of races, and faster than stock PyTorch?"""
+    """Evaluate a candidate: is it correct on every rank, free of races, and faster than PyTorch + NCCL?"""
     from pkb.cli.candidate_file import check_readable, infer_problem
     from pkb.cli.output import check_json_target, load_torch
 
@@ -103,7 +103,7 @@ def evaluate(
         ("--memory-limit", memory_limit),
     ):
         if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"{option} {value:g} is no limit", "give a number above 0")
+            raise UserError(f"{option} {value:g} is not a time limit", "give a number above 0")
     registry = open_registry(folder)
     chosen = registry.get(problem) if problem is not None else infer_problem(file, registry)
     settled = [settle(replace(case, problem=chosen.stem), registry).case for case in cases]
@@ -131,7 +131,7 @@ def _known_schedule(word: str) -> "RaceSchedule":
     for known in get_args(RaceSchedule):
         if word == known:
             return cast("RaceSchedule", known)
-    raise UserError(f"--schedule {word} is no schedule", f"give one of {', '.join(get_args(RaceSchedule))}")
+    raise UserError(f"--schedule {word} is not a schedule", f"give one of {', '.join(get_args(RaceSchedule))}")
 
 
 def _import_ahead(platform: str) -> None:

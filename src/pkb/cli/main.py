@@ -34,7 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help starts faster and pipes well
-    help="ParallelKernelBench: is a multi-GPU kernel right, fast, and how near to the hardware's limit?",
+    help="ParallelKernelBench: is a multi-GPU kernel correct, how fast is it, and how close to the hardware's limit?",
     epilog="Exit status: 0 pass (correct, clean, built), 1 fail, 2 wrong usage or harness error.",
 )
 
@@ -60,16 +60,16 @@ for _name, _function, _in_short in (
     ("eval", evaluate.evaluate, "Judge one candidate."),
     ("check", check.check, "Read and build one candidate; nothing is run."),
     ("demo", demo.demo, "Judge four bundled candidates."),
-    ("run", run.run, "Judge many candidates, of files or of models; resumable."),
+    ("run", run.run, "Judge many candidates, from files or from models; resumable."),
     ("protocol", protocol.protocol, "The whole published protocol: models x problems, one shot, best of 3, agent."),
     ("prompt", prompt.prompt, "Print the prompt that asks a model for a candidate."),
     ("generate", generate.generate, "Ask a model for candidates, one answer each; judge them."),
     ("agent", agent.agent, "Let a model work on problems with the judge's feedback."),
     ("score", score.score, "Score verdicts: pass@k, fast_p, failure modes, costs."),
     ("report", report.report, "Write runs as a static site."),
-    ("roofline", roofline.roofline, "Bounds on the time of a call, and how near results are."),
-    ("lint", lint.lint, "Prove that no null candidate passes a problem."),
-    ("probe", probe.probe, "Measure this machine's ceilings for the roofline."),
+    ("roofline", roofline.roofline, "Bounds on the time of a call, and how close results come."),
+    ("lint", lint.lint, "Check that no null candidate (one that does no work) passes."),
+    ("probe", probe.probe, "Measure this machine's peak rates for the roofline."),
     ("doctor", doctor.doctor, "Say which platforms work here and what is missing."),
 ):
     app.command(_name, cls=PkbCommand, short_help=_in_short)(_function)

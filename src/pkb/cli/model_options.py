@@ -30,24 +30,24 @@ Backend = Annotated[
 Samples = Annotated[int, typer.Option(help="How many for each problem.")]
 Ranks = Annotated[int, typer.Option(help="How many ranks.")]
 Size = Annotated[str | None, typer.Option(help="tiny, paper, real, odd or decode. Default: paper, on cpu tiny.")]
-Dtype = Annotated[str | None, typer.Option(help="Default: bf16 where the problem has it.")]
-PlanName = Annotated[str, typer.Option("--plan", help=f"How thorough: {', '.join(PLANS)}.")]
+Dtype = Annotated[str | None, typer.Option(help="Default: bf16 if the problem supports it.")]
+PlanName = Annotated[str, typer.Option("--plan", help=f"How thorough the evaluation is: {', '.join(PLANS)}.")]
 HardwareName = Annotated[str, typer.Option("--hardware", help="The machine in the prompt: a name, or a .toml file.")]
-Shots = Annotated[int | None, typer.Option(help="Worked examples. Default: 1 where the backend has any.")]
-PartsFolder = Annotated[Path | None, typer.Option("--parts", metavar="DIR", help="Prompt parts of your own.")]
+Shots = Annotated[int | None, typer.Option(help="Number of worked examples. Default: 1 if the backend has any.")]
+PartsFolder = Annotated[Path | None, typer.Option("--parts", metavar="DIR", help="Your own prompt parts.")]
 Temperature = Annotated[float | None, typer.Option(help="Default: the provider's.")]
-MaxTokens = Annotated[int | None, typer.Option(help="Of one answer. Default: the provider's.")]
+MaxTokens = Annotated[int | None, typer.Option(help="Limit for one answer. Default: the provider's.")]
 TimeLimit = Annotated[float, typer.Option(metavar="SECONDS", help="For one answer, retries included.")]
 Retries = Annotated[int, typer.Option(help="After rate limits and lost connections.")]
-Concurrency = Annotated[int, typer.Option(help="Questions to the model at a time; evaluations come one by one.")]
+Concurrency = Annotated[int, typer.Option(help="Requests to the model at a time; evaluations run one at a time.")]
 PricesFile = Annotated[
-    Path | None, typer.Option("--prices", metavar="FILE", help="What tokens cost; see docs/models.md.")
+    Path | None, typer.Option("--prices", metavar="FILE", help="Prices of tokens; see docs/models.md.")
 ]
 RunName = Annotated[str, typer.Option("--name", help="A name for the run.")]
 Resume = Annotated[
     str | None,
     typer.Option(
-        metavar="RUN", help="Go on with a run: id, the beginning of one, a name, or latest.", autocompletion=run_names
+        metavar="RUN", help="Continue a run: id, the beginning of one, a name, or latest.", autocompletion=run_names
     ),
 ]
 OutFolder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Also write the candidates to a folder.")]
@@ -60,7 +60,7 @@ def check_resume(ctx: typer.Context, resume: str | None) -> None:
     changed = given_options(ctx, {"resume", "evaluate", "out", "store", "json_out"})
     if changed:
         raise UserError(
-            f"--resume {resume} goes on with what the run was begun with, and {', '.join(changed)} would change that",
+            f"--resume {resume} continues the run with its original settings, and {', '.join(changed)} would change them",
             "leave it out, or begin a new run without --resume",
         )
 

@@ -47,7 +47,7 @@ def begin_or_resume(
     if problems is None or model is None:
         raise UserError("which problems, and which model?", f"pkb {kind} 1-8 --model openai/MODEL, or --resume RUN")
     if samples < 1:
-        raise UserError(f"--samples {samples} asks for nothing", "give 1 or more")
+        raise UserError(f"--samples {samples} requests nothing", "give 1 or more")
     load_inspect()
     from pkb.generate.models import open_model
     from pkb.generate.prices import price_of

@@ -92,7 +92,7 @@ def bullets(title: str, lines: Sequence[str]) -> list[RenderableType]:
 
 
 def failure_part(failure: Failure, *, rule: bool = False) -> RenderableType:
-    head = Text("broke the rule " if rule else "", style="bold")
+    head = Text("broke the rule: " if rule else "", style="bold")
     head.append_text(plain(failure.title, style="bold"))
     if failure.rank is not None:
         head.append(f" on rank {failure.rank}")
@@ -146,7 +146,7 @@ def _mismatch_part(mismatch: Mismatch) -> RenderableType:
     if mismatch.differing_fraction is not None:
         rows.append(("share", f"{share_words(mismatch.differing_fraction)} of the elements differ"))
     if mismatch.error_ratio is not None:
-        rows.append(("error", f"{mismatch.error_ratio:.3g} times what is tolerated"))
+        rows.append(("error", f"{mismatch.error_ratio:.3g} times the tolerance"))
     if mismatch.pattern:
         rows.append(("pattern", mismatch.pattern))
     if mismatch.regions:

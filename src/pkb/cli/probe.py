@@ -23,7 +23,7 @@ def probe(
         Path | None, typer.Option(metavar="FILE", help="Draw the bandwidths between ranks: .png or .svg.")
     ] = None,
 ) -> None:
-    """Measure this machine's ceilings for the roofline: matrix products, memory, every way between ranks, latencies."""
+    """Measure this machine's peak rates for the roofline: matrix products, memory, every path between ranks, latencies."""
     from pkb.cli.output import PIPED_WIDTH, announced, check_json_target, show_progress, stdout_console, write_json
     from pkb.cli.plot_target import check_plot_target
     from pkb.cli.probe_hardware import above_ideal, to_hardware, write

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ProblemsFolder = Annotated[
     Path | None,
-    typer.Option("--problems-dir", metavar="DIR", help="A folder with problem modules of your own (pNN_name.py)."),
+    typer.Option("--problems-dir", metavar="DIR", help="A folder with your own problem modules (pNN_name.py)."),
 ]
 
 

@@ -19,7 +19,7 @@ def prompt(
     ] = None,
     backend: options.Backend = "cuda",
     hardware: options.HardwareName = "h100x8",
-    ranks: Annotated[int | None, typer.Option(help="Default: 8, or as many as problem and machine take.")] = None,
+    ranks: Annotated[int | None, typer.Option(help="Default: 8, or what problem and machine support.")] = None,
     size: Annotated[str, typer.Option(help="The size that is timed: tiny, paper, real, odd or decode.")] = "paper",
     dtype: options.Dtype = None,
     shots: options.Shots = None,
@@ -28,7 +28,7 @@ def prompt(
     list_parts: Annotated[bool, typer.Option("--list-parts", help="Name the parts, and stop.")] = False,
     copy_parts: Annotated[
         Path | None,
-        typer.Option("--copy-parts", metavar="DIR", help="Write the parts to a folder to change, and stop."),
+        typer.Option("--copy-parts", metavar="DIR", help="Write the parts to a folder for editing, and stop."),
     ] = None,
     folder: ProblemsFolder = None,
 ) -> None:

@@ -27,7 +27,7 @@ MOST_LOOKED_AT = 200
 def protocol(
     models: Annotated[list[str], typer.Option("--model", metavar="M", help="Once for each model.")],
     problems: Annotated[str, typer.Option(metavar="IDS", help="all, or ids, names and ranges such as 1-8,13.")] = "all",
-    samples: Annotated[int, typer.Option(help="Single shots: the first by itself, and the best of all.")] = 3,
+    samples: Annotated[int, typer.Option(help="Single answers: the first counts alone, and the best of all.")] = 3,
     steps: Annotated[int, typer.Option(help="Answers of an agent for each problem; 0 for no agent.")] = 20,
     backend: options.Backend = "cuda",
     platform: PlatformOption = AUTO,
@@ -36,19 +36,19 @@ def protocol(
     plan: options.PlanName = "standard",
     hardware: options.HardwareName = "h100x8",
     prices: options.PricesFile = None,
-    answer_tokens: Annotated[int, typer.Option(help="Of one answer, for the estimate.")] = 12_000,
-    name: Annotated[str, typer.Option(help="Of its runs; the same command again goes on with them.")] = "protocol",
-    yes: Annotated[bool, typer.Option("--yes", help="Start; without it the estimate is all.")] = False,
+    answer_tokens: Annotated[int, typer.Option(help="Tokens of one answer, for the estimate.")] = 12_000,
+    name: Annotated[str, typer.Option(help="Name of its runs; the same command again continues them.")] = "protocol",
+    yes: Annotated[bool, typer.Option("--yes", help="Start; without it only the estimate is printed.")] = False,
     store: StoreFolder = None,
     folder: ProblemsFolder = None,
 ) -> None:
     """Every model on every problem: single shot, best of 3, and an agent of 20 steps. Says what it will cost, then needs --yes.
 
-    Exit status 0: everything has its outcome; 2: something has none, and the same command goes on with it.
+    Exit status 0: every task has an outcome; 2: some have none, and the same command continues them.
     """
     if samples < 1 or steps < 0:
         raise UserError(
-            f"--samples {samples} --steps {steps} asks for nothing", "--samples 1 or more, --steps 0 or more"
+            f"--samples {samples} --steps {steps} requests nothing", "--samples 1 or more, --steps 0 or more"
         )
     case, problems = _possible(problems, Case("", platform, ranks, size or AUTO, AUTO, plan), folder)
     found = _estimates(

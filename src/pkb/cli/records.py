@@ -27,7 +27,7 @@ PAGES = ("kernels.md", "references.md")
 
 @app.command(cls=PkbCommand)
 def show(archive: Archive, json_out: JsonTarget = None) -> None:
-    """Say what an archive holds and what speaks against it. Exit status 1 if `merge` would refuse it."""
+    """Say what an archive holds, and which objections there are to it. Exit status 1 if `merge` would refuse it."""
     from pkb.cli.output import check_json_target, write_json
 
     check_json_target(json_out)

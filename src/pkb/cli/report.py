@@ -24,22 +24,22 @@ def report(
     ),
     figures: Annotated[bool, typer.Option("--figures", help="Also write the figures as PNG and SVG files.")] = False,
     published: Annotated[
-        bool, typer.Option("--published/--no-published", help="Show the published results beside.")
+        bool, typer.Option("--published/--no-published", help="Also show the published results.")
     ] = True,
     records: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Also show what is kept here: machines of others, published kernels."),
+        typer.Option(metavar="DIR", help="Also show the records in this folder: other machines, published kernels."),
     ] = None,
     title: Annotated[str, typer.Option(help="Name of the site.")] = "ParallelKernelBench",
     serve: Annotated[bool, typer.Option("--serve", help="Serve it on loopback until Ctrl-C.")] = False,
-    port: Annotated[int, typer.Option(help="With --serve; 0 takes a free one.")] = 8017,
+    port: Annotated[int, typer.Option(help="Port for --serve; 0 chooses a free one.")] = 8017,
     store: StoreFolder = None,
     folder: ProblemsFolder = None,
     json_out: JsonTarget = None,
 ) -> None:
     """Write runs as a static site: leaderboard, problems, candidates, failures, comparisons.
 
-    With --serve and no RUN, a site that is already there is served as it is.
+    With --serve and no RUN, an existing site is served unchanged.
     """
     if json_out == "-" and serve:
         raise UserError("--json - and --serve both want standard output", "give a file to --json")

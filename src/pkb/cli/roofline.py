@@ -35,13 +35,13 @@ def roofline(
         ),
     ] = None,
     size: Annotated[str, typer.Option(help="tiny, paper, real, odd or decode.")] = "paper",
-    ranks: Annotated[int, typer.Option(help="Ranks, a GPU each.")] = 4,
-    dtype: Annotated[str | None, typer.Option(help="Default: bf16 where a problem has it.")] = None,
+    ranks: Annotated[int, typer.Option(help="Number of ranks, with one GPU each.")] = 4,
+    dtype: Annotated[str | None, typer.Option(help="Default: bf16 if a problem supports it.")] = None,
     ceilings: Annotated[
         str, typer.Option(help="ideal: datasheet. reachable: what the best published kernels reach.")
     ] = "ideal",
     link_efficiency: Annotated[
-        float, typer.Option(help="Share of the link's and the switch's rate that counts, such as 0.7.")
+        float, typer.Option(help="Fraction of the link's and the switch's rate to assume, such as 0.7.")
     ] = 1.0,
     results: Annotated[
         list[Path] | None,
@@ -53,7 +53,7 @@ def roofline(
     ] = None,
     folder: ProblemsFolder = None,
 ) -> None:
-    """Bounds on the time of a call that know the interconnect, and utilisation of stored results."""
+    """Lower bounds on the time of a call, interconnect included, and the utilisation of stored results."""
     from pkb.cli.output import check_json_target, load_torch
     from pkb.cli.problems_option import open_registry
 
@@ -64,9 +64,9 @@ def roofline(
     if ceilings not in CEILINGS:
         raise UserError(f"--ceilings {ceilings!r} is not known", f"one of {', '.join(CEILINGS)}")
     if not 0 < link_efficiency <= 1:
-        raise UserError(f"--link-efficiency {link_efficiency:g} is no share", "give a number above 0, at most 1")
+        raise UserError(f"--link-efficiency {link_efficiency:g} is not a fraction", "give a number above 0, at most 1")
     if ranks < 1:
-        raise UserError(f"--ranks {ranks} makes no group", "give 1 or more")
+        raise UserError(f"--ranks {ranks} is not a number of ranks", "give 1 or more")
     check_json_target(json_out)
     words = ids or []
     registry = open_registry(folder)

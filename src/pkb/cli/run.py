@@ -49,15 +49,15 @@ def run(
     dtype: options.Dtype = None,
     plan: options.PlanName = "standard",
     timing: Annotated[
-        bool | None, typer.Option("--timing/--no-timing", help="Time it. Default: yes, on cpu no.")
+        bool | None, typer.Option("--timing/--no-timing", help="Whether to time it. Default: yes, on cpu no.")
     ] = None,
     against: AgainstOption = "baseline",
     profile: Annotated[
-        bool, typer.Option("--profile", help="Also look at what the calls did on the device, a second each.")
+        bool, typer.Option("--profile", help="Also profile the calls on the device: a second per evaluation.")
     ] = False,
     hardware: Annotated[str | None, typer.Option(help="For models: the machine that prompts describe.")] = None,
     temperature: Annotated[float | None, typer.Option(help="For models. Default: the model's own.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="For models: the longest answer.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="For models: limit for one answer.")] = None,
     shots: Annotated[
         int | None, typer.Option(help="For models: worked examples. Default: 1 where there are any.")
     ] = None,
@@ -68,16 +68,16 @@ def run(
     retries: Annotated[int, typer.Option(help="For models: after rate limits and lost connections.")] = 4,
     prices: Annotated[Path | None, typer.Option(metavar="FILE", help="For models: prices, see docs/models.md.")] = None,
     problems_folder: ProblemsFolder = None,
-    eval_limit: Annotated[float, typer.Option(metavar="SECONDS", help="What one evaluation may take.")] = 3600.0,
+    eval_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of one evaluation.")] = 3600.0,
     name: Annotated[str, typer.Option(help="The run's name.")] = "",
     resume: Annotated[
         str | None,
         typer.Option(
-            metavar="RUN", help="Go on with a stored run: an id, a name, or latest.", autocompletion=run_names
+            metavar="RUN", help="Continue a stored run: its id, its name, or latest.", autocompletion=run_names
         ),
     ] = None,
     retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="With --resume: try again what got no verdict.")
+        bool, typer.Option("--retry-errors", help="With --resume: retry tasks that got no verdict.")
     ] = False,
     limit: Annotated[
         int | None, typer.Option(metavar="N", help="At most N tasks now; the rest can be resumed.")
@@ -86,9 +86,9 @@ def run(
         int | None, typer.Option(help="Evaluations at a time. Default: one for each GPU; on cpu one.")
     ] = None,
     builders: Annotated[int | None, typer.Option(help="Builds at a time. Default: half the cores.")] = None,
-    concurrency: Annotated[int, typer.Option(help="Questions to models at a time.")] = 8,
+    concurrency: Annotated[int, typer.Option(help="Requests to models at a time.")] = 8,
     cluster: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Work on a Ray cluster: its address, or auto.")
+        str | None, typer.Option(metavar="ADDRESS", help="Use a Ray cluster: its address, or auto.")
     ] = None,
     store: StoreFolder = None,
     json_out: JsonTarget = None,
@@ -102,7 +102,7 @@ def run(
     if resume is not None:
         if planned := given_options(ctx, _WITH_RESUME):
             raise UserError(
-                f"--resume {resume} goes on with what the run was begun with, and {', '.join(planned)} would change that",
+                f"--resume {resume} continues the run with its original settings, and {', '.join(planned)} would change them",
                 "leave it out, or begin a new run without --resume",
             )
         load_torch()

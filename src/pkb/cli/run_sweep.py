@@ -42,9 +42,9 @@ class SweepWorkers:
         for name in ("workers", "concurrency", "limit"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise UserError(f"--{name} {value} makes no sense", "give 1 or more")
+                raise UserError(f"--{name} {value} is not possible", "give 1 or more")
         if self.builders is not None and self.builders < 0:
-            raise UserError(f"--builders {self.builders} makes no sense", "give 0 or more")
+            raise UserError(f"--builders {self.builders} is not possible", "give 0 or more")
 
     @property
     def builders_here(self) -> int:
@@ -81,11 +81,11 @@ class Asked:
         if bool(self.candidates) == bool(self.models):
             raise UserError("a sweep is of candidates or of models", "give --candidates PATH or --model M")
         if self.samples < 1:
-            raise UserError(f"--samples {self.samples} asks for nothing", "give 1 or more")
+            raise UserError(f"--samples {self.samples} requests nothing", "give 1 or more")
         if not 0 < self.eval_limit_s < float("inf"):
-            raise UserError(f"--eval-limit {self.eval_limit_s:g} is no limit", "give a number above 0")
+            raise UserError(f"--eval-limit {self.eval_limit_s:g} is not a time limit", "give a number above 0")
         if not 0 < self.time_limit_s < float("inf"):
-            raise UserError(f"--time-limit {self.time_limit_s:g} is no limit", "give a number above 0")
+            raise UserError(f"--time-limit {self.time_limit_s:g} is not a time limit", "give a number above 0")
 
 
 def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=PkbGroup, invoke_without_command=True, rich_markup_mode=None,
-    help="Stored runs: list, show, read, check, export, import, delete. Without a word behind it: the list.",
+    help="Stored runs: list, show, read, check, export, import, delete. Without a subcommand: the list.",
 )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ app.command("show", cls=PkbCommand, short_help="One run: every verdict, answer a
 app.command("transcript", cls=PkbCommand, short_help="What models were asked and said, step by step.")(
     runs_transcript.transcript
 )
-app.command("check", cls=PkbCommand, short_help="Is everything there and unharmed?")(runs_files.check)
+app.command("check", cls=PkbCommand, short_help="Check that everything is present and undamaged.")(runs_files.check)
 app.command("export", cls=PkbCommand, short_help="Write evaluations as JSON lines or Parquet.")(runs_files.export)
-app.command("import", cls=PkbCommand, short_help="Make a run of candidate files.")(runs_files.import_candidates)
+app.command("import", cls=PkbCommand, short_help="Make a run from candidate files.")(runs_files.import_candidates)
 app.command("delete", cls=PkbCommand, short_help="Delete runs and what only they refer to.")(runs_files.delete)

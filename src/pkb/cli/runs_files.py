@@ -67,7 +67,7 @@ def export(
     ],
     out: Annotated[str, typer.Option(metavar="FILE", help="Where to; - is standard output (jsonl only).")],
     format_: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")] = "jsonl",
-    sources: Annotated[bool, typer.Option("--sources", help="jsonl: the candidates' text as well.")] = False,
+    sources: Annotated[bool, typer.Option("--sources", help="jsonl: include the candidates' source.")] = False,
     store: StoreFolder = None,
 ) -> None:
     """Write evaluations as JSON lines (whole verdicts) or Parquet (flat columns)."""
@@ -90,12 +90,12 @@ def import_candidates(
     ctx: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Candidates named like 13_gemm_allreduce_cuda.py.")],
     name: Annotated[str, typer.Option(help="The run's name. Default: the folder's.")] = "",
-    backend: Annotated[str, typer.Option(help="For files whose names give none; also a new word in names.")] = "",
+    backend: Annotated[str, typer.Option(help="For files whose names state none; also a new word in names.")] = "",
     platform: Annotated[str, typer.Option(help="auto (decided when evaluated), cpu, virtual or node.")] = "auto",
     ranks: Annotated[int, typer.Option(help="How many ranks.")] = 4,
     size: Annotated[str, typer.Option(help="auto, tiny, paper, real, odd or decode.")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, bf16, fp16, fp32 or fp64.")] = "auto",
-    plan: Annotated[str, typer.Option(help=f"How thorough: {', '.join(PLANS)}.")] = "standard",
+    plan: Annotated[str, typer.Option(help=f"How thorough the evaluation is: {', '.join(PLANS)}.")] = "standard",
     timing: Annotated[
         bool | None,
         typer.Option("--timing/--no-timing", help="Time it against the baseline. Default: yes, on cpu no."),
@@ -104,7 +104,7 @@ def import_candidates(
     store: StoreFolder = None,
     json_out: JsonTarget = None,
 ) -> None:
-    """Make a run of candidate files; its tasks wait to be evaluated. Exit status 1 if a Python file was refused."""
+    """Make a run from candidate files; its tasks wait to be evaluated. Exit status 1 if a Python file was refused."""
     from pkb.cli.output import check_json_target, write_json
     from pkb.cli.problems_option import open_registry
     from pkb.judge.settling import check_words

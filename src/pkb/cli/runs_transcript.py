@@ -22,7 +22,7 @@ def transcript(
     problem: Annotated[str | None, typer.Option(help="Only these: ids, names, stems, ranges: 1-8,13.")] = None,
     sample: Annotated[int | None, typer.Option(help="Only this sample.")] = None,
     step: Annotated[int | None, typer.Option(help="Only this step, counted from 0.")] = None,
-    prompts: Annotated[bool, typer.Option("--prompts/--no-prompts", help="Show what the model was asked.")] = True,
+    prompts: Annotated[bool, typer.Option("--prompts/--no-prompts", help="Show the prompts.")] = True,
     store: StoreFolder = None,
     json_out: JsonTarget = None,
 ) -> None:

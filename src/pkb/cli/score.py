@@ -40,14 +40,14 @@ def score(
     by: Annotated[str, typer.Option(help=f"Group by one of {', '.join(AXES)}.")] = "parallelism",
     k: Annotated[str | None, typer.Option("--k", help="Tries for pass@k and fast_1@k, such as 1,3.")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="The second collection against the first.")] = False,
-    published: Annotated[bool, typer.Option("--published", help="Show the published results beside.")] = False,
+    published: Annotated[bool, typer.Option("--published", help="Also show the published results.")] = False,
     as_published: Annotated[
-        bool, typer.Option("--as-published", help="Count reused outputs as right, as the published protocol does.")
+        bool, typer.Option("--as-published", help="Count reused outputs as correct, as the published protocol does.")
     ] = False,
     against: AgainstOption = "baseline",
-    seed: Annotated[int, typer.Option(help="Of the resampling behind the intervals.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the resampling for the intervals.")] = 0,
     json_out: JsonTarget = None,
-    csv_out: Annotated[bool, typer.Option("--csv", help="One line a sample on standard output.")] = False,
+    csv_out: Annotated[bool, typer.Option("--csv", help="One line per sample, on standard output.")] = False,
     store: StoreFolder = None,
     folder: ProblemsFolder = None,
 ) -> None:
@@ -210,7 +210,7 @@ def _parse_ks(text: str | None) -> list[int]:
         return []
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UserError(f"--k {text!r} is no list of whole numbers above 0", "such as --k 1,3")
+        raise UserError(f"--k {text!r} is not a list of positive whole numbers", "such as --k 1,3")
     return sorted({int(part) for part in parts})
 
 
@@ -237,7 +237,7 @@ def _compared(found: "Results", k: int) -> "RunComparison":
     collections = list(found.collections().values())
     if len(collections) != 2:
         raise UserError(
-            f"--compare wants two collections, and these are {len(collections)}",
+            f"--compare needs two collections, but got {len(collections)}",
             "give two folders or .jsonl files; --label once for each names them",
         )
     return compare(*collections, k=k)

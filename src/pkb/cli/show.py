@@ -28,7 +28,7 @@ def show(
     ],
     ranks: Annotated[int, typer.Option(help="Shapes and costs for this many ranks.")] = 4,
     dtype: Annotated[
-        str | None, typer.Option(help="Shapes and costs in this dtype. Default: bf16 where the problem has it.")
+        str | None, typer.Option(help="Shapes and costs in this dtype. Default: bf16 if the problem supports it.")
     ] = None,
     hardware: Annotated[
         str, typer.Option(help="Bounds on this machine: a name that `pkb roofline` knows, or a .toml file.")
@@ -44,7 +44,7 @@ def show(
     check_json_target(json_out)
     chosen = open_registry(folder).get(problem)
     if ranks < 1:
-        raise UserError(f"--ranks {ranks} makes no group", "give 1 or more")
+        raise UserError(f"--ranks {ranks} is not a number of ranks", "give 1 or more")
     dtype = dtype or chosen.default_dtype
     if dtype not in chosen.dtypes:
         raise UserError(

@@ -11,7 +11,6 @@ from typing import Any
 from pkb.cluster import ray_tasks
 from pkb.cluster.orders import AskOrder, Order
 from pkb.cluster.ray_machines import Machines, Seat, on_machine
-from pkb.cluster.writing import Ask
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
 from pkb.platforms.device_lock import LOCK_WAIT_S
 
@@ -33,12 +32,11 @@ class _Running:
 
 class RayExecutor:
     def __init__(
-        self, machines: Machines, *, platform: str, ranks: int, seats_each: int, builders_each: int, concurrency: int,
-        ask: Ask | None = None,
-    ) -> None:  # fmt: skip
+        self, machines: Machines, *, platform: str, ranks: int, seats_each: int, builders_each: int, concurrency: int
+    ) -> None:
         self.ray, self.machines, self.concurrency = machines.ray, machines, concurrency
         self._wanted = {"ranks": ranks, "seats_each": seats_each}
-        self._platform, self._builders_each, self._ask = platform, builders_each, ask
+        self._platform, self._builders_each = platform, builders_each
         self._running: dict[Any, _Running] = {}
         self._built_at: dict[bytes, Seat] = {}
         self._looked = 0.0
@@ -58,7 +56,7 @@ class RayExecutor:
     def start(self, order: Order) -> None:
         now = time.monotonic()
         if isinstance(order, AskOrder):
-            self._running[self._write.remote(order, self._ask)] = _Running(order, None, now + order.limit_s + MARGIN_S)
+            self._running[self._write.remote(order)] = _Running(order, None, now + order.limit_s + MARGIN_S)
             return
         seat = self._seat_for(order)
         wait = LOCK_WAIT_S if order.kind == "evaluate" else 0

@@ -6,7 +6,7 @@ import traceback
 from dataclasses import dataclass, field
 
 from pkb.cluster.orders import AskEvent, AskOrder
-from pkb.cluster.writing import Ask, write_candidate
+from pkb.cluster.writing import write_candidate
 from pkb.judge.service.client import JudgeClient
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
 from pkb.platforms.device_lock import LOCK_WAIT_S
@@ -82,9 +82,9 @@ def _see_gpus() -> None:
         del os.environ["CUDA_VISIBLE_DEVICES"]
 
 
-def write(order: AskOrder, ask: Ask | None) -> AskEvent:
+def write(order: AskOrder) -> AskEvent:
     try:
-        return AskEvent(order.id, "done", answer=write_candidate(order, ask))
+        return AskEvent(order.id, "done", answer=write_candidate(order))
     except UserError as error:
         return AskEvent(order.id, "refused", error.message, error.fix)
     except Exception as error:  # the process boundary

@@ -67,7 +67,7 @@ def _mismatch(mismatch: Mismatch | None) -> list[str]:
     if mismatch.differing_fraction is not None:
         lines.append(f"{share_words(mismatch.differing_fraction)} of the elements differ")
     if mismatch.error_ratio is not None:
-        lines.append(f"error: {mismatch.error_ratio:.3g} times what is tolerated")
+        lines.append(f"error: {mismatch.error_ratio:.3g} times the tolerance")
     if mismatch.pattern:
         lines.append(f"pattern: {_text(mismatch.pattern)}")
     if mismatch.regions:
@@ -88,7 +88,7 @@ def _ranks(states: Sequence[RankState]) -> list[str]:
 def _failure(failure: Failure | None, *, rule: bool) -> list[str]:
     if failure is None:
         return []
-    head = ("broke the rule " if rule else "") + _text(failure.title)
+    head = ("broke the rule: " if rule else "") + _text(failure.title)
     head += f" on rank {failure.rank}" if failure.rank is not None else ""
     lines = [f"{head}: {_text(failure.message)}"]
     if trace := failure.trace.rstrip().splitlines():

@@ -57,5 +57,5 @@ def price_from(row: Mapping[str, Any], *, where: str) -> Price:
         optional = name == "cached_input" and value is None
         number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
         if not (optional or number):
-            raise UserError(f"{where} has {name} = {value!r}", "give US dollars a million tokens")
+            raise UserError(f"{where} has {name} = {value!r}", "give US dollars per million tokens")
     return Price(**{name: float(value) for name, value in row.items()})

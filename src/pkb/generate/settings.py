@@ -59,7 +59,7 @@ class Settings:
                      "budget_seconds"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
-                raise UserError(f"{name} = {value:g} makes no sense", "give a number above 0")
+                raise UserError(f"{name} = {value:g} is not possible", "give a number above 0")
         if self.budget_usd is not None and self.price is None:
             raise UserError("a budget in dollars needs prices", "--prices FILE.toml; docs/models.md shows the form")
 
