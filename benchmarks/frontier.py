@@ -9,7 +9,8 @@ Without a GPU: `--platform cpu --nvls --size tiny --plans quick --workers 1`.
 All files are judged by all plans (4 ranks, size paper, platform virtual), with builds ahead on the other cores. With `--lanes
 5` candidates are first judged without times, five at a time on the GPU, because most of an evaluation is starting ranks, and
 most candidates fail (pass `words`). Then, one at a time, correct candidates are judged again with times (`times`), then
-results that running side by side may have caused (`doubts`: deadlocks, crashes, no memory left), then candidates that are
+results that running side by side may have caused (`doubts`: deadlocks, crashes, no memory left), then times near 1 with all
+the rounds and starts that the judge takes (`near`: in `times` it takes the planned ones), then candidates that are
 correct except for an output that the next call overwrites (`reused`: their times are in no table). A wrong result or a race
 needs no second evaluation: other evaluations only delay ranks, and that does not make a correct kernel wrong. Only in the plan
 `published` are wrong candidates judged again, since its single call may have been unlucky.
@@ -54,12 +55,11 @@ from pkb.cluster.planning import plan_candidates
 from pkb.cluster.settings import SweepSettings
 from pkb.cluster.sweep import LAST_S, Sweep
 from pkb.judge.settling import why_not
-from pkb.judge.timing import measure as timing_rounds
-from pkb.judge.timing import starts
 from pkb.platforms.registry import create, pick, traits
 from pkb.problems.registry import default_registry
 from pkb.store import CandidateFile, Store, TaskSpec
 from pkb.types.case import AUTO, Case
+from pkb.types.job import MORE_S
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "records"
@@ -73,8 +73,8 @@ TREES = {
 """Folders of that commit, and what they are called here: a model of published.toml and a backend."""
 LIMIT_S = 240.0
 """Of an evaluation on a GPU, many times what one takes: a lane that is stuck is worth more than one verdict."""
-TIMED_LIMIT_S = LIMIT_S + timing_rounds.MORE_S + starts.MORE_S
-"""With times: rounds may be added to the planned ones, and starts of the ranks to the first, for two minutes each."""
+TIMED_LIMIT_S = LIMIT_S + 2 * MORE_S
+"""With times: rounds may be added to the planned ones, and starts of the ranks to the first, for `MORE_S` each."""
 
 
 def paths_of(files: Iterable[CandidateFile]) -> dict[str, int]:
@@ -131,7 +131,7 @@ def phases(trees: Sequence[Path], plans: Sequence[str], passes: Sequence[str] = 
     soon = [part for part in every if part.plan == plans[0] or part.tree == trees[0]]
     later = [part for part in every if part not in soon]
     order = [Phase(name, tuple(parts)) for parts in (soon, later) for name in ("words", "times")]
-    order += [Phase(name, tuple(every)) for name in ("doubts", "reused")]
+    order += [Phase(name, tuple(every)) for name in ("doubts", "near", "reused")]
     return [phase for phase in order if phase.parts and phase.name in passes]
 
 
@@ -192,8 +192,11 @@ def part_of(work: Planned, name: str, only: Set[int]) -> Planned:
     return work._replace(tasks={key: work.tasks[key] for key in keys}, files={key: work.files[key] for key in keys})
 
 
-def settings_for(platform: str, *, lanes: int, call_limit_s: float | None) -> SweepSettings:
-    settings = SweepSettings(call_limit_s=call_limit_s, timing=False if lanes > 1 else None)
+def settings_for(platform: str, name: str, *, lanes: int, call_limit_s: float | None) -> SweepSettings:
+    """Of the pass with this name."""
+    settings = SweepSettings(
+        call_limit_s=call_limit_s, timing=False if lanes > 1 else None, more_s=0.0 if name == "times" else MORE_S
+    )
     if traits(platform).device != "cuda":
         return settings
     return replace(settings, evaluation_limit_s=LIMIT_S if lanes > 1 else TIMED_LIMIT_S)
@@ -229,7 +232,9 @@ def judge(
         store = stack.enter_context(Store(place))
         busy = stack.enter_context(Busy())
         run = store.create_run("sweep", name="frontier", tasks=work.tasks.values(), candidates=work.files)
-        watcher = Recorder(store, run, folder, total=len(work.tasks), lanes=lanes, known=known)
+        watcher = Recorder(
+            store, run, folder, total=len(work.tasks), lanes=lanes, known=known, hurried=settings.more_s == 0
+        )
         executor = LocalExecutor(seats=seats * lanes, builders=builders, concurrency=1, devices=devices)
         try:
             Sweep(store, run, executor=executor, settings=settings, watcher=watcher, budget_s=budget_s).work()
@@ -298,7 +303,7 @@ def main() -> None:
                 builders=options.builders,
                 workers=options.workers,
                 lanes=lanes,
-                settings=settings_for(like.platform, lanes=lanes, call_limit_s=options.call_limit),
+                settings=settings_for(like.platform, phase.name, lanes=lanes, call_limit_s=options.call_limit),
                 known=known,
             )
     work = planned(all_parts, like, known_in(have))

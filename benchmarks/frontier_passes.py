@@ -17,6 +17,7 @@ from lanes import doubtful
 from pkb.analysis.bare_verdicts import bare
 from pkb.analysis.modes import FailureMode, failure_mode
 from pkb.judge.stages.artifacts import cache_folder
+from pkb.judge.timing.starts import NEAR_STARTS
 from pkb.problems.registry import default_registry
 from pkb.problems.suite import suite
 from pkb.store import Run, Store, Task
@@ -27,8 +28,10 @@ from pkb.types.verdict import Stage, Verdict
 Key = tuple[str, str, int, str]
 """Collection, plan, problem, hash of the file: the same text may be there for two problems."""
 Known = dict[Key, str]
-"""What has a record, and the verdict of those whose record is provisional."""
-PASSES = ("words", "times", "doubts", "reused")
+"""What has a record, and the verdict (or `NEAR`) of those whose record is provisional."""
+PASSES = ("words", "times", "doubts", "near", "reused")
+NEAR = "near 1"
+"""In place of a verdict: it has times, and more of them may decide."""
 RIGHT = (str(Verdict.CORRECT), str(Verdict.REUSED_OUTPUT))
 MOST_IN_A_ROW = 10
 """Tries without a verdict: then it is the machine, and going on would only spend its time."""
@@ -59,7 +62,8 @@ def known_in(folders: Iterable[Path]) -> Known:
                 if not is_present(record):
                     continue
                 key = key_of(record)
-                verdict = record["evaluation"]["verdict"] if record.get("provisional") else ""
+                timed = record["evaluation"].get("timing")
+                verdict = "" if not record.get("provisional") else NEAR if timed else record["evaluation"]["verdict"]
                 found[key] = found.get(key, verdict) and verdict
     return found
 
@@ -75,10 +79,18 @@ def is_provisional(document: Mapping[str, Any]) -> bool:
     )
 
 
+def is_near(document: Mapping[str, Any]) -> bool:
+    """Of a verdict with times from the planned rounds alone: whether more rounds, or more starts, might say something else."""
+    timing = document.get("timing") or {}
+    return document["plan"] != PUBLISHED and 1 / NEAR_STARTS < timing.get("speedup", 0.0) < NEAR_STARTS
+
+
 def pass_of(verdict: str | None, plan: str) -> str:
     """Where a file belongs whose record is provisional with this verdict, or that has none."""
     if verdict is None:
         return "words"
+    if verdict == NEAR:
+        return "near"
     if verdict == Verdict.REUSED_OUTPUT and plan != PUBLISHED:  # by the published rules it is as right as any
         return "reused"
     return "times" if verdict in RIGHT else "doubts"
@@ -87,9 +99,11 @@ def pass_of(verdict: str | None, plan: str) -> str:
 class Recorder:
     """Writes every verdict down at once, and tells how it goes without quoting anything."""
 
-    def __init__(self, store: Store, run: Run, folder: Path, *, total: int, lanes: int, known: Known) -> None:
+    def __init__(
+        self, store: Store, run: Run, folder: Path, *, total: int, lanes: int, known: Known, hurried: bool = False
+    ) -> None:
         self.store, self.run, self.folder, self.total, self.lanes = store, run, folder, total, lanes
-        self.known = known
+        self.known, self.hurried = known, hurried
         self.began, self.done, self.counts = time.monotonic(), 0, Counter[str]()
         self.in_a_row = 0
 
@@ -101,7 +115,8 @@ class Recorder:
             row.document_sha for row in self.store.evaluations([self.run.id]) if row.task_key == task.key
         ))  # fmt: skip
         self.in_a_row *= document["stage"] in (Stage.INSPECT, Stage.BUILD)  # those need no device
-        self._keep(task, bare(document), provisional=is_provisional(document))
+        provisional = is_near(document) if self.hurried else self.lanes > 1 and is_provisional(document)
+        self._keep(task, bare(document), provisional=provisional)
 
     def failed(self, task: Task, why: str, *, again: bool) -> None:
         print(f"  {task.problem}: no verdict{', trying again' if again else ''}: {why[-200:]!r}", file=sys.stderr)
@@ -111,12 +126,14 @@ class Recorder:
         before = self.known.get((task.collection, task.case.plan, task.problem_id, task.candidate_sha or ""))
         # A verdict that was reached in company says more than none: it stays, and the file is owed.
         if not again and before in (None, Verdict.HARNESS_ERROR):
-            self._keep(task, nothing_said(task), provisional=True)
+            self._keep(task, nothing_said(task), provisional=self.lanes > 1)
 
     def _keep(self, task: Task, evaluation: dict[str, Any], *, provisional: bool) -> None:
         record: dict[str, Any] = {"collection": task.collection, "problem": task.problem_id, "sample": task.sample}
         if self.lanes > 1 and (provisional or evaluation["stage"] not in (Stage.INSPECT, Stage.BUILD)):
-            record |= {"beside": self.lanes} | ({"provisional": True} if provisional else {})
+            record["beside"] = self.lanes
+        if provisional:
+            record["provisional"] = True
         keep(self.folder, record | {"evaluation": evaluation})
         self.done += 1
         if self.done == 1:

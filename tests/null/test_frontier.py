@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from pkb.analysis.lost import AS_PUBLISHED
-from pkb.judge.timing import measure, starts
 from pkb.problems.registry import default_registry
 from pkb.problems.suite import suite
 from pkb.store import Store
+from pkb.types.job import MORE_S
 from program_files import program
 
 ROOT = Path(__file__).parents[2]
@@ -222,7 +222,7 @@ def test_a_rented_gpu_is_used_in_the_order_of_worth() -> None:
     soon = [("standard", first), ("standard", second), ("standard", triton), ("published", first)]
     later = [("published", second), ("published", triton)]
     assert found[:4] == [("words", soon), ("times", soon), ("words", later), ("times", later)]
-    assert [name for name, _ in found[4:]] == ["doubts", "reused"]
+    assert [name for name, _ in found[4:]] == ["doubts", "near", "reused"]
     assert all(sorted(parts) == sorted(soon + later) for _, parts in found[4:])
     (one,) = frontier.phases([first], ["quick"], ["times"])
     assert one == ("times", (("quick", first),)), "no phase without files"
@@ -233,10 +233,25 @@ def test_a_rented_gpu_is_used_in_the_order_of_worth() -> None:
     [
         (None, "standard", "words"), ("correct", "standard", "times"), ("reused_output", "standard", "reused"),
         ("reused_output", "published", "times"), ("crash", "standard", "doubts"), ("wrong", "published", "doubts"),
+        (passes.NEAR, "standard", "near"),
     ],
 )  # fmt: skip
 def test_where_a_file_belongs(verdict: str | None, plan: str, name: str) -> None:
     assert passes.pass_of(verdict, plan) == name
+
+
+@pytest.mark.parametrize(
+    ("speedup", "plan", "name"),
+    [(1.2, "standard", "near"), (0.7, "standard", "near"), (1.6, "standard", ""), (1.2, "published", "")],
+)
+def test_times_near_1_are_taken_again_with_all_rounds_and_starts(
+    tmp_path: Path, speedup: float, plan: str, name: str
+) -> None:
+    one = record(1, "allreduce", "correct", plan=plan)
+    document = one["evaluation"] | {"timing": {"speedup": speedup}}
+    passes.keep(tmp_path, one | {"evaluation": document, "provisional": passes.is_near(document)})
+    ((_, said),) = passes.known_in([tmp_path]).items()
+    assert (passes.pass_of(said, plan) if said else "") == name
 
 
 def task(key: int, sha: str = "a") -> SimpleNamespace:
@@ -379,7 +394,13 @@ def test_files_that_end_before_a_trace_are_judged_once() -> None:
 
 def test_what_is_timed_may_take_more_rounds_and_starts() -> None:
     """A gain near 1 is no lane that is stuck: ended twice as `late`, it would have no verdict."""
-    beside, alone = (frontier.settings_for("virtual", lanes=lanes, call_limit_s=None) for lanes in (5, 1))
-    assert (beside.timing, alone.timing) == (False, None)
-    assert alone.evaluation_limit_s - beside.evaluation_limit_s == measure.MORE_S + starts.MORE_S
-    assert frontier.settings_for("cpu", lanes=1, call_limit_s=None).evaluation_limit_s > alone.evaluation_limit_s
+    beside, hurried, alone = (
+        frontier.settings_for("virtual", name, lanes=lanes, call_limit_s=None)
+        for name, lanes in (("words", 5), ("times", 1), ("near", 1))
+    )
+    assert (beside.timing, hurried.timing, alone.timing) == (False, None, None)
+    assert (hurried.more_s, alone.more_s) == (0, MORE_S)
+    assert alone.evaluation_limit_s - beside.evaluation_limit_s == 2 * MORE_S
+    assert (
+        frontier.settings_for("cpu", "near", lanes=1, call_limit_s=None).evaluation_limit_s > alone.evaluation_limit_s
+    )

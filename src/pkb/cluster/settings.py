@@ -6,6 +6,7 @@ from typing import Any
 
 from pkb.judge.service.messages import EVALUATION_LIMIT_S
 from pkb.types.case import Case
+from pkb.types.job import MORE_S
 from pkb.types.json_value import Json
 from pkb.types.stock import Against
 
@@ -37,6 +38,8 @@ class SweepSettings:
     call_limit_s: float | None = None
     """None: `QUICK_LIMIT_S` on a GPU at the sizes whose calls take milliseconds, elsewhere the judge's own."""
     build_limit_s: float = 600.0
+    more_s: float = MORE_S
+    """What further rounds and starts of one candidate may take (`Job.more_s`)."""
 
     def call_limit_for(self, case: Case) -> float:
         """What the first calls of a candidate may take before they count as a deadlock. They load code and meet their peers;

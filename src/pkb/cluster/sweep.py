@@ -226,7 +226,7 @@ class Sweep:
             id=order_id, kind=held.phase, source=held.source, filename=held.filename, case=task.case,
             timing=settings.timing, against=settings.against, profile=settings.profile,
             problems_folder=settings.problems_folder, call_limit_s=settings.call_limit_for(task.case),
-            build_limit_s=settings.build_limit_s, limit_s=limit_s,
+            build_limit_s=settings.build_limit_s, limit_s=limit_s, more_s=settings.more_s,
         )  # fmt: skip
 
     # -- what comes back ----------------------------------------------------------------------------------------------

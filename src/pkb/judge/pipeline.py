@@ -288,6 +288,7 @@ class OneSize:
             shares=self.world.kinds,
             mutates=bool(self.problem.mutates),
             starts=self._starts(),
+            more_s=job.more_s,
         )
         if self.against == "baseline":
             self._check_baseline(again=True)  # buffers that it keeps from call to call have been used by now
@@ -303,7 +304,7 @@ class OneSize:
         if not self.job.starts and (not self.on_gpu or self.job.plan.as_published):
             return None
         known_us = known_below_us(self.problem.taxonomy.layer, shared_gpu=self.world.platform.shares_device)
-        return Starts(self._restart, self.job.starts, known_us)
+        return Starts(self._restart, self.job.starts, known_us, self.job.more_s)
 
     def _restart(self) -> Exchange:
         """The ranks of both sides anew, with a first call that was right: it may compile, and make what later ones use."""

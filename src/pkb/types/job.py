@@ -10,6 +10,9 @@ from pkb.types.race import RaceSchedule
 from pkb.types.stock import Against
 from pkb.types.timing import tells_speed
 
+MORE_S = 120.0
+"""What rounds beyond the planned ones may take, and likewise starts beyond the first."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -33,6 +36,9 @@ class Job:
     """Look at what the calls did on the device, where there is one."""
     starts: int = 0
     """In how many starts of the ranks it is timed; 0: in one, and in more where that cannot tell."""
+    more_s: float = MORE_S
+    """What further rounds and starts may take where the planned ones do not settle the question. With 0 there are none, and
+    a gain that needs several starts is `unproven`."""
     race_schedule: RaceSchedule = "both"
     """Of the calls that are recorded to prove races."""
     custom_plan: Plan | None = None

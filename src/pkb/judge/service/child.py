@@ -80,6 +80,7 @@ def job_for(order: JudgeOrder, candidate: Path) -> Job:
     return Job(
         candidate, case, timing=order.timing, against=order.against, problems_folder=folder,
         call_limit_s=order.call_limit_s, build_limit_s=order.build_limit_s, profile=order.profile,
+        more_s=order.more_s,
     )  # fmt: skip
 
 

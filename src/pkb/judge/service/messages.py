@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from pkb.types.case import Case
 from pkb.types.document import VerdictDocument
+from pkb.types.job import MORE_S
 from pkb.types.stock import Against
 
 EVALUATION_LIMIT_S = 3600.0
@@ -43,6 +44,7 @@ class JudgeOrder:
     call_limit_s: float = 60.0
     build_limit_s: float = 600.0
     limit_s: float = EVALUATION_LIMIT_S
+    more_s: float = MORE_S
     cores: tuple[int, ...] = ()
     """Cores that it may use; empty means all."""
     devices: str | None = None

@@ -8,7 +8,7 @@ only another start of the ranks could tell, in several of them.
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pkb.judge.exchange import Exchange
@@ -19,13 +19,17 @@ from pkb.judge.timing.rounds import Round, take_round, warm_up
 from pkb.judge.timing.sides import Workload
 from pkb.judge.timing.starts import Starts, over_starts
 from pkb.judge.timing.statistics import ERROR, ClockCheck, Estimate, estimate
+from pkb.types.job import MORE_S
 from pkb.types.plan import Plan
 from pkb.types.protocol.commands import DrawSpec
 from pkb.types.stock import Against
+from pkb.types.timing import Decision
 from pkb.types.verdict import Communication, Timing
 
-MORE_S, CPU_MORE_S = 120.0, 10.0
-"""What rounds beyond the planned ones may take; on a CPU nothing is called faster, however sure one is."""
+CPU_MORE_S = 10.0
+"""What rounds beyond the planned ones may take at most where nothing is called faster, however sure one is."""
+
+ONE_START = "measured in one start, and starts of the same code may differ by more"
 
 
 def measure(
@@ -44,24 +48,33 @@ def measure(
     against: Against = "reference",
     mutates: bool = False,
     starts: Starts | None = None,
+    more_s: float = MORE_S,
 ) -> tuple[Timing, Communication]:
     """Returns the times, and what moved the data while they were taken. `shares`: weights of the problem's kinds of calls.
-    `mutates`: calls change their arguments and cannot be repeated. `starts`: None if there is only one start."""
+    `mutates`: calls change their arguments and cannot be repeated. `starts`: None if there is only one start.
+    `more_s`: what further rounds may take, and likewise further starts."""
 
     def workload(exchange: Exchange) -> Workload:
         return Workload(exchange, spec, calls, plan.verify_share, shares=shares or {}, against=against)
 
-    stage = _Rounds(workload(exchange), rounds, plan.warmup_calls, on_gpu, progress)
+    more_s = 0.0 if spec.as_published else more_s if on_gpu else min(more_s, CPU_MORE_S)
+    stage = _Rounds(workload(exchange), rounds, plan.warmup_calls, on_gpu, progress, more_s)
     stage.walls.repeats = 1 if mutates else REPEATS
     stage.warm_up()
     found, clock = stage.until_settled()
     reference_us = paired(stage.taken, stage.work.shares).typical_us()[0]
+    hurried = False
     if starts is not None and not clock.contradicts and starts.more(found, reference_us):
-        found, clock = stage.in_more_starts(found, starts, workload)
+        if starts.are_allowed:
+            found, clock = stage.in_more_starts(found, starts, workload)
+        else:
+            hurried, note = True, "; ".join(filter(None, [note, ONE_START]))
     timing = conclude(
         stage.measured, found, clock, floor_us=floor_us, note=note,
         first_call_us=first_call_us,
     )  # fmt: skip
+    if hurried and timing.decision is Decision.FASTER:
+        timing = replace(timing, decision=Decision.UNPROVEN)
     library = any(one.communication is Communication.LIBRARY for one in stage.taken)
     return timing, Communication.LIBRARY if library else stage.taken[-1].communication
 
@@ -73,6 +86,7 @@ class _Rounds:
     warmup_calls: int
     on_gpu: bool
     progress: Callable[[str], None]
+    more_s: float
     cover_us: float = 0.0
     taken: list[Round] = field(default_factory=list)
     walls: WallTimes = field(default_factory=WallTimes)
@@ -99,8 +113,7 @@ class _Rounds:
         for number, look in enumerate(planned, 1):
             self._take(look.rounds, give_up, stamped=not ahead)
             if give_up == math.inf and len(self.taken) >= self.planned:
-                more_s = MORE_S if self.on_gpu else CPU_MORE_S
-                give_up = time.monotonic() + (0.0 if self.work.spec.as_published else more_s)
+                give_up = time.monotonic() + self.more_s
             if over := time.monotonic() >= give_up:
                 look = look.as_the_last(planned[number:])
             if not ahead:

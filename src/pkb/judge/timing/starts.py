@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pkb.judge.exchange import Exchange
 from pkb.judge.timing.statistics import ERROR, LONG_US, Estimate, Ratio, student
+from pkb.types.job import MORE_S
 from pkb.types.timing import Decision
 
 NEAR_STARTS = 1.5
@@ -19,8 +20,6 @@ NEAR_STARTS = 1.5
 evaluation of two hundred."""
 LEAST, MOST = 3, 5
 """Starts of an evaluation that needs more than one. Student's quantile for two is 12.7, for three 4.3, for five 2.8."""
-MORE_S = 120.0
-"""What more than the least may take: how many there will be is settled after the second, whatever it shows."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,13 @@ class Starts:
     known_below_us: float = 0.0
     """For calls of the reference that take less, it is known by how much starts differ."""
 
+    more_s: float = MORE_S
+    """What more than the least may take: how many there will be is settled after the second, whatever it shows."""
+
+    @property
+    def are_allowed(self) -> bool:
+        return self.asked > 1 or self.more_s > 0
+
     def more(self, first: Estimate, reference_us: float) -> bool:
         """Is a second start needed? Not if there is no gain or loss to confirm."""
         if self.asked:
@@ -39,11 +45,11 @@ class Starts:
         return reference_us >= self.known_below_us and is_near(first.ratio)
 
     def how_many(self, each_s: float) -> int:
-        return self.asked or affordable(each_s)
+        return self.asked or affordable(each_s, self.more_s)
 
 
-def affordable(each_s: float) -> int:
-    return max(LEAST, min(MOST, 1 + int(MORE_S / each_s)))
+def affordable(each_s: float, more_s: float = MORE_S) -> int:
+    return max(LEAST, min(MOST, 1 + int(more_s / each_s)))
 
 
 def known_below_us(layer: str, *, shared_gpu: bool) -> float:
