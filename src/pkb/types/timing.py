@@ -12,7 +12,8 @@ class Decision(StrEnum):
     SAME = "same"
     """The 95 % interval includes 1."""
     UNPROVEN = "unproven"
-    """Faster by the ranks' clocks, and the host wall clock does not confirm it."""
+    """Faster by the ranks' clocks, and the host wall clock does not confirm it, or there was no time for the further starts
+    that it takes."""
 
 
 def tells_speed(platform: str) -> bool:

@@ -10,7 +10,7 @@ DECISIONS: Mapping[Decision, str] = {
     Decision.FASTER: "faster than the {against}",
     Decision.SLOWER: "slower than the {against}",
     Decision.SAME: "no difference shown: the 95 % interval includes 1",
-    Decision.UNPROVEN: "unproven: faster by the ranks' clocks, and the host wall clock does not confirm it",
+    Decision.UNPROVEN: "unproven: faster by the ranks' clocks, and neither the host wall clock nor further starts confirm it",
 }
 MEANINGS: Mapping[Verdict, str] = {
     Verdict.CORRECT: "Correct on every rank in every call that was checked, and no race was provoked.",
