@@ -17,19 +17,19 @@ CEILINGS = {
     "src/pkb/candidates": 4290,
     "src/pkb/candidates/paths": 1475,  # half of what it was at 0976422
     "src/pkb/cli": 6140,
-    "src/pkb/cluster": 1467,
+    "src/pkb/cluster": 1470,
     "src/pkb/generate": 4070,
-    "src/pkb/judge": 8269,
+    "src/pkb/judge": 8295,
     "src/pkb/kit": 4880,
     "src/pkb/platforms": 1363,
-    "src/pkb/rank": 10_466,
-    "src/pkb/report": 3330,
+    "src/pkb/rank": 10_480,
+    "src/pkb/report": 3335,
     "src/pkb/roofline": 567,
     "src/pkb/store": 1653,
-    "src/pkb/types": 3766,
-    "benchmarks": 11_090,  # 2,500 of them are alternatives/: baselines that were tried
+    "src/pkb/types": 3770,
+    "benchmarks": 11_110,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61_170,
+    "tests": 61_240,
     "tools": 2491,
 }
 EXCUSE = "long because"

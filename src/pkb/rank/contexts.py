@@ -5,6 +5,7 @@ from ctypes import byref, c_int, c_uint
 from typing import Any
 
 _MULTICAST_SUPPORTED = 132
+_BLOCKING_SYNC = 4
 
 
 def load_driver() -> Any:
@@ -13,6 +14,13 @@ def load_driver() -> Any:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
         return None
+
+
+def wait_asleep(driver: Any, index: int) -> None:
+    """A host that waits for this GPU is to sleep, not to ask again and again. Before the context is made; where the driver
+    does not do it, hosts wait as ever."""
+    if driver is not None and driver.cuInit(0) == 0:
+        driver.cuDevicePrimaryCtxSetFlags_v2(index, _BLOCKING_SYNC)
 
 
 class Contexts:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from pkb.rank.contexts import Contexts, load_driver, multicast_words
+from pkb.rank.contexts import Contexts, load_driver, multicast_words, wait_asleep
 from pkb.rank.window.device import DeviceWindow, Sentinel
 from pkb.rank.window.host import HostWindow
 from pkb.rank.window.seals import Window
@@ -138,8 +138,11 @@ class CudaDevice:
 
     in_step = False
 
-    def __init__(self, index: int, *, sharers: int) -> None:
+    def __init__(self, index: int, *, sharers: int, timed: bool = True) -> None:
         self.torch_device = torch.device("cuda", index)
+        self._cudart, self._driver = _load_cudart(), load_driver()
+        if not timed:
+            wait_asleep(self._driver, index)
         self.make_current()
         properties = torch.cuda.get_device_properties(index)
         # Twice the L2, shared out over the ranks that flush it together when they share a GPU.
@@ -147,7 +150,6 @@ class CudaDevice:
         self._scratch = torch.zeros(flush_bytes, dtype=torch.uint8, device=self.torch_device)
         self._cycles_per_us = max(1.0, getattr(properties, "clock_rate", 1_980_000) / 1000)
         self._handle: Any = None
-        self._cudart, self._driver = _load_cudart(), load_driver()
         self._contexts = Contexts(self._driver, index, torch.cuda.device_count())
         self.window: Window = DeviceWindow(properties.multi_processor_count, device=self.torch_device)
         self._sentinel: Sentinel | None = None

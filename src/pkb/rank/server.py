@@ -114,7 +114,7 @@ class Rank:
         torch.manual_seed(random.SystemRandom().getrandbits(63))
         if config.device == "cuda":
             sharers = config.world_size if config.side.shares_device else 1
-            self.device = CudaDevice(config.side.device_indices[config.rank], sharers=sharers)
+            self.device = CudaDevice(config.side.device_indices[config.rank], sharers=sharers, timed=config.side.timed)
             self.seals = Seals(self.device.window, config.rank)
         self.opened["device"] = time.monotonic()
         store = dist.FileStore(  # type: ignore[attr-defined]

@@ -101,6 +101,7 @@ class Crew:
             backend=self.platform.backend,
             folder=str(self._folder),
             preload_triton=self.spec.preload_triton,
+            timed=self.spec.timed,
             channels=tuple(theirs),
             stacks=self._stacks.files,
             status=status,

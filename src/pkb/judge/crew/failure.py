@@ -15,6 +15,8 @@ class CrewSpec:
     options: OracleOptions | CandidateOptions
     world_size: int
     preload_triton: bool = False
+    timed: bool = True
+    """Whether what its calls take matters."""
     extra_environment: dict[str, str] = field(default_factory=dict)
 
     @property

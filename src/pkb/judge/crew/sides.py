@@ -22,7 +22,9 @@ def oracle_crew(job: Job, platform: Platform, ranks: int) -> Crew:
     folder = job.problems_folder
     options = OracleOptions(secrets.token_hex(32), str(folder.resolve()) if folder else None)
     own = {"PKB_BUILD_CACHE": str(artifacts.own_kernels())}
-    return Crew(CrewSpec(options, ranks, extra_environment=own), platform, Limits(memory_bytes=UNLIMITED))
+    return Crew(
+        CrewSpec(options, ranks, extra_environment=own, timed=job.is_timed), platform, Limits(memory_bytes=UNLIMITED)
+    )
 
 
 def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, backend: str, case_bytes: int = 0) -> Crew:
@@ -41,6 +43,7 @@ def candidate_crew(job: Job, platform: Platform, ranks: int, *, build: Path, bac
         options,
         ranks,
         preload_triton=backend == "triton",
+        timed=job.is_timed,
         extra_environment={"PKB_BUILD_CACHE": str(build)}
         | ({heap.CASE_BYTES: str(case_bytes)} if case_bytes else {})
         | build_environment(platform.facts())

@@ -54,6 +54,8 @@ class SideSettings(Command[Ready]):
     folder: PathText
     """Private to this side: rendezvous file, symmetric memory, temporary files."""
     preload_triton: bool
+    timed: bool
+    """If not, a host that waits for its GPU sleeps, and leaves its core to other evaluations."""
     channels: Descriptors
     stacks: Descriptors
     """By rank, where it writes its stack on a signal."""
