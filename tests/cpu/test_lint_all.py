@@ -4,6 +4,8 @@ two ranks.
 `pkb lint all --size tiny,paper --ranks 2,4,8` is the long form.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from pkb.judge.oracle_only.lint import lint
@@ -12,10 +14,11 @@ from pkb.types.lint import LintRow
 
 MARGIN = 2.0
 """How far, in tolerances, the nearest null candidate must be from passing."""
-
-
+HALF, MOST = 0.5, 0.8
+"""Of the tolerance: what a problem's own functions may need as a rule, and in any one draw. How bfloat16 rounds is chance: 56
+needed 0.30 to 0.47 in 24 draws, and once 0.55."""
 DRAWS = 3
-"""A null candidate that comes near in one draw is drawn again: who fails in most calls passes no evaluation."""
+"""What comes near in one draw is drawn again: who fails in most calls passes no evaluation."""
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +42,32 @@ def near(rows: list[LintRow]) -> list[LintRow]:
     return [row for row in rows if row.is_null and (row.passed or row.margin < MARGIN)]
 
 
-def test_no_null_candidate_comes_near(rows: list[LintRow]) -> None:
-    assert not [row for row in rows if row.is_null and row.passed]
-    left = near(rows)
+def narrow(rows: list[LintRow]) -> list[LintRow]:
+    return [row for row in rows if not row.must_pass and (row.honest_ratio is None or row.honest_ratio > HALF)]
+
+
+def in_every_draw(rows: list[LintRow], found_in: Callable[[list[LintRow]], list[LintRow]]) -> list[LintRow]:
+    left = found_in(rows)
     for _ in range(DRAWS - 1):
         names = {(row.problem_id, row.null_candidate) for row in left}
-        left = [
-            again
-            for row in left
-            for again in near(lint([default_registry().get(str(row.problem_id))], platform="cpu", sizes=["tiny"],
-                                   world_sizes=[row.ranks], dtypes=[row.dtype]))
-            if (again.problem_id, again.null_candidate) in names
-        ]  # fmt: skip
-    assert not [f"{row.name}: {row.null_candidate} {row.margin:.2f}" for row in left]
+        cases = {(row.problem_id, row.ranks, row.dtype) for row in left}
+        drawn = [
+            lint(
+                [default_registry().get(str(number))],
+                platform="cpu",
+                sizes=["tiny"],
+                world_sizes=[ranks],
+                dtypes=[dtype],
+            )
+            for number, ranks, dtype in sorted(cases)
+        ]
+        left = [row for again in drawn for row in found_in(again) if (row.problem_id, row.null_candidate) in names]
+    return left
+
+
+def test_no_null_candidate_comes_near(rows: list[LintRow]) -> None:
+    assert not [row for row in rows if row.is_null and row.passed]
+    assert not [f"{row.name}: {row.null_candidate} {row.margin:.2f}" for row in in_every_draw(rows, near)]
 
 
 def test_fewer_bits_are_refused_where_data_only_moves_or_is_added_up(rows: list[LintRow]) -> None:
@@ -63,9 +79,10 @@ def test_fewer_bits_are_refused_where_data_only_moves_or_is_added_up(rows: list[
 
 def test_the_reference_itself_passes_with_room(rows: list[LintRow]) -> None:
     """No tolerance is below twice the worst honest kernel."""
-    nulls = [row for row in rows if not row.must_pass]
-    narrow = {row.name: row.honest_ratio for row in nulls if row.honest_ratio is None or row.honest_ratio > 0.5}
-    assert not narrow
+    assert not [
+        (row.name, row.honest_ratio) for row in narrow(rows) if row.honest_ratio is None or row.honest_ratio > MOST
+    ]
+    assert not [(row.name, row.honest_ratio) for row in in_every_draw(rows, narrow)]
 
 
 def test_every_baseline_and_exact_truth_passes(rows: list[LintRow]) -> None:
