@@ -1,5 +1,5 @@
 """Puts the records of docs/records/frontier-*.jsonl into a store as one run, so that `pkb report` shows them. No GPU is needed.
-Where no GPU has judged anything yet, they are those of platform cpu, in docs/records/frontier-cpu.
+Until a GPU has judged some tree by both plans, they are those of platform cpu, in docs/records/frontier-cpu.
 
     python tools/frontier_run.py --store out/store
 

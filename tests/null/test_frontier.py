@@ -1,4 +1,4 @@
-"""The page and the run that are made of records of others' candidates, from hand-made records."""
+"""The page, the passes and the run of others' candidates; long because all are tried on the same hand-made records."""
 
 import json
 import sys

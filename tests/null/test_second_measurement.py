@@ -15,10 +15,13 @@ from pkb.judge.decision import Decided
 from pkb.judge.exchange import Exchange, Outcome, Reports
 from pkb.judge.timing import clock, rounds
 from pkb.judge.timing import measure as measure_module
-from pkb.judge.timing.measure import measure
+from pkb.judge.timing.measure import ONE_START, measure
+from pkb.judge.timing.starts import Starts
+from pkb.types.job import MORE_S
 from pkb.types.plan import plan
 from pkb.types.protocol.commands import DrawSpec, Schedule
 from pkb.types.protocol.replies import BatchReport
+from pkb.types.timing import Decision
 from pkb.types.verdict import Timing, Verdict
 
 ROUNDS, CALLS = 8, 2
@@ -92,6 +95,8 @@ def timed(
     kind: type[Sides] = Sides,
     company: Iterator[bool] | None = None,
     mutates: bool = False,
+    more_s: float = MORE_S,
+    starts: Starts | None = None,
 ) -> tuple[Timing, Sides]:
     sides = kind(disturbances_us, candidate_us, company or itertools.repeat(False))
     now = SimpleNamespace(perf_counter_ns=lambda: int(1e3 * sides.now_us), monotonic=lambda: sides.now_us / 1e6)
@@ -100,9 +105,26 @@ def timed(
     result, _ = measure(
         cast(Exchange, sides), DrawSpec("1", "tiny", "bf16"), plan=plan(plan_name), calls=CALLS, rounds=ROUNDS, on_gpu=True,
         floor_us=None, note="", first_call_us=None, progress=lambda text: None,
-        mutates=mutates,
+        mutates=mutates, more_s=more_s, starts=starts,
     )  # fmt: skip
     return result, sides
+
+
+def test_without_time_for_further_rounds_and_starts_the_planned_ones_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gain that needs several starts is not claimed; one that needs none is."""
+
+    def never() -> Exchange:
+        raise AssertionError("started again")
+
+    near, _ = timed(
+        monkeypatch, itertools.repeat(0.0), candidate_us=4500.0, more_s=0.0, starts=Starts(never, more_s=0.0)
+    )
+    assert (near.decision, near.rounds, near.start_rounds) == (Decision.UNPROVEN, ROUNDS, ())
+    assert near.note == ONE_START
+    far, _ = timed(monkeypatch, itertools.repeat(0.0), more_s=0.0, starts=Starts(never, more_s=0.0))
+    assert (far.decision, far.note) == (Decision.FASTER, "")
+    with pytest.raises(AssertionError, match="started again"):
+        timed(monkeypatch, itertools.repeat(0.0), candidate_us=4500.0, starts=Starts(never))
 
 
 @pytest.mark.parametrize(("mutates", "reference_us"), [(True, REFERENCE_US), (False, 2 * clock.LONGEST_US)])

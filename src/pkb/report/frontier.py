@@ -16,6 +16,7 @@ from pkb.analysis.samples import Sample
 from pkb.report.breakdown import ORDER
 from pkb.report.pages import Pages
 from pkb.report.tries import file_safe
+from pkb.types.plan import PUBLISHED
 from pkb.types.verdict import Verdict
 
 NOT_RUN = (FailureMode.UNSUPPORTED, FailureMode.HARNESS_ERROR, FailureMode.TORCH_VERSION)
@@ -83,8 +84,11 @@ class Frontier(NamedTuple):
 
 
 def frontier_files(folder: Path) -> list[Path]:
-    """A file for each collection and plan. Where a GPU has judged nothing yet, what was judged without one."""
-    return next(filter(None, (sorted(place.glob("frontier-*.jsonl")) for place in (folder, folder / ON_CPU))), [])
+    """A file for each collection and plan: what was judged without a GPU, until a GPU has judged some collection by both
+    plans, since the pages compare these."""
+    on_gpu, on_cpu = (sorted(place.glob("frontier-*.jsonl")) for place in (folder, folder / ON_CPU))
+    by_both = any(path.stem.endswith(f"-{PUBLISHED}") for path in on_gpu)
+    return on_gpu if by_both or not on_cpu else on_cpu
 
 
 def read_frontier(folder: Path | None, said: Published | None) -> Frontier:
