@@ -183,15 +183,26 @@ def class_of(verdict: str) -> str:
     return next((name for name, verdicts in CLASSES.items() if verdict in verdicts), "other")
 
 
-def classes_beside(trees: Iterable[Tree], folder: Path) -> Counter[tuple[str, str]]:
-    """Of files with a verdict of the older judge: their class there and here."""
-    if not (folder / H200).exists():
-        return Counter()
-    here = {
+Verdicts = dict[tuple[str, int], str]
+"""By collection and problem."""
+
+
+def verdicts_of(trees: Iterable[Tree]) -> Verdicts:
+    return {
         (tree.name, sample.problem): str((sample.evaluation or {}).get("verdict"))
         for tree in trees
         for sample in tree.ours
     }
+
+
+def older_verdicts(folder: Path) -> Verdicts:
+    """Of the older judge."""
+    if not (folder / H200).exists():
+        return {}
     with (folder / H200).open() as older:
-        known = [(row["verdict"], here.get((row["collection"], int(row["problem"])))) for row in csv.DictReader(older)]
-    return Counter((class_of(there), class_of(found)) for there, found in known if found)
+        return {(row["collection"], int(row["problem"])): row["verdict"] for row in csv.DictReader(older)}
+
+
+def classes_of(there: Verdicts, here: Verdicts) -> Counter[tuple[str, str]]:
+    """Of files with a verdict in both places: their classes."""
+    return Counter((class_of(there[key]), class_of(here[key])) for key in there.keys() & here.keys())

@@ -19,14 +19,16 @@ from frontier_counts import (
     COST,
     OURS,
     Tree,
-    classes_beside,
+    classes_of,
     could_not,
     count,
     faster,
     is_timed,
+    older_verdicts,
     right,
     trees_of,
     untimed,
+    verdicts_of,
 )
 from frontier_heads import CPU_HEAD, HEAD
 
@@ -291,23 +293,42 @@ def limits(trees: Sequence[Tree]) -> list[str]:
     return section("What correct kernels reach of the limit", text, table(head, rows))
 
 
-def beside_h200(trees: Sequence[Tree], folder: Path) -> list[str]:
-    """How many files of each class there are in which class here."""
-    if not (pairs := classes_beside(trees, folder)):
-        return []
-    columns = [name for name in (*CLASSES, "other") if any(found == name for _, found in pairs)]
+def classes(pairs: Counter[tuple[str, str]], head: str) -> list[str]:
+    """How many files of each class of the first place are in which class in the second."""
+    columns = [name for name in (*CLASSES, "other") if any(second == name for _, second in pairs)]
     rows: Rows = [
         (name, *(pairs[name, column] or "" for column in columns))
-        for name in CLASSES
-        if any(there == name for there, _ in pairs)
+        for name in (*CLASSES, "other")
+        if any(first == name for first, _ in pairs)
     ]
-    same = sum(count for (there, found), count in pairs.items() if there == found)
+    return table((head, *columns), rows)
+
+
+def same_class(pairs: Counter[tuple[str, str]]) -> str:
+    same = sum(count for (first, second), count in pairs.items() if first == second)
+    return f"{same} of {pairs.total()} files are in the same class"
+
+
+def beside_h200(trees: Sequence[Tree], folder: Path) -> list[str]:
+    if not (pairs := classes_of(older_verdicts(folder), verdicts_of(trees))):
+        return []
     text = (
         "GPT-5.5's files by plan `standard`: rows are verdicts of an older judge on an H200 at size paper, columns those of "
-        f"this page. {same} of {pairs.total()} files are in the same class; "
-        "[cuda-on-cpu.md](cuda-on-cpu.md#published-candidates) says why others differ."
+        f"this page. {same_class(pairs)}; [cuda-on-cpu.md](cuda-on-cpu.md#published-candidates) says why others differ."
     )
-    return section("Beside an H200", text, table(("there", *columns), rows))
+    return section("Beside an H200", text, classes(pairs, "there"))
+
+
+def beside_cpu(trees: Sequence[Tree], folder: Path) -> list[str]:
+    """Both find some of what the other cannot: races that are proven from a trace, and what large sizes show."""
+    if folder.name == ON_CPU or not (pairs := classes_of(verdicts_of(trees), verdicts_of(trees_of(folder / ON_CPU)))):
+        return []
+    text = (
+        f"Rows are verdicts of this page by plan `{OURS}`, columns those of the same files without a GPU at size tiny "
+        f"([frontier-cpu.md](frontier-cpu.md)); a race counts as wrong. {same_class(pairs)}. Without a GPU, races are also "
+        "proven from recorded calls; a GPU can only provoke them, so a file may be right here and a race there."
+    )
+    return section("Beside the same files without a GPU", text, classes(pairs, "on the GPU"))
 
 
 def paths(trees: Sequence[Tree]) -> list[str]:
@@ -350,6 +371,7 @@ def page(folder: Path) -> str:
         lost(trees),
         modes(trees),
         beside_h200(trees, folder),
+        beside_cpu(trees, folder),
         limits(trees),
         paths(trees),
         the_claims(trees, folder.parent if folder.name == ON_CPU else folder),

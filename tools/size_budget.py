@@ -27,9 +27,9 @@ CEILINGS = {
     "src/pkb/roofline": 567,
     "src/pkb/store": 1653,
     "src/pkb/types": 3770,
-    "benchmarks": 11_110,  # 2,500 of them are alternatives/: baselines that were tried
+    "benchmarks": 11_145,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61_240,
+    "tests": 61_260,
     "tools": 2491,
 }
 EXCUSE = "long because"

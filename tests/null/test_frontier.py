@@ -342,6 +342,22 @@ def test_verdicts_on_cpu_stand_beside_those_of_an_h200_by_class(tmp_path: Path) 
     assert "2 of 3 files are in the same class" in text, "a file without a verdict here is not counted"
 
 
+def test_a_gpus_verdicts_stand_beside_those_of_the_same_files_without_one(tmp_path: Path) -> None:
+    for folder, said in (
+        (tmp_path, {1: "correct", 2: "crash", 3: "wrong"}),
+        (tmp_path / "frontier-cpu", {1: "race", 2: "crash"}),
+    ):
+        folder.mkdir(exist_ok=True)
+        for number, verdict in said.items():
+            passes.keep(folder, record(number, default_registry().get(str(number)).name, verdict, plan="standard"))
+    text = pages.page(tmp_path)
+    assert "1 of 2 files are in the same class" in text
+    assert "| on the GPU | wrong | run-time error |" in text
+    assert "| right | 1 |  |" in text
+    assert "| run-time error |  | 1 |" in text
+    assert "## Beside the same files" not in pages.page(tmp_path / "frontier-cpu")
+
+
 def test_what_is_right_without_a_gpu_decides_no_claim_about_one(tmp_path: Path) -> None:
     for platform, decides in (("virtual", True), ("cpu", False)):
         folder = tmp_path / platform
