@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -22,15 +23,17 @@ from pkb.cli.main import app
 from pkb.judge import worlds
 from pkb.judge.crew.crew import Crew
 from pkb.judge.crew.failure import CrewFailure, CrewFailureKind
+from pkb.judge.crew.sides import candidate_crew, oracle_crew
 from pkb.judge.decision import Decided
 from pkb.judge.worlds import World
 from pkb.platforms import short_folder
 from pkb.platforms.conditions import conditions
+from pkb.platforms.cpu import CpuPlatform
 from pkb.platforms.cuda import gpus
 from pkb.platforms.node import MEMORY_SHARE, NodePlatform
 from pkb.problems.registry import default_registry
 from pkb.rank import devices
-from pkb.rank.contexts import Contexts
+from pkb.rank.contexts import Contexts, wait_asleep
 from pkb.rank.devices import CudaDevice
 from pkb.types.case import Case
 from pkb.types.errors import UserError
@@ -157,6 +160,25 @@ class FakeDriver:
     def cuDevicePrimaryCtxGetState(self, device: int, flags: Any, active: Any) -> int:
         ctypes.cast(active, ctypes.POINTER(ctypes.c_int))[0] = int(device in self.active)
         return self._status
+
+
+@pytest.mark.parametrize(("status", "asked"), [(0, [(1, 4)]), (100, [])])
+def test_hosts_are_asked_to_sleep_before_there_is_a_context(status: int, asked: list[tuple[int, int]]) -> None:
+    calls: list[tuple[int, int]] = []
+    driver = SimpleNamespace(
+        cuInit=lambda flags: status, cuDevicePrimaryCtxSetFlags_v2=lambda *said: calls.append(said)
+    )
+    wait_asleep(driver, 1)
+    wait_asleep(None, 1)
+    assert calls == asked
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_hosts_of_both_sides_sleep_only_if_nothing_is_timed(tmp_path: Path, timed: bool) -> None:
+    """A candidate that could tell stages apart by it would be another one when it is timed."""
+    job = Job(tmp_path / "candidate.py", Case("01_allreduce", "cpu", 2, "tiny", "bf16"), timing=timed)
+    sides = (oracle_crew(job, CpuPlatform(), 2), candidate_crew(job, CpuPlatform(), 2, build=tmp_path, backend="torch"))
+    assert [side.spec.timed for side in sides] == [timed, timed]
 
 
 def test_every_device_with_a_context_is_found() -> None:
