@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3770,
     "benchmarks": 11_145,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61_260,
+    "tests": 61_300,
     "tools": 2491,
 }
 EXCUSE = "long because"

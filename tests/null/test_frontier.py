@@ -342,6 +342,15 @@ def test_verdicts_on_cpu_stand_beside_those_of_an_h200_by_class(tmp_path: Path) 
     assert "2 of 3 files are in the same class" in text, "a file without a verdict here is not counted"
 
 
+def test_the_readme_says_how_many_verdicts_a_gpu_shares() -> None:
+    on_gpu, on_cpu = (
+        counts.verdicts_of(counts.trees_of(ROOT / "docs" / "records" / part)) for part in (".", "frontier-cpu")
+    )
+    same = sum(on_cpu.get(key) == verdict for key, verdict in on_gpu.items())
+    said = f"{len(on_gpu)} have been judged on an H200 as well so far, and {same} got the same verdict there"
+    assert said in " ".join((ROOT / "README.md").read_text().split())
+
+
 def test_a_gpus_verdicts_stand_beside_those_of_the_same_files_without_one(tmp_path: Path) -> None:
     for folder, said in (
         (tmp_path, {1: "correct", 2: "crash", 3: "wrong"}),
