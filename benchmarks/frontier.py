@@ -15,9 +15,9 @@ correct except for an output that the next call overwrites (`reused`: their time
 needs no second evaluation: other evaluations only delay ranks, and that does not make a correct kernel wrong. Only in the plan
 `published` are wrong candidates judged again, since its single call may have been unlucky.
 
-The most important work comes first (`phases`), so that a GPU rented by the minute can be returned at any time: the first plan
-over all trees, CUDA first; the other plan over the first CUDA tree; times of these; the rest. With `--budget` it begins
-nothing in the last 10 s, and then ends what is running. The same command again continues. The exit status is 3 as long as
+The most important work comes first (`phases`), so that a GPU rented by the minute can be returned at any time: one tree is
+finished before the next is begun, CUDA first. With `--budget` it begins nothing in the last 10 s, and then ends what is
+running. The same command again continues. The exit status is 3 as long as
 something is left, 0 when nothing is, and 1 if candidate after candidate gets no verdict, which is the machine's fault.
 
 Every verdict is appended at once to the file of its tree and plan, so the program can be stopped at any time. What is already
@@ -124,14 +124,11 @@ class Phase(NamedTuple):
 
 
 def phases(trees: Sequence[Path], plans: Sequence[str], passes: Sequence[str] = PASSES) -> list[Phase]:
-    """In the order of worth. CUDA trees come first, in the order in which they were named; the first of them is judged by the
-    other plans too before anything is timed."""
+    """In the order of worth: tree after tree, by all plans, until nothing but times near 1 is in doubt, since a tree that is
+    judged in part decides nothing. CUDA trees come first, in the order in which they were named."""
     trees = sorted(trees, key=lambda tree: not collection_of(tree).endswith(" cuda"))
-    every = parts_of(plans, trees)
-    soon = [part for part in every if part.plan == plans[0] or part.tree == trees[0]]
-    later = [part for part in every if part not in soon]
-    order = [Phase(name, tuple(parts)) for parts in (soon, later) for name in ("words", "times")]
-    order += [Phase(name, tuple(every)) for name in ("doubts", "near", "reused")]
+    order = [Phase(name, tuple(parts_of(plans, [tree]))) for tree in trees for name in ("words", "times", "doubts")]
+    order += [Phase(name, tuple(parts_of(plans, trees))) for name in ("near", "reused")]
     return [phase for phase in order if phase.parts and phase.name in passes]
 
 

@@ -219,11 +219,11 @@ def test_a_rented_gpu_is_used_in_the_order_of_worth() -> None:
         (phase.name, [(part.plan, part.tree) for part in phase.parts])
         for phase in frontier.phases([triton, first, second], ["standard", "published"])
     ]
-    soon = [("standard", first), ("standard", second), ("standard", triton), ("published", first)]
-    later = [("published", second), ("published", triton)]
-    assert found[:4] == [("words", soon), ("times", soon), ("words", later), ("times", later)]
-    assert [name for name, _ in found[4:]] == ["doubts", "near", "reused"]
-    assert all(sorted(parts) == sorted(soon + later) for _, parts in found[4:])
+    by_tree = [[(plan, tree) for plan in ("standard", "published")] for tree in (first, second, triton)]
+    assert found[:9] == [(name, parts) for parts in by_tree for name in ("words", "times", "doubts")]
+    assert [name for name, _ in found[9:]] == ["near", "reused"]
+    every = sorted(part for tree in by_tree for part in tree)
+    assert all(sorted(parts) == every for _, parts in found[9:])
     (one,) = frontier.phases([first], ["quick"], ["times"])
     assert one == ("times", (("quick", first),)), "no phase without files"
 
