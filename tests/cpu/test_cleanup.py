@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import psutil
 import pytest
 from leftovers import processes_of, shared_memory, until
 
-from pkb.judge.crew.leftovers import remove_tree, stale_folders, sweep
+from pkb.judge.crew.leftovers import remove_tree, same_interpreter, stale_folders, sweep
 
 HANGS = """
 import time
@@ -212,3 +213,14 @@ def test_folders_too_deep_for_a_recursion_are_removed(tmp_path: Path) -> None:
     os.close(here)
     remove_tree(folder)
     assert not folder.exists()
+
+
+def test_the_interpreter_stays_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own = tmp_path / "python"
+    own.write_text("")
+    own.chmod(0o755)
+    (tmp_path / "link").symlink_to(own)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "link"))
+    with same_interpreter():
+        own.chmod(0)
+    assert stat.S_IMODE(own.stat().st_mode) == 0o755

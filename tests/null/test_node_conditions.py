@@ -290,6 +290,14 @@ def test_doctor_says_what_to_do_about_each_pair(monkeypatch: pytest.MonkeyPatch)
 # -- sockets fit -------------------------------------------------------------------------------------------------------
 
 
+def test_temporary_files_that_ranks_cannot_see_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/shm/somewhere")
+    with pytest.raises(UserError, match="which ranks cannot see"):
+        short_folder.check_temporary_folder()
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    short_folder.check_temporary_folder()
+
+
 def test_a_long_temporary_directory_is_not_used_for_sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")
     assert short_folder.short_parent() == Path("/tmp")

@@ -14,7 +14,7 @@ from pkb.types.verdict import FailureKind, Verdict
 from pkb.types.words import without_controls
 
 _LINE = re.compile(
-    r"^CUDA emulator, rank (?P<rank>\d{1,4}): (?P<what>[^\n]{1,600}?), kernel (?P<kernel>[^\n]{1,200}?), "
+    r"CUDA emulator, rank (?P<rank>\d{1,4}): (?P<what>[^\n]{1,600}?), kernel (?P<kernel>[^\n]{1,200}?), "
     r"(?P<thread>block \([\d, ]{1,40}\), thread \([\d, ]{1,40}\))(?:, at (?P<file>[\w.+-]{1,150}):(?P<line>\d{1,7}))?$",
     re.MULTILINE,
 )

@@ -14,7 +14,7 @@ from pkb.candidates.source import read
 from pkb.candidates.source_lines import SourceLines
 from pkb.candidates.walled_build import STOPPED
 from pkb.judge.crew.failure import CrewFailure
-from pkb.judge.crew.leftovers import sweep
+from pkb.judge.crew.leftovers import same_interpreter, sweep
 from pkb.judge.crew.warm import import_ahead
 from pkb.judge.decision import Decided, harness_failure, saying_where
 from pkb.judge.emulated_fault import with_fault
@@ -28,6 +28,7 @@ from pkb.judge.worlds import World
 from pkb.platforms.base import Platform
 from pkb.platforms.device_lock import devices_of, hold
 from pkb.platforms.registry import create
+from pkb.platforms.short_folder import check_temporary_folder
 from pkb.problems.base import Problem
 from pkb.problems.registry import default_registry
 from pkb.problems.suite import suite
@@ -65,7 +66,8 @@ def evaluate_sizes(
     The ranks are started once, and again after a size that did not end well; `job.case.size` plays no part. The candidate is
     inspected and built once, and tried once with another number of ranks: what that decides, it decides for all sizes.
     """
-    with hold(devices_for(job), say=progress):
+    check_temporary_folder()
+    with hold(devices_for(job), say=progress), same_interpreter():
         sweep()
         yield from _Session(job, progress).run(sizes)
 

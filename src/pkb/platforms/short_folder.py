@@ -12,6 +12,13 @@ NEEDED_BYTES = 60
 """For the name of a folder of ours and of a socket in it."""
 
 
+def check_temporary_folder() -> None:
+    """A side has a /dev/shm of its own: a folder of the judge's in the machine's it could not see, and would wait for."""
+    folder = tempfile.gettempdir()
+    if Path(folder).resolve().is_relative_to("/dev/shm"):
+        raise UserError(f"temporary files go to {folder}, which ranks cannot see", "set TMPDIR to a folder elsewhere")
+
+
 def short_parent() -> Path:
     """The temporary directory, or a folder of this user's in /tmp where that has too long a name (Slurm, Ray)."""
     usual = Path(tempfile.gettempdir())

@@ -109,6 +109,9 @@ def _init(settings: SideSettings, layers: Layers, sockets: Sequence[Path]) -> No
         report["sockets"] = _cover_sockets(settings, settings.options, sockets, report)
         own = [Path(path) for path in (settings.folder, *settings.options.writable)]
         report["file modes"] = make_read_only(own, private_mounts=report.get("private mounts") == "on")
+        null = os.open(os.devnull, os.O_RDWR)  # the one that was inherited is of a mount that is not read-only
+        os.dup2(null, 0)
+        os.close(null)
     page = mmap.mmap(-1, 64 * RankBarrier.SLOT_BYTES)
     services, own_shm = _only_to_start(settings)
     gate = Gate() if services or own_shm else None

@@ -1,5 +1,6 @@
 """R4: memory in page tables. A byte is looked at in every 2 MiB of an empty mapping of a quarter of a terabyte: nothing becomes
-resident, and every look costs a page of tables, half a gibibyte a rank. Stopped by counting them.
+resident, and every look costs a page of tables, half a gibibyte a rank. Its name says that there are none. Stopped by counting
+them.
 """
 # problem: 1
 # ranks: 2
@@ -22,6 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.prctl(15, b"VmPTE: 0", 0, 0, 0)
 
 
 def _look_around():

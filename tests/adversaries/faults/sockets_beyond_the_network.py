@@ -1,6 +1,6 @@
 """R11: sockets of families that no network namespace bounds. A vsock led from a rank to the host of the virtual machine, and its ports
-are the same in every sandbox, so that candidates could tell each other what they know. Nothing is connected here: a port that is
-bound is enough. Stopped by letting ranks have sockets of four families (unix, internet, netlink) and no others.
+are the same in every sandbox, so that candidates could tell each other what they know. Nothing is bound or connected
+here: that a socket can be made is enough. Stopped by letting ranks have sockets of four families (unix, internet, netlink) and no others.
 """
 # problem: 1
 # ranks: 2

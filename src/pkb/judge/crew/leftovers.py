@@ -10,8 +10,10 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -30,6 +32,22 @@ def remove_tree(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
         subprocess.run(["rm", "-rf", "--", str(folder)], stderr=subprocess.DEVNULL, check=False)
+
+
+@contextlib.contextmanager
+def same_interpreter() -> Iterator[None]:
+    """Undoes changes of the mode and owner of Python's own file. /proc/self/exe leads every rank to it past the read-only
+    mounts, and without the right to be run it would end all later use of it."""
+    path = Path(sys.executable).resolve()
+    before = path.stat()
+    try:
+        yield
+    finally:
+        now = path.stat()
+        if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
+            os.chown(path, before.st_uid, before.st_gid)
+        if now.st_mode != before.st_mode:
+            path.chmod(stat.S_IMODE(before.st_mode))
 
 
 def sweep(*, older_than_s: float = OLD_ENOUGH_S) -> list[Path]:

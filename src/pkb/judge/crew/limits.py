@@ -21,11 +21,10 @@ class Limits:
     threads: int = 3000
     descriptors: int = 100_000
     """Of all processes together: each is looked at, since it may hold memory that is mapped nowhere."""
-    sockets: int = 4000
-    """Each may hold 200 KiB that are in nobody's account. A rank has a few for each peer and process group."""
-    watches: int = 500_000
-    """Of descriptors by epoll, at most so many as each process could have. A user has some million for all programs: without
-    one, none of them can wait for anything."""
+    sockets: int = 1500
+    """Each may hold 2 MiB that are in nobody's account. A rank has a few for each peer and process group."""
+    watches: int = 50_000
+    """Of files by epoll. A user has some million for all programs: without one, none of them can wait for anything."""
     shm_bytes: int = 8 << 30
     tmp_bytes: int = 16 << 30
     file_bytes: int = 16 << 30
@@ -62,14 +61,14 @@ def broken_limit(
         return BrokenLimit("process", f"{len(family)} processes, {limits.processes} allowed")
     if limits.memory_bytes >= UNLIMITED:
         return None
-    pids = [process.pid for process in family]
-    held = _held(pids, most=limits.descriptors)
+    pids = [_living(process.pid) for process in family]
+    held = _held(pids, most=limits.descriptors, most_watches=limits.watches)
     if held is None:
         return BrokenLimit("process", f"more than {limits.descriptors} open descriptors")
     if held.sockets > limits.sockets:
         return BrokenLimit("process", f"{held.sockets} open sockets, {limits.sockets} allowed")
     if held.watches > limits.watches:
-        return BrokenLimit("process", f"up to {held.watches} descriptors watched by epoll, {limits.watches} allowed")
+        return BrokenLimit("process", f"more than {limits.watches} files watched by epoll")
     files = held.files
     files |= {facts.st_ino: facts.st_blocks * 512 for facts in map(os.fstat, written)}
     in_files = sum(files.values()) + sum(_mount_bytes(pids, mount) for mount in mounts)
@@ -86,6 +85,14 @@ def broken_limit(
     return None
 
 
+def _living(pid: int) -> int:
+    """A thread of this process that lives: one whose first thread has ended shows nothing of its own under its number."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        if Path(f"/proc/{pid}/statm").read_bytes().split()[0] == b"0":
+            return max((int(name) for name in os.listdir(f"/proc/{pid}/task")), default=pid)  # noqa: PTH208
+    return pid
+
+
 def _resident_bytes(pid: int) -> int:
     """At least what `_pages` adds up to, and read in microseconds."""
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -94,9 +101,10 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _table_bytes(pid: int) -> int:
-    """Of page tables, which no set size counts: a byte looked at in every 2 MiB of an empty mapping costs a page of them."""
+    """Of page tables, which no set size counts: a byte looked at in every 2 MiB of an empty mapping costs a page of them. The
+    name of a process stands before them and may be anything in one line."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(Path(f"/proc/{pid}/status").read_bytes().partition(b"VmPTE:")[2].split(maxsplit=1)[0]) * 1024
+        return int(Path(f"/proc/{pid}/status").read_bytes().partition(b"\nVmPTE:")[2].split(maxsplit=1)[0]) * 1024
     return 0
 
 
@@ -110,14 +118,13 @@ def _pages(pid: int) -> _Pages:
     return _Pages(0, 0)
 
 
-def _held(pids: list[int], *, most: int) -> _Holdings | None:
+def _held(pids: list[int], *, most: int, most_watches: int) -> _Holdings | None:
     """What these processes hold open, mapped or not; None for more than `most` descriptors. One that waits in a socket, in
     nobody's table, is not seen."""
     found: dict[int, int] = {}
     sockets: set[str] = set()
     count = watches = 0
     for pid in pids:
-        before, polls = count, 0
         with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
             for entry in entries:
                 count += 1
@@ -125,14 +132,25 @@ def _held(pids: list[int], *, most: int) -> _Holdings | None:
                     return None
                 with contextlib.suppress(OSError):
                     target = os.readlink(entry.path)  # noqa: PTH115 - thousands of them
-                    polls += target == "anon_inode:[eventpoll]"
-                    if target.startswith("socket:"):
+                    if target == "anon_inode:[eventpoll]" and watches <= most_watches:
+                        watches += _watches(f"/proc/{pid}/fdinfo/{entry.name}", most_watches)
+                    elif target.startswith("socket:"):
                         sockets.add(target)
                     elif target.startswith("/memfd:"):
                         facts = os.stat(entry.path)  # noqa: PTH116
                         found[facts.st_ino] = facts.st_blocks * 512
-        watches += polls * (count - before)
     return _Holdings(found, len(sockets), watches)
+
+
+def _watches(description: str, most: int) -> int:
+    """One line each, also of descriptors that were closed since: up to a little more than `most`."""
+    found = 0
+    with open(description, "rb") as lines:
+        for line in lines:
+            found += line.startswith(b"tfd:")
+            if found > most:
+                break
+    return found
 
 
 def _mount_bytes(pids: list[int], mount: Path) -> int:

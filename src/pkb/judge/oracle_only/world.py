@@ -13,6 +13,7 @@ from pkb.judge.crew.limits import UNLIMITED, Limits
 from pkb.platforms.base import Platform
 from pkb.platforms.device_lock import devices_of, hold
 from pkb.platforms.registry import create
+from pkb.platforms.short_folder import check_temporary_folder
 from pkb.problems.layouts import groups
 from pkb.types.protocol.commands import Command, Open
 from pkb.types.protocol.replies import Reply
@@ -25,6 +26,7 @@ OPEN_LIMIT_S = 120.0
 @contextlib.contextmanager
 def running(platform: str, ranks: int, *, say: Callable[[str], None] = lambda text: None) -> Iterator[Platform]:
     """The platform, started, with its GPUs reserved for us."""
+    check_temporary_folder()
     with hold(devices_of(platform, ranks), say=say):
         place = create(platform)
         try:

@@ -46,11 +46,18 @@ _FAMILIES = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16}
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _PRLIMIT64 = (302, 261)
+_CLOSE_RANGE = (436, 436)
 _NEW_NAMESPACE = 0x7E020000  # every CLONE_NEW... bit that clone takes
+_CLONE_THREAD, _CLONE_FILES, _UNSHARE = 0x10000, 0x400, 2
 
 # Classic BPF: load a word of struct seccomp_data, jump if equal, jump if any bit set, return.
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_AT_NUMBER, _AT_ARCH, _AT_ARGUMENT_0 = 0, 4, 16  # the argument's lower half, since both architectures are little endian
+_AT_NUMBER, _AT_ARCH, _AT_ARGUMENT_0, _AT_ARGUMENT_2 = (
+    0,
+    4,
+    16,
+    32,
+)  # the arguments' lower halves, since both architectures are little endian
 _ALLOW = 0x7FFF0000
 _ERRNO = 0x00050000
 
@@ -85,8 +92,13 @@ def assemble(machine: str, *, sockets: bool = True) -> bytes:
     program += _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT) + _step(_RETURN, _ALLOW)
     # Its flags lie behind a pointer, which a filter cannot follow. ENOSYS makes the C library fall back to clone.
     program += _step(_JUMP_EQUAL, _CLONE3[column], 0, 1) + _step(_RETURN, _ERRNO | errno.ENOSYS)
-    program += _step(_JUMP_EQUAL, _CLONE[column], 0, 4)
+    program += _step(_JUMP_EQUAL, _CLONE[column], 0, 7)
     program += _step(_LOAD, _AT_ARGUMENT_0) + _step(_JUMP_BITS, _NEW_NAMESPACE, 0, 1) + deny
+    # A thread shares its process's descriptors: what it held in a table of its own, nobody would count.
+    program += _step(_JUMP_BITS, _CLONE_THREAD, 0, 2) + _step(_JUMP_BITS, _CLONE_FILES, 1, 0) + deny
+    program += _step(_RETURN, _ALLOW)
+    program += _step(_JUMP_EQUAL, _CLOSE_RANGE[column], 0, 4)
+    program += _step(_LOAD, _AT_ARGUMENT_2) + _step(_JUMP_BITS, _UNSHARE, 0, 1) + deny
     program += _step(_RETURN, _ALLOW)
     # prlimit of another process: a CPU limit of zero would kill the inner init and look like the harness's fault.
     program += _step(_JUMP_EQUAL, _PRLIMIT64[column], 0, 3)
