@@ -59,7 +59,7 @@ from pkb.platforms.registry import create, pick, traits
 from pkb.problems.registry import default_registry
 from pkb.store import CandidateFile, Store, TaskSpec
 from pkb.types.case import AUTO, Case
-from pkb.types.job import MORE_S
+from pkb.types.plan import MORE_S
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "records"

@@ -170,12 +170,23 @@ def keep(folder: Path, record: Mapping[str, Any]) -> None:
     write_whole(path, "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in (*others, record)))
 
 
+def worth(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    """By the present rules, then settled, then with times, then the later one."""
+    said = record["evaluation"]
+    return (
+        is_present(record),
+        not record.get("provisional"),
+        bool(said.get("timing")),
+        str(said.get("started_at") or ""),
+    )
+
+
 def merge(came: Path, kept: Path) -> None:
-    """Records of another folder into this one, as often as one likes: what is settled here stays."""
-    known = known_in([kept])
+    """Records of another folder into this one, as often and in whatever order one likes: the one that says more stays."""
+    worths = {key_of(record): worth(record) for path in kept.glob("frontier-*.jsonl") for record in read_records(path)}
     for path in sorted(came.glob("frontier-*.jsonl")):
         for record in read_records(path):
-            if known.get(key_of(record)) != "":
+            if worth(record) > worths.get(key_of(record), ()):
                 keep(kept, record)
     for name, both in ((COST, _costs), (COUNTS, _counts)):
         if (came / name).exists():

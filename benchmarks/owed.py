@@ -116,7 +116,7 @@ def run(words: list[str], left_s: float, meanwhile: Callable[[], None] = lambda:
                 meanwhile()
         print("out of time: interrupted", flush=True)
         return end(process)
-    except KeyboardInterrupt:
+    except BaseException:  # whoever is interrupted or fails leaves nobody behind that holds the GPU
         end(process)
         raise
 
@@ -155,6 +155,14 @@ def work(at: Place, names: list[str], budget_s: float, archive: Path | None) -> 
         archive.parent.mkdir(parents=True, exist_ok=True)
     pack(at, archive)
     begun = []
+
+    def pack_again() -> None:
+        """A copy that cannot be made, on a full disk for example, must not end what is measured."""
+        try:
+            pack(at, archive)
+        except OSError as error:
+            print(f"the archive is not up to date: {error}", flush=True)
+
     for name in names:
         if stop_at - time.monotonic() < LEAST_S + LAST_S:
             break
@@ -166,10 +174,10 @@ def work(at: Place, names: list[str], budget_s: float, archive: Path | None) -> 
             print(f"== {name}, {left_s:.0f} s left: {' '.join(map(short, command.words[1:]))}", flush=True)
             status = INTERRUPTED
             try:
-                status = run(command.words, left_s, partial(pack, at, archive))
+                status = run(command.words, left_s, pack_again)
             finally:
                 command.after(status)
-                pack(at, archive)
+                pack_again()
     left = {name: STEPS[name](at) for name in begun}
     for name, owed in left.items():
         print(f"{name:12s} {words_of(owed)}", flush=True)

@@ -17,7 +17,7 @@ from pkb.judge.exchange import Exchange
 from pkb.judge.timing.looks import looks, settled
 from pkb.judge.timing.starts import Starts, over_starts
 from pkb.judge.timing.statistics import ERROR, LONG_US, Claim, Paired, check_clock, estimate, mean
-from pkb.types.job import MORE_S
+from pkb.types.plan import MORE_S
 from pkb.types.timing import Decision
 
 START_S = 6.0

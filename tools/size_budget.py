@@ -19,18 +19,18 @@ CEILINGS = {
     "src/pkb/cli": 6140,
     "src/pkb/cluster": 1470,
     "src/pkb/generate": 4070,
-    "src/pkb/judge": 8295,
+    "src/pkb/judge": 8335,
     "src/pkb/kit": 4880,
-    "src/pkb/platforms": 1363,
-    "src/pkb/rank": 10_480,
+    "src/pkb/platforms": 1370,
+    "src/pkb/rank": 10_490,
     "src/pkb/report": 3335,
     "src/pkb/roofline": 567,
     "src/pkb/store": 1653,
     "src/pkb/types": 3770,
-    "benchmarks": 11_145,  # 2,500 of them are alternatives/: baselines that were tried
+    "benchmarks": 11_160,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61_300,
-    "tools": 2491,
+    "tests": 61_500,
+    "tools": 2495,
 }
 EXCUSE = "long because"
 

@@ -34,7 +34,8 @@ from pkb.types.bare_code import bare_python
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "pkb"
 JUDGE = (
     "judge/timing/statistics.py", "judge/timing/conclude.py", "judge/timing/rounds.py", "judge/timing/clock.py",
-    "judge/timing/measure.py", "judge/timing/other.py", "judge/timing/sides.py", "judge/timing/looks.py",
+    "judge/timing/measure.py", "judge/timing/starts.py", "judge/timing/other.py", "judge/timing/sides.py",
+    "judge/timing/looks.py",
     "judge/crew/company.py", "judge/stages/correctness.py", "judge/stages/races.py", "judge/stages/race_proof.py",
     "judge/timing/verify.py", "judge/kinds.py", "judge/second_world.py", "types/plan.py", "problems/draw.py",
     "problems/compare.py", "rank/execute.py", "rank/comparison/truth.py",

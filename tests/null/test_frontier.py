@@ -12,7 +12,7 @@ from pkb.analysis.lost import AS_PUBLISHED
 from pkb.problems.registry import default_registry
 from pkb.problems.suite import suite
 from pkb.store import Store
-from pkb.types.job import MORE_S
+from pkb.types.plan import MORE_S
 from program_files import program
 
 ROOT = Path(__file__).parents[2]
@@ -155,6 +155,20 @@ def test_records_of_another_folder_are_added_once_and_settle_what_is_provisional
         }
         assert json.loads((kept / counts.COST).read_text()) == [{"lanes": 4}]
     passes.merge(tmp_path / "missing", kept)
+
+
+def test_no_order_of_archives_loses_times(tmp_path: Path) -> None:
+    untimed = record(1, "allreduce", "correct", plan="standard") | {"beside": 3, "provisional": True}
+    near = record(1, "allreduce", "correct", plan="standard", timing=timing(1.2)) | {"provisional": True}
+    older = record(1, "allreduce", "race", plan="standard", suite={"version": 1, "judge": suite().judge_version - 1})
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for number, one in enumerate((older, untimed, near, untimed, older)):
+        (tmp_path / str(number)).mkdir()
+        passes.keep(tmp_path / str(number), one)
+        passes.merge(tmp_path / str(number), kept)
+        (line,) = [json.loads(line) for path in kept.glob("*.jsonl") for line in path.read_text().splitlines()]
+        assert line == (older, untimed, near, near, near)[number]
 
 
 def test_what_was_judged_by_other_rules_is_judged_again(tmp_path: Path) -> None:

@@ -349,6 +349,32 @@ while "row.jsonl" not in tarfile.open(archive).getnames():
     assert there == {owed.PLATFORM, "row.jsonl", "frontier/cost.json"}
 
 
+def test_a_full_disk_ends_no_measurement(
+    owed: Any, steps: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at, archive, packed = place(steps, tmp_path), tmp_path / "a.tar.gz", owed.pack
+    command = steps.Command([sys.executable, "-c", "import time; time.sleep(0.3)"])
+    done = iter([steps.Owed("page", ["item"], [command], None), steps.Owed("page", [], [], None)])
+    monkeypatch.setattr(owed, "STEPS", {"one": lambda at: next(done)})
+    monkeypatch.setattr(owed, "PACK_S", 0.05)
+    monkeypatch.setattr(owed, "pack", lambda at, archive: full() if archive.exists() else packed(at, archive))
+
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    assert owed.work(at, ["one"], 100.0, archive)
+    assert "the archive is not up to date: [Errno 28]" in capsys.readouterr().out
+
+
+def test_what_fails_while_a_command_runs_leaves_none_behind(owed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+    monkeypatch.setattr(owed, "PACK_S", 0.05)
+    monkeypatch.setattr(owed, "end", lambda process, end=owed.end: ended.append(end(process)))
+    with pytest.raises(StopIteration):
+        owed.run([sys.executable, "-c", "import time; time.sleep(60)"], 30.0, iter([]).__next__)
+    assert len(ended) == 1
+
+
 def test_a_folder_is_of_one_platform_and_pages_of_theirs(owed: Any, steps: Any, tmp_path: Path) -> None:
     on_cpu, on_gpu = (place(steps, tmp_path, platform=name) for name in ("cpu", "virtual"))
     owed.work(on_cpu, [], 0.0, None)

@@ -5,6 +5,7 @@ import dis
 import inspect
 import itertools
 import math
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -75,7 +76,8 @@ def test_the_docstring_says_what_none_means(problem: Problem) -> None:
         for name, parameter in problem.signature.parameters.items()
         if "None" in str(parameter.annotation) and "ProcessGroup" not in str(parameter.annotation)
     ]
-    assert not optional or "None" in problem.docstring, optional
+    sentences = [said.replace(" ", "_") for said in re.split(r"\.\s", problem.docstring) if "None" in said]
+    assert not [name for name in optional if not any(name in said for said in sentences)], "in a sentence of its own"
 
 
 @every_problem

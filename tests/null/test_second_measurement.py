@@ -17,8 +17,7 @@ from pkb.judge.timing import clock, rounds
 from pkb.judge.timing import measure as measure_module
 from pkb.judge.timing.measure import ONE_START, measure
 from pkb.judge.timing.starts import Starts
-from pkb.types.job import MORE_S
-from pkb.types.plan import plan
+from pkb.types.plan import MORE_S, plan
 from pkb.types.protocol.commands import DrawSpec, Schedule
 from pkb.types.protocol.replies import BatchReport
 from pkb.types.timing import Decision

@@ -30,7 +30,7 @@ class TestModel(ModelTests):
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
-@pytest.mark.parametrize(("top_k", "percent"), [(7, 60), (10, 90), (13, 85), (50, 95)])
+@pytest.mark.parametrize(("top_k", "percent"), [(5, 60), (7, 60), (10, 90), (13, 85), (50, 95)])
 def test_inputs_leave_no_doubt(dtype: str, top_k: int, percent: int) -> None:
     """Of this problem and of 84, which has the same."""
     check_no_doubt(dtype, top_k, percent)

@@ -103,7 +103,7 @@ def evaluate(
         ("--memory-limit", memory_limit),
     ):
         if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"{option} {value:g} is not a time limit", "give a number above 0")
+            raise UserError(f"{option} {value:g} is not a limit", "give a number above 0")
     registry = open_registry(folder)
     chosen = registry.get(problem) if problem is not None else infer_problem(file, registry)
     settled = [settle(replace(case, problem=chosen.stem), registry).case for case in cases]

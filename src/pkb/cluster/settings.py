@@ -6,8 +6,8 @@ from typing import Any
 
 from pkb.judge.service.messages import EVALUATION_LIMIT_S
 from pkb.types.case import Case
-from pkb.types.job import MORE_S
 from pkb.types.json_value import Json
+from pkb.types.plan import MORE_S
 from pkb.types.stock import Against
 
 JUDGES_LIMIT_S, QUICK_LIMIT_S = 60.0, 20.0

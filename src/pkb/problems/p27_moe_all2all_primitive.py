@@ -3,7 +3,8 @@
 The primitive under VeOmni's and xorl's expert parallelism, used to dispatch tokens and to bring them back. Rank r
 cuts the rows of `local_tensor` in order by `input_split_sizes` and sends piece d to rank d; its result is the
 concatenation, by source rank, of what the others sent here, source s contributing output_split_sizes[s] rows. Every
-rank knows its own two lists only; they are always given (None, which the signature allows, would stand for equal pieces).
+rank knows its own two lists only. Both input_split_sizes and output_split_sizes are always given (None, which the signature
+allows, would stand for equal pieces).
 Nothing is computed, so the bits must be the same.
 
 A rank that pushes needs to know where its piece starts at the destination, one that pulls where it starts at the

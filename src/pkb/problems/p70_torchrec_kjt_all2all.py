@@ -4,7 +4,7 @@ TorchRec's KJTAllToAll for table-wise sharded embeddings. A rank's batch is jagg
 sample a list of ids. `lengths` holds their lengths, feature by feature, then sample by sample; `values` (and
 `weights`, if not None) hold the ids in the same order. Rank d owns key_splits[d] consecutive features and afterwards
 holds these for the samples of all ranks: for each owned feature, for each source rank, that source's lengths, and the
-values and weights in the same order of segments. Batch sizes differ from rank to rank; with `stride_per_key` they
+values and weights in the same order of segments. Batch sizes differ from rank to rank; with `stride_per_key` (if not None) they
 differ from feature to feature as well and batch_size is ignored. Sources come in staggered order: the ranks as a table
 of `stagger` rows, read column by column (0 4 1 5 2 6 3 7 for 8 ranks and 2 rows).
 

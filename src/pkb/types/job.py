@@ -4,14 +4,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pkb.types.case import Case
-from pkb.types.plan import Plan
+from pkb.types.plan import MORE_S, Plan
 from pkb.types.plan import plan as plan_named
 from pkb.types.race import RaceSchedule
 from pkb.types.stock import Against
 from pkb.types.timing import tells_speed
-
-MORE_S = 120.0
-"""What rounds beyond the planned ones may take, and likewise starts beyond the first."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from pkb.types.errors import UserError
 
+MORE_S = 120.0
+"""What rounds beyond the planned ones may take, and likewise starts of the ranks beyond the first."""
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from pkb.types.case import Case
 from pkb.types.document import VerdictDocument
-from pkb.types.job import MORE_S
+from pkb.types.plan import MORE_S
 from pkb.types.stock import Against
 
 EVALUATION_LIMIT_S = 3600.0

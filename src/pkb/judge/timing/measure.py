@@ -19,8 +19,7 @@ from pkb.judge.timing.rounds import Round, take_round, warm_up
 from pkb.judge.timing.sides import Workload
 from pkb.judge.timing.starts import Starts, over_starts
 from pkb.judge.timing.statistics import ERROR, ClockCheck, Estimate, estimate
-from pkb.types.job import MORE_S
-from pkb.types.plan import Plan
+from pkb.types.plan import MORE_S, Plan
 from pkb.types.protocol.commands import DrawSpec
 from pkb.types.stock import Against
 from pkb.types.timing import Decision

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pkb.judge.exchange import Exchange
 from pkb.judge.timing.statistics import ERROR, LONG_US, Estimate, Ratio, student
-from pkb.types.job import MORE_S
+from pkb.types.plan import MORE_S
 from pkb.types.timing import Decision
 
 NEAR_STARTS = 1.5
