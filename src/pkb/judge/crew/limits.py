@@ -21,8 +21,9 @@ class Limits:
     threads: int = 3000
     descriptors: int = 100_000
     """Of all processes together: each is looked at, since it may hold memory that is mapped nowhere."""
-    sockets: int = 1500
-    """Each may hold 2 MiB that are in nobody's account. A rank has a few for each peer and process group."""
+    sockets: int = 4000
+    """Each may hold 200 KiB that are in nobody's account, and one of TCP 2 MiB, as far as the machine's tcp_mem allows. A rank
+    has a few for each peer and process group, of gloo and of NCCL."""
     watches: int = 50_000
     """Of files by epoll. A user has some million for all programs: without one, none of them can wait for anything."""
     shm_bytes: int = 8 << 30
