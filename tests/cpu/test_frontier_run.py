@@ -34,7 +34,7 @@ def test_one_command_goes_through_all_passes_and_quotes_nobody(tmp_path: Path) -
         return {(line["problem"], line["evaluation"]["plan"]): line for line in lines}
 
     status, said = run("--passes", "words")
-    assert (status, said["left"]) == (3, {"words": 0, "times": 2, "doubts": 0, "reused": 0})
+    assert (status, said["left"]) == (3, {"words": 0, "times": 2, "doubts": 0, "near": 0, "reused": 0})
     first = records()
     assert {key: line["evaluation"]["verdict"] for key, line in first.items()} == {  # type: ignore[index]
         (1, "quick"): "correct", (2, "quick"): "runtime_error", (1, "published"): "correct", (2, "published"): "runtime_error",
