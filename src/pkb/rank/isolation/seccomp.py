@@ -52,12 +52,8 @@ _CLONE_THREAD, _CLONE_FILES, _UNSHARE = 0x10000, 0x400, 2
 
 # Classic BPF: load a word of struct seccomp_data, jump if equal, jump if any bit set, return.
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_AT_NUMBER, _AT_ARCH, _AT_ARGUMENT_0, _AT_ARGUMENT_2 = (
-    0,
-    4,
-    16,
-    32,
-)  # the arguments' lower halves, since both architectures are little endian
+_AT_NUMBER, _AT_ARCH = 0, 4
+_AT_ARGUMENT_0, _AT_ARGUMENT_2 = 16, 32  # their lower halves, since both architectures are little endian
 _ALLOW = 0x7FFF0000
 _ERRNO = 0x00050000
 
