@@ -12,7 +12,7 @@ from pkb.judge.stages.baseline import what_is_wrong
 from pkb.problems.base import Problem
 from pkb.types.lint import LintRow
 from pkb.types.protocol.commands import CheckBaseline, CheckExact, DrawSpec, Lint
-from pkb.types.protocol.replies import LintRows, NullScore
+from pkb.types.protocol.replies import LintRows
 
 CASE_LIMIT_S = 300.0
 BROKEN = "the case itself"
@@ -97,12 +97,12 @@ def _own_functions(world: OracleWorld, problem: Problem, size: str, dtype: str) 
 def _rows(problem: Problem, size: str, world_size: int, dtype: str, answers: dict[int, LintRows]) -> list[LintRow]:
     """A null candidate passes only if it passes on every rank, so its margin is the largest ratio over the ranks."""
     by_rank = [{row.null: row for row in answers[rank].rows} for rank in sorted(answers)]
-    honest = max(_ratio(rows["honest"]) for rows in by_rank)
+    honest = max(rows["honest"].badness for rows in by_rank)
     found = []
     for null in by_rank[0]:
         if null == "honest":
             continue
-        margin = max(_ratio(rows[null]) for rows in by_rank)
+        margin = max(rows[null].badness for rows in by_rank)
         note = "; ".join(dict.fromkeys(rows[null].note for rows in by_rank if rows[null].note))
         tolerated = null == FEWER_BITS and problem.taxonomy.layer != "collective"
         found.append(
@@ -121,7 +121,3 @@ def _rows(problem: Problem, size: str, world_size: int, dtype: str, answers: dic
             )
         )
     return found
-
-
-def _ratio(row: NullScore) -> float:
-    return math.inf if row.ratio is None else row.ratio

@@ -89,7 +89,7 @@ def lint_case(rank: Any, spec: DrawSpec) -> list[NullScore]:
 
 def _worst(scores: Iterable[NullScore]) -> NullScore:
     """Of several calls the one that it misses most: passing means passing all of them."""
-    return max(scores, key=_badness)
+    return max(scores, key=lambda score: score.badness)
 
 
 def _nearly_communicating(
@@ -138,7 +138,7 @@ def _nearly_communicating(
         """How far the candidate is from passing, on its worst rank, and its score here. Chosen by its own score, each rank
         would take the hop that brings it nothing, and all together would pass as a candidate that does not exist."""
         score = judged(lambda call: partial(without_hop, hop))
-        worst = torch.tensor([_badness(score)], dtype=torch.float64, device=device)
+        worst = torch.tensor([score.badness], dtype=torch.float64, device=device)
         dist.all_reduce(worst, op=dist.ReduceOp.MAX)
         return float(worst), score
 
@@ -171,10 +171,6 @@ def _stale(store: dict[int, torch.Tensor], exchange: int, distance: int, piece: 
     if exchange in store:
         _fill(older, store[exchange].to(piece.dtype))
     return older
-
-
-def _badness(score: NullScore) -> float:
-    return math.inf if score.ratio is None else score.ratio
 
 
 def _score(problem: Problem, truth: Any, make: Callable[[], Any], context: Context) -> NullScore:

@@ -3,6 +3,7 @@
 Of the oracle's ranks these are results, of a candidate's they are claims.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
@@ -283,6 +284,10 @@ class NullScore:
     ratio: float | None
     """Infinite as None."""
     note: Sentence
+
+    @property
+    def badness(self) -> float:
+        return math.inf if self.ratio is None else self.ratio
 
 
 @dataclass(frozen=True)
