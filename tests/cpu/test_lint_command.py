@@ -71,6 +71,15 @@ def broken_problems(tmp_path: Path) -> Path:
     return folder
 
 
+def test_luck_in_two_calls_is_no_pass(tmp_path: Path) -> None:
+    """The last tile of every message holds zeros in the first two calls: it is not missed there."""
+    zeros = "* (torch.arange(64, device=draw.device).view(8, 8) < 60 if draw.call < 2 else 1)"
+    text = BROKEN.format(id=903, name="zeros_at_first", inputs=zeros, rule="")
+    (tmp_path / "p903_zeros_at_first.py").write_text(text)
+    done = lint("903", "--ranks", "2", "--dtype", "fp32", "--problems-dir", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_broken_problems_are_found_out(broken_problems: Path, tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
     done = lint("901,902", "--ranks", "2", "--dtype", "fp32", "--problems-dir", broken_problems, "--json", out)
