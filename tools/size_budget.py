@@ -17,7 +17,7 @@ CEILINGS = {
     "src/pkb/candidates": 4290,
     "src/pkb/candidates/paths": 1475,  # half of what it was at 0976422
     "src/pkb/cli": 6140,
-    "src/pkb/cluster": 1470,
+    "src/pkb/cluster": 1475,
     "src/pkb/generate": 4070,
     "src/pkb/judge": 8335,
     "src/pkb/kit": 4880,
@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3775,
     "benchmarks": 11_160,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61_500,
+    "tests": 61_560,
     "tools": 2495,
 }
 EXCUSE = "long because"
