@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3775,
     "benchmarks": 11_160,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61_560,
+    "tests": 61_640,
     "tools": 2495,
 }
 EXCUSE = "long because"
