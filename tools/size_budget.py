@@ -21,7 +21,7 @@ CEILINGS = {
     "src/pkb/generate": 4070,
     "src/pkb/judge": 8335,
     "src/pkb/kit": 4880,
-    "src/pkb/platforms": 1370,
+    "src/pkb/platforms": 1386,
     "src/pkb/rank": 10_495,
     "src/pkb/report": 3335,
     "src/pkb/roofline": 567,
@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3775,
     "benchmarks": 11_160,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61_500,
+    "tests": 61_512,
     "tools": 2495,
 }
 EXCUSE = "long because"
