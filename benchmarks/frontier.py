@@ -18,7 +18,7 @@ needs no second evaluation: other evaluations only delay ranks, and that does no
 The most important work comes first (`phases`), so that a GPU rented by the minute can be returned at any time: one tree is
 finished before the next is begun, CUDA first. With `--budget` it begins nothing in the last 10 s, and then ends what is
 running. The same command again continues. The exit status is 3 as long as
-something is left, 0 when nothing is, and 1 if candidate after candidate gets no verdict, which is the machine's fault.
+something is left, 0 when nothing is, and 4 if candidate after candidate gets no verdict, which is the machine's fault.
 
 Every verdict is appended at once to the file of its tree and plan, so the program can be stopped at any time. What is already
 in `--out` or in docs/records is not judged again by the same rules, and a later verdict on a file replaces an earlier one.
@@ -44,8 +44,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from frontier_counts import COST, COUNTS
-from frontier_passes import PASSES, Known, Recorder, known_in, pass_of, write_whole
+from frontier_passes import PASSES, Known, Recorder, known_in, pass_of
 from gpu_share import Busy
+from kernel_records import alone_in, write_whole
 
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import read as read_source
@@ -224,6 +225,7 @@ def judge(
         file=sys.stderr,
     )
     with contextlib.ExitStack() as stack:
+        stack.enter_context(alone_in(folder))
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pkb-frontier-")))
         began = time.monotonic()
         store = stack.enter_context(Store(place))
