@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3775,
     "benchmarks": 11275,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61700,
+    "tests": 61717,
     "tools": 2495,
 }
 EXCUSE = "long because"

@@ -31,6 +31,7 @@ from pkb.platforms.conditions import conditions
 from pkb.platforms.cpu import CpuPlatform
 from pkb.platforms.cuda import gpus
 from pkb.platforms.node import MEMORY_SHARE, NodePlatform
+from pkb.problems import get
 from pkb.problems.registry import default_registry
 from pkb.rank import devices
 from pkb.rank.contexts import Contexts, wait_asleep
@@ -285,6 +286,22 @@ def test_doctor_says_what_to_do_about_each_pair(monkeypatch: pytest.MonkeyPatch)
     lacking = [fact for fact in facts.values() if fact["section"] in ("node", "links", "trial") and not fact["ok"]]
     assert len(lacking) == 5, [fact["name"] for fact in lacking]
     assert all(fact["to_do"] for fact in lacking)
+
+
+@pytest.mark.parametrize(("cards", "ranks"), [(2, 2), (6, 4), (8, 8), (16, 8)])
+def test_a_trial_has_as_many_ranks_as_problems_have(cards: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No problem runs on six GPUs, and four of them work together."""
+    install(monkeypatch, box(cards))
+    tried: list[int] = []
+
+    def trial(asked: int) -> Fact:
+        tried.append(asked)
+        return Fact("all-reduce", ok=True, found="")
+
+    monkeypatch.setattr(doctor_node, "trial", trial)
+    assert doctor()[1] == 0
+    assert tried == [ranks]
+    assert get(1).why_not("tiny", ranks, "bf16") is None
 
 
 # -- sockets fit -------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ LESS_POWER = "times are lower than the datasheet's: `nvidia-smi -pl` sets the li
 def node() -> dict[str, list[Fact]]:
     """What can be read, and, if nothing forbids it, a small evaluation on all GPUs."""
     from pkb.platforms.node import NodePlatform
+    from pkb.problems import get
 
     platform = NodePlatform()
     facts, gpus = platform.facts(), platform.gpus()
@@ -28,7 +29,7 @@ def node() -> dict[str, list[Fact]]:
     return {
         "node": [Fact("node", ok=True, found=facts.hardware), *state(gpus)],
         "links": links(gpus),
-        "trial": [trial(len(gpus))],
+        "trial": [trial(max(ranks for ranks in get(1).world_sizes if ranks <= len(gpus)))],
     }
 
 
@@ -72,8 +73,8 @@ def links(gpus: Sequence["Gpu"]) -> list[Fact]:
 
 
 def trial(ranks: int) -> Fact:
-    """One rendezvous of symmetric memory and one all-reduce of NCCL on every GPU, behind the sandbox: the bundled candidate,
-    judged as any other."""
+    """One rendezvous of symmetric memory and one all-reduce of NCCL on as many GPUs as problems have ranks, behind the sandbox:
+    the bundled candidate, judged as any other."""
     from pkb.cli.demo import CANDIDATES
     from pkb.judge.session import evaluate
     from pkb.judge.settling import settle
