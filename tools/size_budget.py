@@ -29,8 +29,8 @@ CEILINGS = {
     "src/pkb/types": 3775,
     "benchmarks": 11275,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61717,
-    "tools": 2495,
+    "tests": 61834,
+    "tools": 2540,
 }
 EXCUSE = "long because"
 

@@ -6,13 +6,15 @@
 
 Steps run one after another, each within its share of the budget. What one has found is kept whatever happens to the next,
 and an interrupted run goes on where it was when it is started again. docs/contribute-a-machine.md says what to do then.
+Where `pkb doctor --node` finds that several GPUs do not work together, it ends at once and says why: every later step would
+wait for the same ranks. `--only` names steps that are to run all the same.
 """
 
 import os
 import signal
 
-INTERRUPTED = 130
-"""The exit status of a program that Ctrl-C has ended."""
+INTERRUPTED, NOT_USABLE = 130, 2
+"""The exit status of a program that Ctrl-C has ended, and of this one where the machine cannot do what is asked for."""
 
 
 def _end_at_once(number: int, frame: object) -> None:
@@ -41,7 +43,11 @@ from pathlib import Path
 import pkb
 from pkb.analysis.machine_archive import files_of, judge_sha256
 from pkb.platforms.base import PlatformFacts
-from pkb.platforms.registry import pick, traits
+from pkb.platforms.node import NodePlatform
+from pkb.platforms.nvml import machine
+from pkb.platforms.registry import detect, pick, traits
+from pkb.types.case import AUTO
+from pkb.types.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -177,7 +183,7 @@ class Step:
 
 
 STEPS = (
-    Step("doctor", 2, doctor),
+    Step("doctor", 5, doctor),
     Step("probe", 4, probe),
     Step("control", 2, control),
     Step("tests", 6, tests, needs="cuda"),
@@ -185,8 +191,8 @@ STEPS = (
     Step("build", 6, build, needs="cuda"),
     Step("kernels", 10, kernels, {"PKB_NVLS": "1"}),
     Step("kernels-nvls-off", 5, kernels_nvls_off, {"PKB_NVLS": "0"}, needs="multicast"),
-    Step("references", 8, references),
-    Step("frontier", 7, frontier, needs="cuda"),
+    Step("references", 6, references),
+    Step("frontier", 6, frontier, needs="cuda"),
 )
 
 
@@ -291,8 +297,8 @@ def stop(process: "subprocess.Popen[str]") -> None:
         return
 
 
-def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> bool:
-    """Steps that are done already are not done again. False if it was interrupted."""
+def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> int:
+    """Steps that are done already are not done again. The exit status."""
     state = node_records.read_state(kit.work)
     for step in chosen:
         if step.needs and step.needs not in kit.facts.capabilities:
@@ -307,7 +313,7 @@ def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> bool:
             kit.limit_s = min(max(share, LEAST_S), clock.left_s)
             if kit.limit_s < 1:
                 clock.say(f"the budget is used up before {step.name}")
-                return True
+                return 0
             running, began = step, time.monotonic()
             clock.say(f"step {number + 1} of {len(todo)}: {step.name}, at most {kit.limit_s:.0f} s")
             node_records.cut_partial_lines(kit.work)
@@ -315,14 +321,31 @@ def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> bool:
             state[step.name], running = found, None
             node_records.write_state(kit.work, state)
             clock.say(f"{step.name}: {found.outcome}, {found.seconds:.0f} s")
+            if step.name == "doctor" and found.outcome != "done" and not kit.facts.shares_device:
+                why = node_records.lacking(kit.work) or ["`pkb doctor --node` did not come to its end"]
+                for words in [*why, "so nothing else is begun: mend that, and start this again"]:
+                    clock.say(words)
+                return NOT_USABLE
     except KeyboardInterrupt:
         if running is not None:
             seconds = time.monotonic() - began
             state[running.name] = node_records.StepRecord(running.name, "stopped", seconds, "interrupted")
         node_records.write_state(kit.work, state)
         clock.say("interrupted: what there is goes into the archive, and the same command goes on from here")
-        return False
-    return True
+        return INTERRUPTED
+    return 0
+
+
+def settled(asked: str) -> PlatformFacts:
+    """The platform that is meant. GPUs that cannot be used are no reason to spend an hour on measuring something smaller,
+    unless that is asked for by its name."""
+    facts = pick(asked)
+    several = len(NodePlatform().gpus()) > 1
+    unused = bool(machine().gpus or machine().left_out) and traits(facts.name).device == "cpu"
+    if asked == AUTO and (unused or (several and facts.shares_device)):
+        why = "; ".join(f"{name}: {one.why_not}" for name, one in detect().items() if one.why_not)
+        raise UserError(f"of this machine only platform {facts.name} works. {why}", f"else --platform {facts.name}")
+    return facts
 
 
 def usual_ranks(facts: PlatformFacts) -> int:
@@ -345,7 +368,9 @@ def main() -> int:
     unknown = set(args.only.split(",")) - {step.name for step in STEPS}
     if unknown:
         options.error(f"no step is called {', '.join(sorted(unknown))}")
-    facts = pick(args.platform)
+    facts = settled(args.platform)
+    if args.ranks is not None and not 1 <= args.ranks <= facts.max_ranks:
+        options.error(f"--ranks {args.ranks}: platform {facts.name} has 1 to {facts.max_ranks} here")
     judge = judge_sha256(files_of(Path(pkb.__file__).parent))
     name = args.name or node_records.machine_name(facts)
     ranks = args.ranks or usual_ranks(facts)
@@ -355,11 +380,11 @@ def main() -> int:
     kit.work.mkdir(parents=True, exist_ok=True)
     clock = Clock(args.budget)
     clock.say(f"{facts.hardware}, platform {facts.name}, {ranks} ranks; records in {kit.work}")
-    whole = run_all(kit, clock, [step for step in STEPS if step.name in args.only.split(",")])
+    status = run_all(kit, clock, [step for step in STEPS if step.name in args.only.split(",")])
     archive = args.out / f"{label}.tar.gz"
     node_records.pack(archive, kit.work, facts=facts, ranks=ranks, machine=name, judge=judge)
     print(json.dumps({"archive": str(archive), "steps": node_records.summary(kit.work)}, indent=2))
-    return 0 if whole else INTERRUPTED
+    return status
 
 
 if __name__ == "__main__":
@@ -367,6 +392,9 @@ if __name__ == "__main__":
         if signal.getsignal(signal.SIGINT) is _end_at_once:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.exit(main())
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(NOT_USABLE)
     except KeyboardInterrupt:  # before the first step, or once more while the archive is written
         print("interrupted: the same command goes on with what is left, and writes the archive", file=sys.stderr)
         sys.exit(INTERRUPTED)
