@@ -148,11 +148,11 @@ def doctors(work: Path) -> list[Row]:
 
 
 def lacking(work: Path) -> list[str]:
-    """What the doctor says of several GPUs that is not as it should be."""
+    """What the doctor says that is not as it should be, of what several GPUs need."""
     return [
         f"{fact['section']}: {fact['name']}: {fact['found']}" + (f"; {fact['to_do']}" if fact["to_do"] else "")
         for fact in doctors(work)
-        if fact["section"] in ("node", "links", "trial") and not fact["ok"]
+        if fact["section"] in ("machine", "node", "links", "trial") and not fact["ok"]
     ]
 
 

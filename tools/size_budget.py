@@ -16,7 +16,7 @@ CEILINGS = {
     "src/pkb/analysis": 3006,
     "src/pkb/candidates": 4290,
     "src/pkb/candidates/paths": 1475,  # half of what it was at 0976422
-    "src/pkb/cli": 6140,
+    "src/pkb/cli": 6142,
     "src/pkb/cluster": 1470,
     "src/pkb/generate": 4070,
     "src/pkb/judge": 8335,
@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3775,
     "benchmarks": 11275,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61834,
+    "tests": 61848,
     "tools": 2540,
 }
 EXCUSE = "long because"

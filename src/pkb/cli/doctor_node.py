@@ -1,6 +1,8 @@
 """`pkb doctor --node`: whether several GPUs of this machine can work together, tried before anybody waits for a verdict."""
 
+import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pkb.cli.machine_facts import Fact
@@ -85,7 +87,8 @@ def trial(ranks: int) -> Fact:
 
     try:
         case = settle(Case("1", "node", ranks, "tiny", plan="quick"), default_registry()).case
-        return trial_fact(evaluate(Job(CANDIDATES / "1_allreduce_symmetric.py", case, timing=False)), ranks)
+        job = Job(CANDIDATES / "1_allreduce_symmetric.py", case, timing=False)
+        return trial_fact(evaluate(job, progress=partial(print, "trial:", file=sys.stderr, flush=True)), ranks)
     except UserError as error:
         return Fact("all-reduce", ok=False, found=error.message, to_do=error.fix)
 
@@ -97,10 +100,11 @@ def trial_fact(found: "Evaluation", ranks: int) -> Fact:
     if found.verdict is Verdict.CORRECT:
         seconds = sum(found.stage_seconds.values())
         return Fact("all-reduce", ok=True, found=f"{words}, in {seconds:.0f} s")
+    stand = "; ".join(dict.fromkeys(f"a rank stands at {state.where!r}" for state in found.rank_states if state.where))
     tail = " | ".join(found.output_tail.strip().splitlines()[-3:])
     return Fact(
         "all-reduce",
         ok=False,
-        found=f"{words}: {found.detail}" + (f" ({tail})" if tail else ""),
+        found=f"{words}: {found.detail}" + "".join(f" ({more})" for more in (stand, tail) if more),
         to_do="`pkb eval --json` of a candidate keeps all that the ranks said; NCCL_DEBUG=INFO says more",
     )
