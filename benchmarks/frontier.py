@@ -73,9 +73,8 @@ TREES = {
 }
 """Folders of that commit, and what they are called here: a model of published.toml and a backend."""
 LIMIT_S = 240.0
-"""Of an evaluation on a GPU, many times what one takes: a lane that is stuck is worth more than one verdict."""
-TIMED_LIMIT_S = LIMIT_S + 2 * MORE_S
-"""With times: rounds may be added to the planned ones, and starts of the ranks to the first, for `MORE_S` each."""
+"""Of an evaluation on a GPU, many times what one takes: a lane that is stuck is worth more than one verdict. With times, what
+is added to the planned rounds and to the first start of the ranks comes on top."""
 
 
 def paths_of(files: Iterable[CandidateFile]) -> dict[str, int]:
@@ -197,7 +196,7 @@ def settings_for(platform: str, name: str, *, lanes: int, call_limit_s: float | 
     )
     if traits(platform).device != "cuda":
         return settings
-    return replace(settings, evaluation_limit_s=LIMIT_S if lanes > 1 else TIMED_LIMIT_S)
+    return replace(settings, evaluation_limit_s=LIMIT_S + (0.0 if lanes > 1 else 2 * settings.more_s))
 
 
 def sha_of(file: CandidateFile) -> str:

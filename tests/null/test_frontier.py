@@ -441,6 +441,7 @@ def test_what_is_timed_may_take_more_rounds_and_starts() -> None:
     assert (beside.timing, hurried.timing, alone.timing) == (False, None, None)
     assert (hurried.more_s, alone.more_s) == (0, MORE_S)
     assert alone.evaluation_limit_s - beside.evaluation_limit_s == 2 * MORE_S
+    assert hurried.evaluation_limit_s == beside.evaluation_limit_s, "it adds neither rounds nor starts"
     assert (
         frontier.settings_for("cpu", "near", lanes=1, call_limit_s=None).evaluation_limit_s > alone.evaluation_limit_s
     )
