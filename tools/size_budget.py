@@ -29,8 +29,8 @@ CEILINGS = {
     "src/pkb/types": 3775,
     "benchmarks": 11275,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61852,
-    "tools": 2540,
+    "tests": 61893,
+    "tools": 2552,
 }
 EXCUSE = "long because"
 

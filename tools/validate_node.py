@@ -38,21 +38,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pkb
 from pkb.analysis.machine_archive import files_of, judge_sha256
 from pkb.platforms.base import PlatformFacts
-from pkb.platforms.node import NodePlatform
-from pkb.platforms.nvml import machine
-from pkb.platforms.registry import detect, pick, traits
-from pkb.types.case import AUTO
+from pkb.platforms.registry import traits
 from pkb.types.errors import UserError
+from pkb.types.processes import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 import frontier_kernels
 import node_records
+from node_platform import settled, usual_ranks
 
 BUDGET_MINUTES = 58.0
 QUICK_ROUNDS = 1
@@ -262,6 +262,7 @@ def run_command(
             process = subprocess.Popen(
                 [str(part) for part in command], cwd=ROOT, env=environment, start_new_session=True, text=True,
                 errors="replace", stdout=to_file or subprocess.PIPE, stderr=subprocess.PIPE if to_file else subprocess.STDOUT,
+                preexec_fn=partial(die_with_parent, os.getpid()),  # else it would hold the GPUs until it says something
             )  # fmt: skip
         timer.start()
         for line in (process.stdout or process.stderr) or ():
@@ -336,25 +337,6 @@ def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> int:
     return 0
 
 
-def settled(asked: str) -> PlatformFacts:
-    """The platform that is meant. GPUs that cannot be used are no reason to spend an hour on measuring something smaller,
-    unless that is asked for by its name."""
-    facts = pick(asked)
-    several = len(NodePlatform().gpus()) > 1
-    unused = bool(machine().gpus or machine().left_out) and traits(facts.name).device == "cpu"
-    if asked == AUTO and (unused or (several and facts.shares_device)):
-        why = "; ".join(f"{name}: {one.why_not}" for name, one in detect().items() if one.why_not)
-        raise UserError(f"of this machine only platform {facts.name} works. {why}", f"else --platform {facts.name}")
-    return facts
-
-
-def usual_ranks(facts: PlatformFacts) -> int:
-    """Every problem runs with 2, 4 and 8 ranks."""
-    if facts.shares_device:
-        return 4 if traits(facts.name).device == "cuda" else 2
-    return next(ranks for ranks in (8, 4, 2) if ranks <= facts.max_ranks)
-
-
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--platform", default="auto")
@@ -391,6 +373,9 @@ if __name__ == "__main__":
     try:
         if signal.getsignal(signal.SIGINT) is _end_at_once:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        for end in (signal.SIGTERM, signal.SIGHUP):  # the latter comes when a connection is lost
+            if signal.getsignal(end) is signal.SIG_DFL:
+                signal.signal(end, signal.default_int_handler)
         sys.exit(main())
     except UserError as error:
         print(error, file=sys.stderr)

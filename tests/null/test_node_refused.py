@@ -1,23 +1,29 @@
 """`make node` on machines that are not ready, which do not exist: it ends within seconds, and says what is missing."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fake_nvml import FakeGpu, box, install
 
+from pkb.platforms import nvml
 from pkb.platforms.base import PlatformFacts
 from pkb.types.errors import UserError
-from program_files import program
+from program_files import ROOT, program
 
 
 @pytest.fixture
 def kit(monkeypatch: pytest.MonkeyPatch) -> Any:
     found = program("tools/validate_node.py")
-    monkeypatch.setattr(found, "machine", sys.modules["pkb.platforms.nvml"].machine.__wrapped__)
+    monkeypatch.setattr(sys.modules["node_platform"], "machine", nvml.machine.__wrapped__)
     return found
 
 
@@ -49,7 +55,7 @@ def test_gpus_that_cannot_be_used_are_no_reason_to_measure_the_cpu_for_an_hour(
 def test_several_gpus_are_not_measured_as_one_unasked(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, box(8, compute_mode=3))
     shared = PlatformFacts("virtual", available=True)
-    monkeypatch.setattr(kit, "pick", lambda asked: shared)
+    monkeypatch.setattr(sys.modules["node_platform"], "pick", lambda asked: shared)
     with pytest.raises(UserError, match="only platform virtual works"):
         kit.settled("auto")
     assert kit.settled("virtual") is shared
@@ -109,6 +115,41 @@ def test_a_doctor_that_does_not_end_is_an_answer_too(
 
 def test_a_platform_of_one_gpu_does_without_a_doctor(kit: Any, tmp_path: Path) -> None:
     assert run(kit, tmp_path, "raise SystemExit(2)", shares_device=True) == (0, ["doctor", "probe"])
+
+
+STEP = """
+import sys
+from pathlib import Path
+import validate_node as kit
+from pkb.platforms.base import PlatformFacts
+text = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+step = kit.Step("probe", 1, lambda _: iter([[sys.executable, "-c", text]]))
+node = kit.Kit(PlatformFacts("node", available=True), 8, False, Path(sys.argv[1]), limit_s=60)
+kit.run_step(step, node, kit.Clock(1))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_a_lost_connection_leaves_nobody_behind_on_the_gpus(number: int, tmp_path: Path) -> None:
+    """A step has a session of its own, and the next start would wait for the GPUs that it holds."""
+    command = [sys.executable, "-c", STEP, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tools")}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        step = psutil.Process(int(process.stderr.readline().split()[-1]))
+        process.send_signal(number)
+    give_up = time.monotonic() + 30
+    while not has_ended(step):
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Also where nobody takes note of it."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_line_that_cannot_be_read_costs_no_archive(kit: Any, tmp_path: Path) -> None:
