@@ -27,9 +27,9 @@ CEILINGS = {
     "src/pkb/roofline": 567,
     "src/pkb/store": 1653,
     "src/pkb/types": 3775,
-    "benchmarks": 11275,  # 2,500 of them are alternatives/: baselines that were tried
+    "benchmarks": 11303,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61893,
+    "tests": 61948,
     "tools": 2552,
 }
 EXCUSE = "long because"

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from fake_nvml import FakeGpu, box, install
 from pkb.platforms import nvml
 from pkb.platforms.base import PlatformFacts
 from pkb.types.errors import UserError
-from program_files import ROOT, program
+from program_files import ROOT, ends, program
 
 
 @pytest.fixture
@@ -138,18 +137,7 @@ def test_a_lost_connection_leaves_nobody_behind_on_the_gpus(number: int, tmp_pat
         assert process.stderr is not None
         step = psutil.Process(int(process.stderr.readline().split()[-1]))
         process.send_signal(number)
-    give_up = time.monotonic() + 30
-    while not has_ended(step):
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
-
-
-def has_ended(process: psutil.Process) -> bool:
-    """Also where nobody takes note of it."""
-    try:
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
+    assert ends(step)
 
 
 def test_a_line_that_cannot_be_read_costs_no_archive(kit: Any, tmp_path: Path) -> None:
