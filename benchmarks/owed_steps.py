@@ -310,7 +310,7 @@ def window(at: Place) -> Owed:
 
 def _window(at: Place, path: Path, size: str, *words: object) -> Command:
     asked = ("--platform", at.platform, "--size", size, "--seconds", ROUNDS_S)
-    return Command(program("window_noise.py", path, *asked, *words), least_s=ROUNDS_S + 20)
+    return Command(program("window_noise.py", path, *asked, *words), least_s=ROUNDS_S + 40)  # ranks start in 3 to 35 s
 
 
 def again(at: Place) -> Owed:
