@@ -1,9 +1,7 @@
 """Which platform `make node` measures, and with how many ranks."""
 
 from pkb.platforms.base import PlatformFacts
-from pkb.platforms.node import NodePlatform
-from pkb.platforms.nvml import machine
-from pkb.platforms.registry import detect, pick, traits
+from pkb.platforms.registry import passed_over, pick, traits
 from pkb.types.case import AUTO
 from pkb.types.errors import UserError
 
@@ -12,10 +10,7 @@ def settled(asked: str) -> PlatformFacts:
     """The platform that is meant. GPUs that cannot be used are no reason to spend an hour on measuring something smaller,
     unless that is asked for by its name."""
     facts = pick(asked)
-    several = len(NodePlatform().gpus()) > 1
-    unused = bool(machine().gpus or machine().left_out) and traits(facts.name).device == "cpu"
-    if asked == AUTO and (unused or (several and facts.shares_device)):
-        why = "; ".join(f"{name}: {one.why_not}" for name, one in detect().items() if one.why_not)
+    if asked == AUTO and (why := passed_over(facts)):
         raise UserError(f"of this machine only platform {facts.name} works. {why}", f"else --platform {facts.name}")
     return facts
 

@@ -13,7 +13,8 @@ import psutil
 import pytest
 from fake_nvml import FakeGpu, box, install
 
-from pkb.platforms import nvml
+from pkb.cli.command import note_unused_gpus
+from pkb.platforms import nvml, registry
 from pkb.platforms.base import PlatformFacts
 from pkb.types.errors import UserError
 from program_files import ROOT, ends, program
@@ -22,7 +23,7 @@ from program_files import ROOT, ends, program
 @pytest.fixture
 def kit(monkeypatch: pytest.MonkeyPatch) -> Any:
     found = program("tools/validate_node.py")
-    monkeypatch.setattr(sys.modules["node_platform"], "machine", nvml.machine.__wrapped__)
+    monkeypatch.setattr(registry, "machine", nvml.machine.__wrapped__)
     return found
 
 
@@ -49,6 +50,18 @@ def test_gpus_that_cannot_be_used_are_no_reason_to_measure_the_cpu_for_an_hour(
     with pytest.raises(UserError, match=why):
         kit.settled("auto")
     assert kit.settled("cpu").name == "cpu", "unless asked for by its name"
+
+
+@pytest.mark.parametrize(("cards", "said"), [(box(8), True), ([], False)], ids=["gpus", "no gpus"])
+def test_a_verdict_without_a_gpu_says_why_on_a_machine_with_some(
+    cards: list[FakeGpu], said: bool, kit: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`auto` means the cpu then, and all else looks as it should."""
+    install(monkeypatch, cards, runs=12040)
+    note_unused_gpus("cpu")
+    assert (
+        "note: GPUs of this machine are not used. node: driver 580.95 runs CUDA 12.4" in capsys.readouterr().err
+    ) is said
 
 
 def test_several_gpus_are_not_measured_as_one_unasked(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
