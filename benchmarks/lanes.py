@@ -136,7 +136,7 @@ def _serve(pipe: Connection, lock_folder: str, parent: int) -> None:
     """One lane: works come, a verdict for each size goes, and then a word or nothing."""
     die_with_parent(parent)
     os.environ["PKB_LOCK_DIR"] = lock_folder
-    with contextlib.suppress(EOFError, KeyboardInterrupt):
+    with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         while True:
             work, stop_at = pipe.recv()
             try:
