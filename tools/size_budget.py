@@ -29,7 +29,7 @@ CEILINGS = {
     "src/pkb/types": 3775,
     "benchmarks": 11303,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61961,
+    "tests": 61962,
     "tools": 2552,
 }
 EXCUSE = "long because"
