@@ -26,6 +26,14 @@ JsonTarget = Annotated[
 ]
 
 
+def note_unused_gpus(platform: str) -> None:
+    """To standard error: a verdict without a GPU is not what somebody with several expects."""
+    from pkb.platforms import registry
+
+    if why := registry.passed_over(registry.create(platform).facts()):
+        print(f"note: GPUs of this machine are not used. {why}", file=sys.stderr, flush=True)
+
+
 class PkbCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}

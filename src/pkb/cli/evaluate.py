@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from pkb.cli.against_option import AgainstOption, known_against
-from pkb.cli.command import JsonTarget
+from pkb.cli.command import JsonTarget, note_unused_gpus
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.types.case import AUTO, Case
@@ -107,6 +107,8 @@ def evaluate(
     registry = open_registry(folder)
     chosen = registry.get(problem) if problem is not None else infer_problem(file, registry)
     settled = [settle(replace(case, problem=chosen.stem), registry).case for case in cases]
+    if platform == AUTO:
+        note_unused_gpus(settled[0].platform)
     sizes = [case.size for case in settled]
     if len(set(sizes)) < len(sizes):
         raise UserError(f"--size {size} names a size twice", "name each once")
