@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pkb.cli import model_options as options
+from pkb.cli import shared_options as options
 from pkb.cli.command import JsonTarget
 from pkb.cli.completion import problem_names
 from pkb.cli.problems_option import ProblemsFolder
