@@ -72,7 +72,7 @@ def test_every_problem_has_a_prompt(backend: str) -> None:
     problems = registry.default_registry().all()
     assert len(problems) == 87
     for problem in problems:
-        prompt = compose(problem, backend=backend, shots=min(1, len(examples(backend))))
+        prompt = compose(problem, backend=backend)
         assert f"solution{problem.signature}" in prompt.user, problem.stem
         assert problem.reference_source.strip() in part(prompt, "reference"), problem.stem
         assert part(prompt, f"model-{backend}"), problem.stem

@@ -43,7 +43,6 @@ def prompt(
 
     load_torch()
     from pkb.generate.prompt import compose
-    from pkb.generate.prompt_examples import examples
 
     check_json_target(json_out)
     text = compose(
@@ -53,7 +52,7 @@ def prompt(
         ranks=ranks,
         size=size,
         dtype=dtype,
-        shots=shots if shots is not None else min(1, len(examples(backend))),
+        shots=shots,
         parts_folder=parts,
     )
     if json_out is not None:
