@@ -1,18 +1,29 @@
 """Asks a model for one candidate: the prompt is put together here, the model is somebody else's."""
 
 import json
+import traceback
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pkb.cluster.orders import AskOrder, WrittenAnswer
+from pkb.cluster.orders import AskEvent, AskOrder, WrittenAnswer
 from pkb.types.errors import UserError
 
 Ask = Callable[..., Any]
 """ask(model, prompt, *, temperature, max_tokens, time_limit_s, retries, price) -> what `pkb.generate.models.ask` gives.
 On a cluster it travels by its name."""
+
+
+def carry_out(order: AskOrder, ask: Ask | None = None) -> AskEvent:
+    """What became of the order: a provider's error is an event like any other."""
+    try:
+        return AskEvent(order.id, "done", answer=write_candidate(order, ask))
+    except UserError as error:
+        return AskEvent(order.id, "refused", error.message, error.fix)
+    except Exception as error:  # the boundary of a thread here, of a process on a cluster
+        return AskEvent(order.id, "broken", "".join(traceback.format_exception(error))[-2000:])
 
 
 def write_candidate(order: AskOrder, ask: Ask | None = None) -> WrittenAnswer:
