@@ -14,23 +14,23 @@ PROBLEM_LIMIT = 400
 """Lines of one problem, reference and baseline: what a person reads in one sitting."""
 CEILINGS = {
     "src/pkb/analysis": 3006,
-    "src/pkb/candidates": 4290,
+    "src/pkb/candidates": 4286,
     "src/pkb/candidates/paths": 1475,  # half of what it was at 0976422
     "src/pkb/cli": 6140,
-    "src/pkb/cluster": 1470,
-    "src/pkb/generate": 4070,
-    "src/pkb/judge": 8335,
-    "src/pkb/kit": 4880,
-    "src/pkb/platforms": 1370,
-    "src/pkb/rank": 10_495,
-    "src/pkb/report": 3335,
-    "src/pkb/roofline": 567,
+    "src/pkb/cluster": 1444,
+    "src/pkb/generate": 4037,
+    "src/pkb/judge": 8329,
+    "src/pkb/kit": 4852,
+    "src/pkb/platforms": 1335,
+    "src/pkb/rank": 10_426,
+    "src/pkb/report": 3333,
+    "src/pkb/roofline": 565,
     "src/pkb/store": 1653,
-    "src/pkb/types": 3775,
-    "benchmarks": 11_160,  # 2,500 of them are alternatives/: baselines that were tried
+    "src/pkb/types": 3771,
+    "benchmarks": 11_091,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4571,
-    "tests": 61_500,
-    "tools": 2495,
+    "tests": 61_338,
+    "tools": 2381,
 }
 EXCUSE = "long because"
 
