@@ -6,6 +6,7 @@
 
 import re
 import sys
+from collections.abc import Set
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -103,7 +104,7 @@ def _without_types(text: str) -> str:
     return re.sub(r" <list\[\w+\]>", lambda found: " " * len(found[0]), text)
 
 
-def given_options(ctx: Any, allowed: set[str]) -> list[str]:
+def given_options(ctx: Any, allowed: Set[str]) -> list[str]:
     """Options of this command line that are not among these parameters, as the user spelled them."""
     found = []
     for parameter in ctx.command.params:
