@@ -15,13 +15,14 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernel_records import Row, add_row, kit_of, read_rows, seconds_of
+from kernel_records import Row, Tries, add_row, kit_of, read_rows, seconds_of
 
 from pkb.candidates.source import read
 from pkb.judge.crew.sides import build_environment
@@ -107,7 +108,7 @@ def judge(asked: argparse.Namespace) -> None:
     done, before = {key_of(row) for row in known if row["verdict"] not in AGAIN}, latest(known)
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     chosen = candidates(asked.backends, asked.problems)
-    waiting = []
+    waiting, tries = [], Tries()
     for ranks, size, each in itertools.product(asked.ranks, asked.sizes, chosen):
         problem = get(each.problem)
         key = (platform, each.problem, each.backend, present_version(each), ranks, size)
@@ -129,12 +130,17 @@ def judge(asked: argparse.Namespace) -> None:
             except UserError as error:
                 print(f"{name}: not judged: {error.message}", flush=True)
                 continue
+            except Exception:  # the next run would fail there again
+                print(f"{name}: no verdict: {traceback.format_exc()[-1500:]}", flush=True)
+                tries.gave(None)
+                continue
             row = found.to_dict() | {"benchmark": each.backend, "lines": lines_of_code(each.path.read_text())}
             row |= {"built_s": seconds[each], "short": asked.short}
             if row["timing"]:  # samples are many, and of no use here
                 row["timing"] |= {"reference_samples_us": (), "candidate_samples_us": ()}
             add_row(asked.out, row)
             print(f"{time.monotonic() - began:.0f} s: {name}: {found.verdict}: {found.detail}", flush=True)
+            tries.gave(found.verdict)
 
 
 def built(chosen: list[Candidate], platform: str, *, workers: int) -> dict[Candidate, float]:

@@ -24,6 +24,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from own_processes import start as start_own
+
 from pkb.judge.crew.sides import build_environment
 from pkb.judge.session import evaluate
 from pkb.platforms.base import Platform
@@ -70,7 +72,7 @@ def launch(args: argparse.Namespace, platform: Platform, folder: Path, role: str
             "--world", str(args.ranks), "--trial", str(trial), "--cuda", str(int(platform.device == "cuda")),
         ]  # fmt: skip
         with (folder / f"said-{rank}").open("wb") as said:
-            processes.append(subprocess.Popen(command, env=environment, stdout=said, stderr=said))
+            processes.append(start_own(command, environment, stdout=said, stderr=said))
     bad = first_bad(processes, give_up=start + LAUNCH_LIMIT_S)
     if bad is not None:
         words = (folder / f"said-{bad}").read_text(errors="replace")[-2000:]

@@ -18,7 +18,7 @@ needs no second evaluation: other evaluations only delay ranks, and that does no
 The most important work comes first (`phases`), so that a GPU rented by the minute can be returned at any time: one tree is
 finished before the next is begun, CUDA first. With `--budget` it begins nothing in the last 10 s, and then ends what is
 running. The same command again continues. The exit status is 3 as long as
-something is left, 0 when nothing is, and 1 if candidate after candidate gets no verdict, which is the machine's fault.
+something is left, 0 when nothing is, and 4 if candidate after candidate gets no verdict, which is the machine's fault.
 
 Every verdict is appended at once to the file of its tree and plan, so the program can be stopped at any time. What is already
 in `--out` or in docs/records is not judged again by the same rules, and a later verdict on a file replaces an earlier one.
@@ -44,8 +44,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from frontier_counts import COST, COUNTS
-from frontier_passes import PASSES, Known, Recorder, known_in, pass_of, write_whole
+from frontier_passes import PASSES, Known, Recorder, known_in, pass_of
 from gpu_share import Busy
+from kernel_records import alone_in, write_whole
 
 from pkb.candidates.rules import inspect_source
 from pkb.candidates.source import read as read_source
@@ -72,9 +73,8 @@ TREES = {
 }
 """Folders of that commit, and what they are called here: a model of published.toml and a backend."""
 LIMIT_S = 240.0
-"""Of an evaluation on a GPU, many times what one takes: a lane that is stuck is worth more than one verdict."""
-TIMED_LIMIT_S = LIMIT_S + 2 * MORE_S
-"""With times: rounds may be added to the planned ones, and starts of the ranks to the first, for `MORE_S` each."""
+"""Of an evaluation on a GPU, many times what one takes: a lane that is stuck is worth more than one verdict. With times, what
+is added to the planned rounds and to the first start of the ranks comes on top."""
 
 
 def paths_of(files: Iterable[CandidateFile]) -> dict[str, int]:
@@ -196,7 +196,7 @@ def settings_for(platform: str, name: str, *, lanes: int, call_limit_s: float | 
     )
     if traits(platform).device != "cuda":
         return settings
-    return replace(settings, evaluation_limit_s=LIMIT_S if lanes > 1 else TIMED_LIMIT_S)
+    return replace(settings, evaluation_limit_s=LIMIT_S + (0.0 if lanes > 1 else 2 * settings.more_s))
 
 
 def sha_of(file: CandidateFile) -> str:
@@ -224,6 +224,7 @@ def judge(
         file=sys.stderr,
     )
     with contextlib.ExitStack() as stack:
+        stack.enter_context(alone_in(folder))
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pkb-frontier-")))
         began = time.monotonic()
         store = stack.enter_context(Store(place))

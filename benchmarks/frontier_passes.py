@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from frontier_counts import COST, COUNTS, read_records
+from kernel_records import Tries, write_whole
 from lanes import doubtful
 
 from pkb.analysis.bare_verdicts import bare
@@ -33,8 +34,6 @@ PASSES = ("words", "times", "doubts", "near", "reused")
 NEAR = "near 1"
 """In place of a verdict: it has times, and more of them may decide."""
 RIGHT = (str(Verdict.CORRECT), str(Verdict.REUSED_OUTPUT))
-MOST_IN_A_ROW = 10
-"""Tries without a verdict: then it is the machine, and going on would only spend its time."""
 
 
 def record_file(folder: Path, collection: str, plan: str) -> Path:
@@ -105,7 +104,7 @@ class Recorder:
         self.store, self.run, self.folder, self.total, self.lanes = store, run, folder, total, lanes
         self.known, self.hurried = known, hurried
         self.began, self.done, self.counts = time.monotonic(), 0, Counter[str]()
-        self.in_a_row = 0
+        self.tries = Tries()
 
     def stage(self, task: Task, text: str) -> None:
         return
@@ -114,15 +113,14 @@ class Recorder:
         document = self.store.document(next(
             row.document_sha for row in self.store.evaluations([self.run.id]) if row.task_key == task.key
         ))  # fmt: skip
-        self.in_a_row *= document["stage"] in (Stage.INSPECT, Stage.BUILD)  # those need no device
+        if document["stage"] not in (Stage.INSPECT, Stage.BUILD):  # those need no device
+            self.tries.gave(verdict)
         provisional = is_near(document) if self.hurried else self.lanes > 1 and is_provisional(document)
         self._keep(task, bare(document), provisional=provisional)
 
     def failed(self, task: Task, why: str, *, again: bool) -> None:
         print(f"  {task.problem}: no verdict{', trying again' if again else ''}: {why[-200:]!r}", file=sys.stderr)
-        self.in_a_row += 1
-        if self.in_a_row >= MOST_IN_A_ROW:
-            sys.exit(f"{self.in_a_row} tries in a row without a verdict: see `pkb doctor`")
+        self.tries.gave(None)
         before = self.known.get((task.collection, task.case.plan, task.problem_id, task.candidate_sha or ""))
         # A verdict that was reached in company says more than none: it stays, and the file is owed.
         if not again and before in (None, Verdict.HARNESS_ERROR):
@@ -153,13 +151,6 @@ def say_slow_builds() -> None:
     for path in cache_folder().glob("*.failed"):
         print(f"SLOW: builds have torch's own headers, since ours failed ({path}):", file=sys.stderr)
         print(path.read_text(errors="replace")[-1000:], file=sys.stderr)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Or not at all, whoever ends this."""
-    new = path.with_suffix(".new")
-    new.write_text(text)
-    new.replace(path)
 
 
 def keep(folder: Path, record: Mapping[str, Any]) -> None:

@@ -9,9 +9,12 @@ differs only in how it takes times. If an earlier judge took the same samples an
 again.
 """
 
+import contextlib
+import fcntl
 import json
 import math
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -40,6 +43,10 @@ SEVERAL_STARTS = {7}
 START_S = 5.0
 """Of ranks, where a size came second and found them started."""
 SOLUTIONS = Path(__file__).parents[1] / "solutions"
+MOST_IN_A_ROW = 10
+"""Tries without a verdict: then it is the machine, and going on would only spend its time."""
+MACHINE_FAILS = 4
+"""The exit status of a program that gives up for this reason."""
 
 
 class Case(NamedTuple):
@@ -102,6 +109,39 @@ def add_row(path: Path, row: Row) -> None:
             if file.read(1) != b"\n":
                 file.write(b"\n")
         file.write(json.dumps(row, default=str).encode() + b"\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Or not at all, whoever ends this."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Of two programs that replace files of one folder, each would take away what the other has just written."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        sys.exit(f"another program writes its records to {folder}: wait for its end, or choose another --out")
+    finally:
+        os.close(held)
+
+
+class Tries:
+    """Ends the program once so many in a row have given no verdict."""
+
+    def __init__(self) -> None:
+        self.in_a_row = 0
+
+    def gave(self, verdict: str | None) -> None:
+        self.in_a_row = self.in_a_row + 1 if verdict in (None, "harness_error") else 0
+        if self.in_a_row >= MOST_IN_A_ROW:
+            print(f"{self.in_a_row} tries in a row without a verdict: see `pkb doctor`", file=sys.stderr, flush=True)
+            sys.exit(MACHINE_FAILS)
 
 
 def read(paths: Iterable[Path]) -> dict[Case, Known]:

@@ -21,7 +21,6 @@ import io
 import json
 import mmap
 import os
-import select
 import signal
 import statistics
 import subprocess
@@ -34,6 +33,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from own_processes import Lines, all_ended, start
 
 ROOT = Path(__file__).resolve().parent.parent
 CALLS = 10
@@ -241,45 +242,25 @@ def trial(
 # -- the parent ---------------------------------------------------------------------------------------------------------
 
 
-class Lines:
-    """Lines of a pipe with a limit on waiting. (A buffered reader would hold lines back that `select` cannot see.)"""
-
-    def __init__(self, file: int) -> None:
-        self._file, self._rest = file, b""
-
-    def next(self, *, timeout_s: float) -> bytes | None:
-        """The next line with its end of line; empty at the end of the pipe, None if the time is over."""
-        give_up = time.monotonic() + timeout_s
-        while b"\n" not in self._rest:
-            if not select.select([self._file], [], [], max(0.0, give_up - time.monotonic()))[0]:
-                return None
-            data = os.read(self._file, 1 << 16)
-            if not data:
-                return b""
-            self._rest += data
-        line, end, self._rest = self._rest.partition(b"\n")
-        return line + end
-
-
 def run_world(
     cases: list[dict[str, Any]], ranks: int, platform: Any, deadline: float, limit_s: float, kit_before: str,
     keep: Callable[[dict[str, Any]], None],
 ) -> int:  # fmt: skip
     """How many cases were dealt with; a row of each is kept as soon as it is there."""
     begun, kept = -1, 0
-    with tempfile.TemporaryDirectory(prefix="pkb-trials-") as name:
+    processes: list[subprocess.Popen[bytes]] = []
+    with tempfile.TemporaryDirectory(prefix="pkb-trials-") as name, all_ended(processes):
         folder = Path(name)
         (folder / "cases.json").write_text(json.dumps(cases))
         (folder / "barrier").write_bytes(b"\0" * 4096)
         places = [kit_before, os.environ.get("PYTHONPATH", "")]
         environment = os.environ | platform.environment(ranks) | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
-        processes = []
         for rank, index in zip(range(ranks), platform.device_indices(ranks) or [0] * ranks, strict=True):
             rest = map(str, (rank, ranks, name, index, platform.device, platform.backend))
             out = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
             with (folder / f"errors_{rank}").open("w") as errors:
                 command = [sys.executable, __file__, "--serve", *rest]
-                processes.append(subprocess.Popen(command, stdout=out, stderr=errors, env=environment))
+                processes.append(start(command, environment, stdout=out, stderr=errors))
         pipe = processes[0].stdout
         assert pipe is not None
         lines = Lines(pipe.fileno())
@@ -304,10 +285,6 @@ def run_world(
             for process in processes:
                 process.send_signal(signal.SIGUSR1)
             time.sleep(0.5)
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.wait(timeout=20)
         if ended == "out of time":
             return len(cases)
         if kept <= begun:  # the case that was begun gave no row

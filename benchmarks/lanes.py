@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernel_records import read_rows
+from kernel_records import Tries, read_rows
 
 from pkb.judge.budgets import STAGE_BYTES
 from pkb.judge.session import evaluate_sizes
@@ -136,7 +136,7 @@ def _serve(pipe: Connection, lock_folder: str, parent: int) -> None:
     """One lane: works come, a verdict for each size goes, and then a word or nothing."""
     die_with_parent(parent)
     os.environ["PKB_LOCK_DIR"] = lock_folder
-    with contextlib.suppress(EOFError, KeyboardInterrupt):
+    with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         while True:
             work, stop_at = pipe.recv()
             try:
@@ -188,7 +188,7 @@ def judge_beside(works: list[Work], *, lanes: int, platform: str, stop_at: float
     """Yields verdicts as they come; begins nothing that would not end by `stop_at`, on the monotonic clock."""
     ranks = max((work.job.case.ranks for work in works), default=1)
     room = int(ROOM * create(platform).facts().memory_for(ranks))
-    waiting = planned(works, room)
+    waiting, tries = planned(works, room), Tries()
     with contextlib.ExitStack() as stack:
         stack.enter_context(hold(devices_of(platform, ranks), say=print))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pkb-lanes-")))
@@ -202,10 +202,10 @@ def judge_beside(works: list[Work], *, lanes: int, platform: str, stop_at: float
             give_up = min(lane.since for lane in busy.values()) + SILENCE_S
             ready = wait(list(busy), timeout=max(0.0, give_up - time.monotonic()))
             for lane in [lane for pipe, lane in busy.items() if pipe in ready]:
-                yield from _hear(lane, waiting)
+                yield from _hear(lane, waiting, tries)
             for lane in [lane for lane in there if lane.work and time.monotonic() - lane.since > SILENCE_S]:
                 lane.kill()
-                yield from _lost(lane, f"nothing for {SILENCE_S:.0f} s", waiting)
+                yield from _lost(lane, f"nothing for {SILENCE_S:.0f} s", waiting, tries)
             # One that died with work in hand is heard first: what it has not said is asked again.
             there[:] = [
                 lane if lane.work is not None or lane.process.is_alive() else _Lane(lane.folder) for lane in there
@@ -232,21 +232,22 @@ def _hand_out(waiting: list[Work], there: list[_Lane], room: int, stop_at: float
                 other.company |= bool(busy)
 
 
-def _hear(lane: _Lane, waiting: list[Work]) -> Iterator[Judged]:
+def _hear(lane: _Lane, waiting: list[Work], tries: Tries) -> Iterator[Judged]:
     assert lane.work is not None
     try:
         said: Evaluation | str = lane.pipe.recv()
     except (EOFError, OSError):
         lane.kill()
-        yield from _lost(lane, "the judge's process ended", waiting)
+        yield from _lost(lane, "the judge's process ended", waiting, tries)
         return
     if isinstance(said, str):
         if said:
-            yield from _lost(lane, said, waiting)
+            yield from _lost(lane, said, waiting, tries)
         lane.work = None
         return
     seconds, lane.since = time.monotonic() - lane.since, time.monotonic()
     lane.left = tuple(size for size in lane.left if size != said.size)
+    tries.gave(said.verdict)
     if lane.company and doubtful(said.to_dict()):
         print(f"{said.candidate.file}, {said.size}, {said.ranks} ranks: {said.verdict} in company; once more alone")
         waiting.append(lane.work._replace(sizes=(said.size,), alone=True))
@@ -255,10 +256,11 @@ def _hear(lane: _Lane, waiting: list[Work]) -> Iterator[Judged]:
     yield Judged(lane.work, said.size, result, seconds)
 
 
-def _lost(lane: _Lane, why: str, waiting: list[Work]) -> Iterator[Judged]:
+def _lost(lane: _Lane, why: str, waiting: list[Work], tries: Tries) -> Iterator[Judged]:
     """What it has not said is asked once more, alone; of whoever was alone it is told."""
     work, lane.work = lane.work, None
     assert work is not None
+    tries.gave(None)
     if lane.company:
         waiting.append(work._replace(sizes=lane.left, alone=True))
         return

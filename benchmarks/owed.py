@@ -11,30 +11,38 @@ interrupted at its end. Every record is written to `--out` at once, so the same 
 packs the records every minute and after each command into one file; another machine continues from it once it is unpacked
 into `--out`. `--merge` takes a folder or such an archive. `--dry-run` prints cases and commands. Estimated seconds come from
 the records, if there are any. `--budget 0` only prepares the folder, for a machine without a repository: earlier kernels
-come from git.
+come from git. The exit status is 3 as long as something is left, 0 when nothing is, and 4 if two programs in a row have given
+up because nothing gets a verdict any more: what is left of this machine's time is better spent on another.
 """
 
 import argparse
 import hashlib
 import io
+import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
+import traceback
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import frontier_passes
-from kernel_records import Row, add_row, read_rows, taken_at
+from kernel_records import MACHINE_FAILS, Row, add_row, alone_in, read_rows, taken_at, write_whole
 from kernel_trials import ARCHIVED
-from owed_steps import BEFORE, LEFT, ROOT, STEPS, Owed, Place, program, slower, texts_of_before
+from owed_steps import BEFORE, LEFT, ROOT, STEPS, Command, Owed, Place, program, slower, texts_of_before
 from showcase import POINTS
 
+from pkb.platforms.registry import check_name, resolve
+from pkb.problems.base import KNOWN_SIZES
+from pkb.problems.registry import default_registry
+from pkb.types.case import AUTO
+from pkb.types.errors import UserError
 from pkb.types.processes import die_with_parent
 
 DOCS = ROOT / "docs"
@@ -51,6 +59,9 @@ PACK_S = 60.0
 LEAST_BUDGET_S = LEAST_S + LAST_S + GRACE_S
 INTERRUPTED = 2
 """An exit status, in pytest's words."""
+MOST_GIVEN_UP = 2
+"""Programs in a row that find the machine to fail: one may fail by what it judges."""
+CUT_OFF = (tarfile.TarError, EOFError, zlib.error)
 
 
 def words_of(owed: Owed) -> str:
@@ -58,17 +69,35 @@ def words_of(owed: Owed) -> str:
     return f"{len(owed.items):4d} owed, {seconds:17s} for {owed.page}" if owed.items else "   0 owed"
 
 
+def owed_by(at: Place, name: str) -> Owed:
+    """What a step lacks. One that cannot say so costs no other step its time."""
+    try:
+        return STEPS[name](at)
+    except Exception as error:
+        traceback.print_exc()
+        return Owed("no page", [f"not known, since {error!r}"], [], None)
+
+
 def prepare(at: Place) -> None:
-    """Copies the records to where programs that resume look for them, and, if git is available, the earlier kernels."""
-    at.out.mkdir(parents=True, exist_ok=True)
-    if (known := platform_in(at.out)) not in (None, at.platform):
+    """Copies the records to where programs that resume look for them, and, if git is available, the earlier kernels. It may be
+    killed at any moment: what is there is whole."""
+    if (known := platform_in(at.out) or at.platform) != at.platform:
         sys.exit(f"{at.out} has records of platform {known}: choose another --out for {at.platform}")
-    (at.out / PLATFORM).write_text(f"{at.platform}\n")
+    write_whole(at.out / PLATFORM, f"{at.platform}\n")
     for path in (at.records / "backends.jsonl", *(at.records / "references").glob("*.jsonl")):
         copy = at.out / path.relative_to(at.records)
-        if path.exists() and not copy.exists():
+        known_rows, there = read_rows(path), read_rows(copy)
+        rows = [*known_rows, *(row for row in there if row not in known_rows)]  # the last of a case counts
+        if rows != there:
             copy.parent.mkdir(exist_ok=True)
-            shutil.copyfile(path, copy)
+            write_whole(copy, "".join(json.dumps(row) + "\n" for row in rows))
+    try:
+        keep_texts_of_before(at)
+    except (OSError, subprocess.SubprocessError, tarfile.TarError) as error:
+        print(f"earlier kernels are not at hand: {error}", flush=True)
+
+
+def keep_texts_of_before(at: Place) -> None:
     for then in slower(at).values() if (ROOT / ".git").exists() else ():
         if then["candidate"]["sha256"] in texts_of_before(at):
             continue
@@ -77,7 +106,10 @@ def prepare(at: Place) -> None:
                 f"{then['candidate']['file']} of {taken_at(then)} is in no commit: nothing to compare with", flush=True
             )
             continue
-        (at.out / BEFORE.replace("*", commit[:12])).write_bytes(git("archive", commit, *ARCHIVED))
+        archive = at.out / BEFORE.replace("*", commit[:12])
+        new = archive.with_suffix(".new")
+        new.write_bytes(git("archive", commit, *ARCHIVED))
+        new.replace(archive)
 
 
 def platform_in(folder: Path) -> str | None:
@@ -139,7 +171,7 @@ def pack(at: Place, archive: Path | None) -> None:
         return
     new = archive.with_suffix(".new")
     with tarfile.open(new, "w:gz") as tar:
-        for path in sorted([at.out / PLATFORM, *at.out.rglob("*.jsonl"), *at.out.rglob("*.json")]):
+        for path in (at.out / PLATFORM, *sorted([*at.out.rglob("*.jsonl"), *at.out.rglob("*.json")])):
             data = path.read_bytes()  # whoever writes there may be at it
             member = tarfile.TarInfo(path.relative_to(at.out).as_posix())
             member.size = len(data)
@@ -154,7 +186,7 @@ def work(at: Place, names: list[str], budget_s: float, archive: Path | None) -> 
     if archive is not None:  # told now if that cannot be
         archive.parent.mkdir(parents=True, exist_ok=True)
     pack(at, archive)
-    begun = []
+    begun, given_up = [], 0
 
     def pack_again() -> None:
         """A copy that cannot be made, on a full disk for example, must not end what is measured."""
@@ -167,22 +199,34 @@ def work(at: Place, names: list[str], budget_s: float, archive: Path | None) -> 
         if stop_at - time.monotonic() < LEAST_S + LAST_S:
             break
         begun.append(name)
-        owed = STEPS[name](at)
+        owed = owed_by(at, name)
         for command in owed.commands if owed.items else ():
             if (left_s := stop_at - time.monotonic()) < max(LEAST_S + LAST_S, command.least_s):
-                break
+                continue
             print(f"== {name}, {left_s:.0f} s left: {' '.join(map(short, command.words[1:]))}", flush=True)
             status = INTERRUPTED
             try:
                 status = run(command.words, left_s, pack_again)
             finally:
-                command.after(status)
+                keep_what_it_found(command, status)
                 pack_again()
-    left = {name: STEPS[name](at) for name in begun}
+            given_up = given_up + 1 if status == MACHINE_FAILS else 0
+            if given_up == MOST_GIVEN_UP:
+                print("nothing on this machine gets a verdict: give it back, and go on with another", flush=True)
+                sys.exit(MACHINE_FAILS)
+    left = {name: owed_by(at, name) for name in begun}
     for name, owed in left.items():
         print(f"{name:12s} {words_of(owed)}", flush=True)
     print("".join(f"{name:12s} not begun\n" for name in names[len(begun) :]), end="")
     return begun == names and not any(owed.items for owed in left.values())
+
+
+def keep_what_it_found(command: Command, status: int) -> None:
+    """What cannot be read, such as the report of a command that was killed while it wrote, costs no other command its time."""
+    try:
+        command.after(status)
+    except Exception:
+        traceback.print_exc()
 
 
 def short(word: str) -> str:
@@ -196,8 +240,7 @@ def merge(source: Path) -> None:
         folder = source
         if source.is_file():
             folder = Path(name)
-            with tarfile.open(source) as tar:
-                tar.extractall(folder, filter="data")
+            unpack(source, folder)
         if (platform := platform_in(folder)) != OF_THE_PAGES:
             sys.exit(
                 f"{source} is of platform {platform or 'unknown'} (its file {PLATFORM}): the pages are of {OF_THE_PAGES}"
@@ -230,6 +273,19 @@ def merge(source: Path) -> None:
     print(
         "by hand: docs/power.md (window-control, window-noise), docs/platforms.md (tests, adversaries), what pages say above"
     )
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Of an archive that was cut off on its way, the files that came whole."""
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                if file := tar.extractfile(member):
+                    file.read()
+                tar.extract(member, folder, filter="data")
+    except CUT_OFF as error:
+        whole = sum(path.is_file() for path in folder.rglob("*"))
+        print(f"{archive} is cut off ({error}): only {whole} files came whole", flush=True)
 
 
 def append(path: Path, kept: Path) -> None:
@@ -283,20 +339,31 @@ def main() -> int:
     ):
         options.error(f"--trees: no such folder of kernels: {', '.join(map(str, missing))}")
     sizes, only = tuple(args.sizes.split(",")), frozenset(args.kernels)
+    ids = {problem.id for problem in default_registry().all()}
+    if nothing := [*(set(sizes) - set(KNOWN_SIZES)), *map(str, only - ids)]:  # of them nothing would ever be owed
+        options.error(f"neither a size nor a problem: {', '.join(nothing)}")
+    try:
+        check_name(platform := args.platform)
+        if platform == AUTO or (args.budget and not args.dry_run):
+            platform = resolve(platform)
+    except UserError as error:
+        options.error(str(error))
     trees = tuple(tree.resolve() for tree in args.trees)
-    at = Place(args.platform, args.out.resolve(), args.records.resolve(), args.ranks, sizes, only, args.lanes, trees)
+    at = Place(platform, args.out.resolve(), args.records.resolve(), args.ranks, sizes, only, args.lanes, trees)
     if args.budget is not None and not args.dry_run:
         if 0 < args.budget < LEAST_BUDGET_S:
             options.error(f"nothing is begun with a --budget below {LEAST_BUDGET_S:.0f} s; 0 prepares the folder")
         for number in (signal.SIGTERM, signal.SIGINT):  # a shell's background ignores the latter, and so would children
             signal.signal(number, signal.default_int_handler)
         try:
-            return 0 if work(at, names, args.budget, args.archive) else 3
+            at.out.mkdir(parents=True, exist_ok=True)
+            with alone_in(at.out):
+                return 0 if work(at, names, args.budget, args.archive) else 3
         except KeyboardInterrupt:
             print("interrupted; the same command goes on", flush=True)
             return 130
     for name in names:
-        owed = STEPS[name](at)
+        owed = owed_by(at, name)
         print(f"{name:12s} {words_of(owed)}", flush=True)
         if args.dry_run and owed.items:
             print(f"    {'; '.join(owed.items)}")

@@ -39,7 +39,8 @@ LEFT = "LEFT"
 """In a command: the seconds in which it may begin something, or end it where it knows what that takes."""
 STARTS, ROUNDS_S = 3, 45
 """Of the reference against itself, at each size, and how long each is measured."""
-OF_THE_KIT = ("*_kit*", "*_graph*", "*_window*")
+GPU_TESTS = {"*_against*": "starts", "*_kit*": "kit", "*_graph*": "kit", "*_window*": "kit"}
+"""Files with steps of their own: of what times rest on, before any are taken, and of what our kernels are built on."""
 ADVERSARIES_AT_A_TIME = 20
 JUDGED_ANYWAY = "test_solutions_gpu.py"
 """Some 150 evaluations, more than any one command may take, and all of which `judged` makes with a plan that looks further."""
@@ -309,7 +310,7 @@ def window(at: Place) -> Owed:
 
 def _window(at: Place, path: Path, size: str, *words: object) -> Command:
     asked = ("--platform", at.platform, "--size", size, "--seconds", ROUNDS_S)
-    return Command(program("window_noise.py", path, *asked, *words), least_s=ROUNDS_S + 20)
+    return Command(program("window_noise.py", path, *asked, *words), least_s=ROUNDS_S + 40)  # ranks start in 3 to 35 s
 
 
 def again(at: Place) -> Owed:
@@ -334,11 +335,11 @@ def again(at: Place) -> Owed:
 # -- tests ---------------------------------------------------------------------------------------------------------------
 
 
-def _gpu_tests(at: Place, *, kit: bool) -> Owed:
-    """One test file at a time: those of what our kernels are built on, or the others."""
+def _gpu_tests(name: str, at: Place) -> Owed:
+    """One test file at a time: those of a step, or the others."""
     files = sorted(path for path in (ROOT / "tests" / "gpu").glob("test_*.py") if path.name != JUDGED_ANYWAY)
-    chosen = [path for path in files if any(map(path.match, OF_THE_KIT)) == kit]
-    units = {path.relative_to(ROOT).as_posix(): version(path, fingerprint()) for path in chosen}
+    mine = [path for path in files if name == next((GPU_TESTS[one] for one in GPU_TESTS if path.match(one)), "tests")]
+    units = {path.relative_to(ROOT).as_posix(): version(path, fingerprint()) for path in mine}
     return _tests(at, units, at_a_time=1)
 
 
@@ -391,9 +392,9 @@ def _tests(at: Place, units: dict[str, str], *, at_a_time: int) -> Owed:
 
 
 STEPS: dict[str, Callable[[Place], Owed]] = {
-    "frontier": published_kernels,
-    "judged": partial(kernels, timed=False), "timed": partial(kernels, timed=True), "kit": partial(_gpu_tests, kit=True),
+    "frontier": published_kernels, "starts": partial(_gpu_tests, "starts"),
+    "judged": partial(kernels, timed=False), "timed": partial(kernels, timed=True), "kit": partial(_gpu_tests, "kit"),
     "backends": by_backend, "functions": functions, "showcases": showcases, "window": window, "adversaries": adversaries,
-    "before": before, "again": again, "truths": truths, "alternatives": alternatives, "tests": partial(_gpu_tests, kit=False),
+    "before": before, "again": again, "truths": truths, "alternatives": alternatives, "tests": partial(_gpu_tests, "tests"),
 }  # fmt: skip
 """In the order of worth."""

@@ -140,7 +140,7 @@ def row(number: int, world: int, calls: int) -> str:
     recorded = run(path, problem, world, calls, [shared, *logs])
     used = sum(int.from_bytes(os.pread(log, 8, 16), "little") for log in logs)
     measured = Measured()
-    report = analyse(shared, logs, run=measured)
+    report = analyse(logs, run=measured)
     with contextlib.suppress(OSError):
         for descriptor in (shared, *logs):
             os.close(descriptor)

@@ -20,12 +20,14 @@ import itertools
 import re
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from kernel_records import (
     TIMES_ONLY,
+    Tries,
     add_row,
     comparing,
     expected_s,
@@ -151,12 +153,20 @@ def owed(
 
 
 def judge_in_turn(works: list[Work], stop_at: float) -> Iterator[Judged]:
-    """One after another."""
+    """One after another. A judge that fails at one file costs no other: the next run would fail there again."""
+    tries = Tries()
     for work in works:
-        start = time.monotonic()
-        for result in judge_sizes(work, stop_at):
-            yield Judged(work, result.size, result, time.monotonic() - start)
-            start = time.monotonic()
+        start, left = time.monotonic(), list(work.sizes)
+        try:
+            for result in judge_sizes(work, stop_at):
+                left.remove(result.size)
+                yield Judged(work, result.size, result, time.monotonic() - start)
+                tries.gave(result.verdict)
+                start = time.monotonic()
+        except Exception:
+            why = traceback.format_exc()[-1500:]
+            yield from (Judged(work, size, why, time.monotonic() - start) for size in left)
+            tries.gave(None)
 
 
 def main() -> int:

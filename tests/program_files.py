@@ -1,9 +1,12 @@
-"""Programs of `tools` and `benchmarks` as modules: they lie in no package."""
+"""Programs of `tools` and `benchmarks` as modules, since they lie in no package; and whether what they start ends."""
 
 import importlib.util
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,3 +25,16 @@ def program(path: str) -> Any:
     finally:
         sys.path.remove(folder)
     return module
+
+
+def ends(process: psutil.Process, *, within_s: float = 30.0) -> bool:
+    """Also where nobody takes note of its end."""
+    give_up = time.monotonic() + within_s
+    try:
+        while process.status() != psutil.STATUS_ZOMBIE:
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(0.05)
+    except psutil.NoSuchProcess:
+        return True
+    return True

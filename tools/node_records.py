@@ -75,7 +75,14 @@ def control_rows(work: Path) -> list[Row]:
 
 
 def rows(path: Path) -> list[Row]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """A line that cannot be read costs no other: what is packed took an hour of several GPUs."""
+    found = []
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            print(f"{path}: a line that is no record, and is left out: {line[:80]!r}", file=sys.stderr)
+    return found
 
 
 # -- packing -----------------------------------------------------------------------------------------------------------
@@ -132,12 +139,25 @@ def accepted(name: str, found: Iterator[object]) -> Iterator[bytes]:
             yield line
 
 
-def doctor_facts(work: Path) -> Iterator[object]:
+def doctors(work: Path) -> list[Row]:
     try:
-        document = json.loads((work / "doctor.json").read_text())
+        document: Row = json.loads((work / "doctor.json").read_text())
     except (OSError, ValueError):  # not run, or stopped
-        return
-    for fact in document.get("facts", []):
+        return []
+    return list(document.get("facts", []))
+
+
+def lacking(work: Path) -> list[str]:
+    """What the doctor says that is not as it should be, of what several GPUs need."""
+    return [
+        f"{fact['section']}: {fact['name']}: {fact['found']}" + (f"; {fact['to_do']}" if fact["to_do"] else "")
+        for fact in doctors(work)
+        if fact["section"] in ("machine", "node", "links", "trial") and not fact["ok"]
+    ]
+
+
+def doctor_facts(work: Path) -> Iterator[object]:
+    for fact in doctors(work):
         yield records.DoctorFact(str(fact["section"]), str(fact["name"]), bool(fact["ok"]), str(fact["found"])[:1000])
 
 

@@ -13,24 +13,24 @@ FILE_LIMIT = 400
 PROBLEM_LIMIT = 400
 """Lines of one problem, reference and baseline: what a person reads in one sitting."""
 CEILINGS = {
-    "src/pkb/analysis": 3006,
-    "src/pkb/candidates": 4290,
+    "src/pkb/analysis": 3010,
+    "src/pkb/candidates": 4280,
     "src/pkb/candidates/paths": 1475,  # half of what it was at 0976422
-    "src/pkb/cli": 6140,
-    "src/pkb/cluster": 1475,
-    "src/pkb/generate": 4080,
-    "src/pkb/judge": 8335,
-    "src/pkb/kit": 4880,
-    "src/pkb/platforms": 1370,
-    "src/pkb/rank": 10_495,
-    "src/pkb/report": 3345,
-    "src/pkb/roofline": 567,
-    "src/pkb/store": 1653,
-    "src/pkb/types": 3792,
-    "benchmarks": 11_160,  # 2,500 of them are alternatives/: baselines that were tried
-    "solutions": 4571,
-    "tests": 61_640,
-    "tools": 2495,
+    "src/pkb/cli": 6155,
+    "src/pkb/cluster": 1450,
+    "src/pkb/generate": 4045,
+    "src/pkb/judge": 8325,
+    "src/pkb/kit": 4850,
+    "src/pkb/platforms": 1360,
+    "src/pkb/rank": 10_430,
+    "src/pkb/report": 3340,
+    "src/pkb/roofline": 565,
+    "src/pkb/store": 1655,
+    "src/pkb/types": 3790,
+    "benchmarks": 11_305,  # 2,500 of them are alternatives/: baselines that were tried
+    "solutions": 4575,
+    "tests": 61_960,
+    "tools": 2435,
 }
 EXCUSE = "long because"
 

@@ -6,13 +6,15 @@
 
 Steps run one after another, each within its share of the budget. What one has found is kept whatever happens to the next,
 and an interrupted run goes on where it was when it is started again. docs/contribute-a-machine.md says what to do then.
+Where `pkb doctor --node` finds that several GPUs do not work together, it ends at once and says why: every later step would
+wait for the same ranks. `--only` names steps that are to run all the same.
 """
 
 import os
 import signal
 
-INTERRUPTED = 130
-"""The exit status of a program that Ctrl-C has ended."""
+INTERRUPTED, NOT_USABLE = 130, 2
+"""The exit status of a program that Ctrl-C has ended, and of this one where the machine cannot do what is asked for."""
 
 
 def _end_at_once(number: int, frame: object) -> None:
@@ -36,17 +38,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pkb
 from pkb.analysis.machine_archive import files_of, judge_sha256
 from pkb.platforms.base import PlatformFacts
-from pkb.platforms.registry import pick, traits
+from pkb.platforms.registry import traits
+from pkb.types.errors import UserError
+from pkb.types.processes import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 import frontier_kernels
 import node_records
+from node_platform import settled, usual_ranks
 
 BUDGET_MINUTES = 58.0
 QUICK_ROUNDS = 1
@@ -177,7 +183,7 @@ class Step:
 
 
 STEPS = (
-    Step("doctor", 2, doctor),
+    Step("doctor", 5, doctor),
     Step("probe", 4, probe),
     Step("control", 2, control),
     Step("tests", 6, tests, needs="cuda"),
@@ -185,8 +191,8 @@ STEPS = (
     Step("build", 6, build, needs="cuda"),
     Step("kernels", 10, kernels, {"PKB_NVLS": "1"}),
     Step("kernels-nvls-off", 5, kernels_nvls_off, {"PKB_NVLS": "0"}, needs="multicast"),
-    Step("references", 8, references),
-    Step("frontier", 7, frontier, needs="cuda"),
+    Step("references", 6, references),
+    Step("frontier", 6, frontier, needs="cuda"),
 )
 
 
@@ -256,6 +262,7 @@ def run_command(
             process = subprocess.Popen(
                 [str(part) for part in command], cwd=ROOT, env=environment, start_new_session=True, text=True,
                 errors="replace", stdout=to_file or subprocess.PIPE, stderr=subprocess.PIPE if to_file else subprocess.STDOUT,
+                preexec_fn=partial(die_with_parent, os.getpid()),  # else it would hold the GPUs until it says something
             )  # fmt: skip
         timer.start()
         for line in (process.stdout or process.stderr) or ():
@@ -291,8 +298,8 @@ def stop(process: "subprocess.Popen[str]") -> None:
         return
 
 
-def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> bool:
-    """Steps that are done already are not done again. False if it was interrupted."""
+def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> int:
+    """Steps that are done already are not done again. The exit status."""
     state = node_records.read_state(kit.work)
     for step in chosen:
         if step.needs and step.needs not in kit.facts.capabilities:
@@ -307,7 +314,7 @@ def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> bool:
             kit.limit_s = min(max(share, LEAST_S), clock.left_s)
             if kit.limit_s < 1:
                 clock.say(f"the budget is used up before {step.name}")
-                return True
+                return 0
             running, began = step, time.monotonic()
             clock.say(f"step {number + 1} of {len(todo)}: {step.name}, at most {kit.limit_s:.0f} s")
             node_records.cut_partial_lines(kit.work)
@@ -315,21 +322,19 @@ def run_all(kit: Kit, clock: Clock, chosen: Sequence[Step]) -> bool:
             state[step.name], running = found, None
             node_records.write_state(kit.work, state)
             clock.say(f"{step.name}: {found.outcome}, {found.seconds:.0f} s")
+            if step.name == "doctor" and found.outcome != "done" and not kit.facts.shares_device:
+                why = node_records.lacking(kit.work) or ["`pkb doctor --node` did not come to its end"]
+                for words in [*why, "so nothing else is begun: mend that, and start this again"]:
+                    clock.say(words)
+                return NOT_USABLE
     except KeyboardInterrupt:
         if running is not None:
             seconds = time.monotonic() - began
             state[running.name] = node_records.StepRecord(running.name, "stopped", seconds, "interrupted")
         node_records.write_state(kit.work, state)
         clock.say("interrupted: what there is goes into the archive, and the same command goes on from here")
-        return False
-    return True
-
-
-def usual_ranks(facts: PlatformFacts) -> int:
-    """Every problem runs with 2, 4 and 8 ranks."""
-    if facts.shares_device:
-        return 4 if traits(facts.name).device == "cuda" else 2
-    return next(ranks for ranks in (8, 4, 2) if ranks <= facts.max_ranks)
+        return INTERRUPTED
+    return 0
 
 
 def main() -> int:
@@ -345,7 +350,9 @@ def main() -> int:
     unknown = set(args.only.split(",")) - {step.name for step in STEPS}
     if unknown:
         options.error(f"no step is called {', '.join(sorted(unknown))}")
-    facts = pick(args.platform)
+    facts = settled(args.platform)
+    if args.ranks is not None and not 1 <= args.ranks <= facts.max_ranks:
+        options.error(f"--ranks {args.ranks}: platform {facts.name} has 1 to {facts.max_ranks} here")
     judge = judge_sha256(files_of(Path(pkb.__file__).parent))
     name = args.name or node_records.machine_name(facts)
     ranks = args.ranks or usual_ranks(facts)
@@ -355,18 +362,24 @@ def main() -> int:
     kit.work.mkdir(parents=True, exist_ok=True)
     clock = Clock(args.budget)
     clock.say(f"{facts.hardware}, platform {facts.name}, {ranks} ranks; records in {kit.work}")
-    whole = run_all(kit, clock, [step for step in STEPS if step.name in args.only.split(",")])
+    status = run_all(kit, clock, [step for step in STEPS if step.name in args.only.split(",")])
     archive = args.out / f"{label}.tar.gz"
     node_records.pack(archive, kit.work, facts=facts, ranks=ranks, machine=name, judge=judge)
     print(json.dumps({"archive": str(archive), "steps": node_records.summary(kit.work)}, indent=2))
-    return 0 if whole else INTERRUPTED
+    return status
 
 
 if __name__ == "__main__":
     try:
         if signal.getsignal(signal.SIGINT) is _end_at_once:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        for end in (signal.SIGTERM, signal.SIGHUP):  # the latter comes when a connection is lost
+            if signal.getsignal(end) is signal.SIG_DFL:
+                signal.signal(end, signal.default_int_handler)
         sys.exit(main())
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(NOT_USABLE)
     except KeyboardInterrupt:  # before the first step, or once more while the archive is written
         print("interrupted: the same command goes on with what is left, and writes the archive", file=sys.stderr)
         sys.exit(INTERRUPTED)

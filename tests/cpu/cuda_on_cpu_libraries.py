@@ -30,7 +30,7 @@ def raced(work: Callable[[], object]) -> set[str]:
     work()
     torch.cuda.synchronize()
     recorder.end()
-    result = analyse(shared, logs)
+    result = analyse(logs)
     check("the log of accesses is whole", right=not result["broken"] and result["events"] > 0)
     return {finding["kind"] for finding in result["findings"]}
 

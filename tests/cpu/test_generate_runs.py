@@ -17,16 +17,16 @@ import pytest
 from model_server import FAKE_KEY, KEY_VARIABLE, MODEL, Call, ModelServer, Refuse, Say, Script, Sleep, serve
 from rich.console import Console
 
+from pkb.analysis.outcomes import RunOutcome
 from pkb.cli.demo import CANDIDATES, EXPECTED, EXPECTED_CUDA
 from pkb.cli.panel import render
-from pkb.generate.session import TaskOutcome, open_run, work_on
+from pkb.generate.session import open_run, work_on
 from pkb.generate.settings import Settings
 from pkb.kit.emulated.gxx import find_gxx
 from pkb.store import Run, Store
 from pkb.types.case import Case
 from pkb.types.document_versions import read_evaluation
 
-ROOT = Path(__file__).parents[2]
 RUNS_CUDA = not isinstance(find_gxx(), str)
 """On an emulated GPU: then the model answers in CUDA."""
 RIGHT, WRONG_ON_ONE_RANK, *_ = EXPECTED_CUDA if RUNS_CUDA else EXPECTED
@@ -59,7 +59,7 @@ def begin(store: Store, kind: str, problems: str, **fields: object) -> tuple[Run
     return store.create_run(kind, config=settings.to_dict(), tasks=tasks), settings  # type: ignore[arg-type]
 
 
-def by_problem(outcomes: list[TaskOutcome]) -> dict[int, TaskOutcome]:
+def by_problem(outcomes: list[RunOutcome]) -> dict[int, RunOutcome]:
     return {one.task.problem_id: one for one in outcomes}
 
 
@@ -93,19 +93,19 @@ def test_one_shot(tmp_path: Path, environment: Callable[[ModelServer], None]) ->
         said: list[str] = []
         outcomes = by_problem(work_on(store, run, settings, progress=said.append))
 
-        first = outcomes[1].evaluation
+        first = outcomes[1].last
         assert first is not None
         assert (first.verdict, first.step, first.tokens_out) == ("correct", 0, 200)
         assert store.source(first.candidate_sha or "") == GOOD  # the last of the two blocks
         for problem, words in ((2, "no code block"), (3, "cut off")):
-            assert outcomes[problem].evaluation is None
+            assert outcomes[problem].last is None
             assert outcomes[problem].task.state == "done"
-            assert words in outcomes[problem].problem
+            assert words in outcomes[problem].reason
         (cut,) = store.steps(run.id, outcomes[3].task.key)
         assert (cut.stop_reason, cut.candidate_sha) == ("max_tokens", None)
         assert outcomes[4].task.state == outcomes[5].task.state == "failed"
-        assert "no answer within 8 s" in outcomes[4].problem
-        assert "bad request" in outcomes[5].problem
+        assert "no answer within 8 s" in outcomes[4].reason
+        assert "bad request" in outcomes[5].reason
         assert any("01_allreduce-s0: correct" in line for line in said)
         assert store.run(run.id).state == "complete"
         asked = {stem: server.asked(stem) for stem in script}
@@ -115,9 +115,9 @@ def test_one_shot(tmp_path: Path, environment: Callable[[ModelServer], None]) ->
         outcomes = by_problem(work_on(store, again, settings))
         assert [stem for stem in script if server.asked(stem) != asked[stem]] == ["04_reduce", "05_scatter"]
         assert outcomes[4].task.state == "done"
-        assert outcomes[5].evaluation is not None
-        assert outcomes[5].evaluation.verdict == "rejected"
-        assert outcomes[1].evaluation == first
+        assert outcomes[5].last is not None
+        assert outcomes[5].last.verdict == "rejected"
+        assert outcomes[1].last == first
         assert len(list((store.root / "logs" / run.id).glob("*oneshot*.eval"))) == 2
 
         # Keys: the server knows it, nothing that was written does.
@@ -146,7 +146,7 @@ def test_an_agent_compiles_at_its_third_step_and_keeps_its_best(
         assert [(row.step, row.verdict) for row in rows] == [
             (0, "compile_error"), (2, "correct"), (3, "wrong"), (4, "correct"),
         ]  # fmt: skip
-        assert outcome.evaluation == rows[-1]
+        assert outcome.last == rows[-1]
         assert rows[1].candidate_sha == rows[3].candidate_sha
         assert store.source(rows[3].candidate_sha or "") == GOOD
         steps = store.steps(run.id, outcome.task.key)
@@ -224,7 +224,7 @@ def test_a_killed_agent_goes_on_where_it_stood(tmp_path: Path, environment: Call
             rows = list(store.evaluations([run.id]))
             assert rows[0] == before[0]
             assert [(row.step, row.verdict) for row in rows] == [(0, "compile_error"), (2, "rejected")]
-            assert outcome.answers == 3
+            assert outcome.spent.answers == 3
             assert store.run(run.id).state == "complete"
         assert server.asked("01_allreduce") == 4
     # The model sees the same conversation as before it was killed.

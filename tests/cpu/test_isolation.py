@@ -20,6 +20,7 @@ from pkb.rank.isolation import namespaces
 from pkb.rank.isolation import syscalls as kernel
 from pkb.rank.isolation.read_only import make_read_only
 from pkb.rank.isolation.report import probe_isolation
+from pkb.types.processes import die_with_parent
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def carry(alive: int, *, isolated: bool) -> None:
     parent = os.pidfd_open(os.getpid())
     init = os.fork()
     if init == 0:
-        namespaces.die_with_parent(parent_pidfd=parent)
+        die_with_parent(parent_pidfd=parent)
         if isolated:
             namespaces.finish_namespaces(layers)
         daemonise(alive)
@@ -109,7 +110,7 @@ def test_a_daemon_dies_with_the_inner_init(machine: dict[str, str], isolated: bo
 
 def test_die_with_parent_notices_a_parent_already_gone() -> None:
     def orphan() -> None:
-        namespaces.die_with_parent(expected_ppid=os.getppid() + 1)
+        die_with_parent(expected_ppid=os.getppid() + 1)
 
     with pytest.raises(AssertionError, match=f"status {int(signal.SIGKILL)}"):
         in_child(orphan)

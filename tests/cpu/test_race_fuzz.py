@@ -3,7 +3,10 @@
 import os
 import random
 import re
+import resource
 import struct
+import subprocess
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,9 +59,15 @@ def changed(random_: random.Random, records: bytes) -> bytes:
     return bytes(data[: random_.randrange(1, len(data) // 16) * 16])
 
 
-def report_of(logs: list[int]) -> dict[str, Any]:
+def report_of(logs: list[int], *, most_bytes: int = 1 << 30) -> dict[str, Any]:
+    """An analyser that dies, or needs more memory or time than it may have, raises."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
     try:
-        return analyse(-1, logs, limit_s=20.0, limit_bytes=1 << 30)
+        return analyse(logs, run=partial(subprocess.run, preexec_fn=limit))
     finally:
         for descriptor in logs:
             os.close(descriptor)
@@ -66,8 +75,6 @@ def report_of(logs: list[int]) -> dict[str, Any]:
 
 def held_to_bounds(report: dict[str, Any]) -> None:
     assert set(report) - {"reason", "calls"} == {"events", "threads", "truncated", "broken", "findings", "timeline"}
-    assert "ended with" not in report.get("reason", ""), report["reason"]
-    assert "took more" not in report.get("reason", ""), report["reason"]
     assert len(report["findings"]) <= 20
     assert len(report["timeline"]) <= 40
     for finding in report["findings"]:
@@ -101,8 +108,6 @@ def test_what_is_not_a_log_is_said_to_be_broken(log: dict[str, Any]) -> None:
 def test_a_log_that_asks_for_more_memory_than_allowed_is_broken() -> None:
     """Writes all over the address space, each to a page of its own."""
     writes = b"".join(struct.pack("<BBHIQ", KINDS.index("R_WRITE"), 0, 8, 1, n << 20) for n in range(60000))
-    descriptor = log_of(writes)
-    report = analyse(-1, [descriptor], limit_s=20.0, limit_bytes=200 << 20)
-    os.close(descriptor)
+    report = report_of([log_of(writes)], most_bytes=200 << 20)
     assert report["broken"]
     assert "memory" in report["reason"]

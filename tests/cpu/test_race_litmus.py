@@ -23,7 +23,6 @@ CASES = [(number, test, where) for number, test in enumerate(LITMUS) for where i
 PAGE, CAST = 4096, 0x70 << 48 | 1 << 40
 LOG_BYTES = 1 << 20
 LIMIT_S = 100
-LAUNCHES = (table.SAME_STREAM, table.TWO_STREAMS, table.JOINED_BY_EVENT, table.JOINED_BY_HOST)
 
 
 def ranks_of(test: Litmus, where: str) -> int:
@@ -111,7 +110,7 @@ def reports() -> list[dict[str, Any]]:
                 os._exit(status)
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
-    found = [analyse(shared, logs) for shared, logs in files]
+    found = [analyse(logs) for _, logs in files]
     for shared, logs in files:
         for descriptor in (shared, *logs):
             os.close(descriptor)

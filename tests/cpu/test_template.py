@@ -102,10 +102,13 @@ def what_it_is(tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_a_forked_side_is_what_an_executed_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Environment (also as the kernel shows it), descriptors, limits, signals, rights, walls, folders, loaded modules."""
-    with monkeypatch.context() as patch:
-        patch.setattr(warm, "_fork_warden", lambda start: None)
-        expected, _ = what_it_is(tmp_path)
-    forked, first = what_it_is(tmp_path)
+    for _ in range(3):  # the places of other programs' sockets are covered, and these come and go
+        with monkeypatch.context() as patch:
+            patch.setattr(warm, "_fork_warden", lambda start: None)
+            expected, _ = what_it_is(tmp_path)
+        forked, first = what_it_is(tmp_path)
+        if forked["mounts"] == expected["mounts"]:
+            break
     _, second = what_it_is(tmp_path)
     assert "pkb.rank.template" in template_of().cmdline()
     expected["modules"] = sorted([*expected["modules"], "pkb.rank.warden"])  # there it is __main__

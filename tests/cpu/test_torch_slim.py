@@ -1,8 +1,6 @@
 """Our torch header beside torch's own: one source, compiled both ways, must behave alike in every call."""
 
 import contextlib
-import importlib.machinery
-import importlib.util
 import math
 import subprocess
 import sysconfig
@@ -19,6 +17,7 @@ from kit_compilers import needs_cxx
 
 from pkb.kit import slim, torch_facts
 from pkb.kit.cpp import find_cxx
+from pkb.kit.extension import load_extension
 
 SOURCE = Path(__file__).parent / "torch_slim" / "module.cpp"
 pytestmark = [needs_cxx, pytest.mark.slow]
@@ -36,12 +35,7 @@ def build(folder: Path, name: str, flags: list[str], objects: list[str]) -> Modu
     command = [str(find_cxx()), *base, *flags, str(SOURCE), *objects, "-o", str(output), *libraries]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:4000]
-    loader = importlib.machinery.ExtensionFileLoader("both_ways", str(output))
-    spec = importlib.util.spec_from_loader("both_ways", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+    return load_extension("both_ways", output)
 
 
 @pytest.fixture(scope="module")

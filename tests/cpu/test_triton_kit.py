@@ -1,7 +1,6 @@
 """The kit's Triton side, judged: a candidate that uses all of it, and one whose barriers are gone. And compiled for a GPU,
 which the interpreter says nothing about."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from pkb.judge.session import evaluate
 from pkb.types.case import Case
 from pkb.types.job import Job
 from pkb.types.verdict import Communication, Verdict
+from program_files import program
 
 CANDIDATE = Path(__file__).parent / "triton_kit" / "all_reduce.py"
 MEETS = "    triton_kit.barrier(counts, program, rank, world)  # all have published\n"
@@ -41,11 +41,7 @@ def test_it_compiles_for_a_gpu_with_the_orders_that_peers_need(
     triton = pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    spec = importlib.util.spec_from_file_location("all_reduce_by_the_triton_kit", CANDIDATE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = program(str(CANDIDATE))
     types = {"table": "*i64", "counts": "*i64", "multicast": "i64", "source": f"*{name}", "out": f"*{name}", "n": "i32"}
     dtype = {"fp32": triton.language.float32, "bf16": triton.language.bfloat16}[name]
     fixed = {"dtype": dtype, "rank": 1, "world": 3, "NVLS": switch, "BLOCK": 256}

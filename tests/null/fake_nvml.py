@@ -43,7 +43,7 @@ def box(count: int, **more: Any) -> list[FakeGpu]:
     ]
 
 
-def pynvml_of(gpus: Sequence[FakeGpu]) -> ModuleType:
+def pynvml_of(gpus: Sequence[FakeGpu], *, runs: int = 13000) -> ModuleType:
     """Only the calls that we make; anything else is an AttributeError, as with an old version."""
 
     def by_index(index: int) -> FakeGpu:
@@ -66,6 +66,7 @@ def pynvml_of(gpus: Sequence[FakeGpu]) -> ModuleType:
     calls: dict[str, Callable[..., Any]] = {
         "nvmlInit": lambda: None,
         "nvmlSystemGetDriverVersion": lambda: "580.95",
+        "nvmlSystemGetCudaDriverVersion_v2": lambda: runs,
         "nvmlDeviceGetCount": lambda: len(gpus),
         "nvmlDeviceGetHandleByIndex": by_index,
         "nvmlDeviceGetHandleByUUID": by_uuid,
@@ -95,9 +96,11 @@ def pynvml_of(gpus: Sequence[FakeGpu]) -> ModuleType:
     return module
 
 
-def install(monkeypatch: pytest.MonkeyPatch, gpus: Sequence[FakeGpu], *, visible: str | None = None) -> None:
-    """These GPUs are the machine's, with a torch that can use them."""
-    monkeypatch.setitem(sys.modules, "pynvml", pynvml_of(gpus))
+def install(
+    monkeypatch: pytest.MonkeyPatch, gpus: Sequence[FakeGpu], *, visible: str | None = None, runs: int = 13000
+) -> None:
+    """These GPUs are the machine's, with a torch that can use them. `runs`: the CUDA of the driver."""
+    monkeypatch.setitem(sys.modules, "pynvml", pynvml_of(gpus, runs=runs))
     monkeypatch.setattr(cuda, "torch_cuda", lambda: "13.0")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:

@@ -9,7 +9,6 @@ from pkb.generate.answer import Extracted, extract
 GOOD = "import torch\n\n\ndef solution(x):\n    return x + 1\n"
 OTHER = "def solution(x):\n    return x - 1\n"
 CUDA = 'SOURCE = r"""\n// usage:\n```\nk<<<1, 1>>>()\n```\n__global__ void k() {}\n"""\n\n\n' + OTHER
-ASSIGNED = "def f(x):\n    return x\n\n\nsolution = f\n"
 LAUNCH = "def launch(x):\n    return x\n"
 ONE_FENCE = 'SOURCE = """\n```\nint x;\n"""\n\n\ndef solution(x):\n    return x\n'
 

@@ -136,7 +136,7 @@ def heard(lanes: Any, lane: Scripted) -> tuple[list[Any], list[Any]]:
     waiting: list[Any] = []
     found = []
     while lane.work is not None:
-        found += lanes._hear(lane, waiting)
+        found += lanes._hear(lane, waiting, lanes.Tries())
     return found, waiting
 
 
@@ -155,6 +155,23 @@ def test_what_company_may_have_caused_is_judged_again_alone(lanes: Any) -> None:
         found, waiting = heard(lanes, Scripted(work, said))
         assert [one.size for one in found] == ["tiny", "paper"], "alone it is a verdict"
         assert not waiting
+
+
+def test_a_machine_that_fails_is_given_up_before_all_have_tried_in_company(lanes: Any) -> None:
+    """Each failure there would be tried once more, alone, and first of all the others would fail as well."""
+    tries, waiting = lanes.Tries(), list[Any]()
+
+    def all_fail() -> None:
+        for work in planned(lanes, *[("tiny",)] * 20):
+            said: Any = (example(Verdict.HARNESS_ERROR, size="tiny"), "") if len(waiting) % 2 else ("Traceback ...",)
+            lane = Scripted(work, said, company=True)
+            while lane.work is not None:
+                list(lanes._hear(lane, waiting, tries))
+
+    with pytest.raises(SystemExit):
+        all_fail()
+    assert len(waiting) == 9
+    assert all(work.alone for work in waiting)
 
 
 @pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.RACE, Verdict.REUSED_OUTPUT, Verdict.COMPILE_ERROR])

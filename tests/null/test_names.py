@@ -5,7 +5,6 @@ from collections import defaultdict
 from pathlib import Path
 
 import pkb
-from program_files import program
 
 PACKAGE = Path(pkb.__file__).parent
 CANDIDATES = {PACKAGE / "generate" / "examples", PACKAGE / "cli" / "demo_candidates"}
@@ -21,13 +20,3 @@ def test_no_two_classes_share_a_name() -> None:
                     places[node.name].append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
     assert len(places) > 100
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
-
-
-def test_the_size_accounting_names_files_that_exist() -> None:
-    """An entry of a file that was moved would count what it holds as the old scope."""
-    size_since = program("tools/size_since.py")
-    entries = [entry for named in size_since.NEW.values() for entry in named]
-    assert [entry for entry in entries if not (PACKAGE / entry).exists()] == []
-    assert len(entries) == len(set(entries))
-    assert size_since.function_of("kit/emulated/analyse.py") == "races are proven from recorded calls"
-    assert size_since.function_of("judge/pipeline.py") is None

@@ -1,13 +1,11 @@
 """Where the NCCL for ranks that share a GPU is looked for, and how it is brought. Real libraries and a real pip; no GPU."""
 
-import importlib.util
 import json
 import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -18,8 +16,7 @@ from pkb.platforms import cuda, nccl
 from pkb.platforms.nvml import Gpu
 from pkb.platforms.virtual import VirtualPlatform
 from pkb.types.errors import UserError
-
-ROOT = Path(__file__).parents[2]
+from program_files import program
 
 
 @pytest.fixture(autouse=True)
@@ -177,11 +174,7 @@ def test_headers_are_packed_as_they_lie_beside_the_library(tmp_path: Path) -> No
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in ("include/nccl.h", "include/nccl_device/core.h", "lib/libnccl.so.2"):
             archive.writestr(f"nvidia/nccl/{name}", name)
-    spec = importlib.util.spec_from_file_location("prepare_nccl", ROOT / "tools" / "prepare_nccl.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tool: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = program("tools/prepare_nccl.py")
     with zipfile.ZipFile(wheel) as archive:
         tool.pack_headers(archive, tmp_path / "headers.tar.xz")
     with tarfile.open(tmp_path / "headers.tar.xz") as packed:

@@ -16,6 +16,7 @@ import pytest
 import torch
 from fake_nvml import FakeGpu, box, install
 from typer.testing import CliRunner
+from verdict_examples import example
 
 from pkb.cli import doctor_node
 from pkb.cli.machine_facts import Fact
@@ -31,6 +32,7 @@ from pkb.platforms.conditions import conditions
 from pkb.platforms.cpu import CpuPlatform
 from pkb.platforms.cuda import gpus
 from pkb.platforms.node import MEMORY_SHARE, NodePlatform
+from pkb.problems import get
 from pkb.problems.registry import default_registry
 from pkb.rank import devices
 from pkb.rank.contexts import Contexts, wait_asleep
@@ -40,7 +42,7 @@ from pkb.types.errors import UserError
 from pkb.types.failure import Cause
 from pkb.types.job import Job
 from pkb.types.protocol.replies import ErrorReport
-from pkb.types.verdict import FailureKind, Stage, Verdict
+from pkb.types.verdict import FailureKind, RankState, Stage, Standing, Verdict
 
 GIB = 1 << 30
 
@@ -285,6 +287,35 @@ def test_doctor_says_what_to_do_about_each_pair(monkeypatch: pytest.MonkeyPatch)
     lacking = [fact for fact in facts.values() if fact["section"] in ("node", "links", "trial") and not fact["ok"]]
     assert len(lacking) == 5, [fact["name"] for fact in lacking]
     assert all(fact["to_do"] for fact in lacking)
+
+
+@pytest.mark.parametrize(("cards", "ranks"), [(2, 2), (6, 4), (8, 8), (16, 8)])
+def test_a_trial_has_as_many_ranks_as_problems_have(cards: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No problem runs on six GPUs, and four of them work together."""
+    install(monkeypatch, box(cards))
+    tried: list[int] = []
+
+    def trial(asked: int) -> Fact:
+        tried.append(asked)
+        return Fact("all-reduce", ok=True, found="")
+
+    monkeypatch.setattr(doctor_node, "trial", trial)
+    assert doctor()[1] == 0
+    assert tried == [ranks]
+    assert get(1).why_not("tiny", ranks, "bf16") is None
+
+
+def test_a_trial_that_fails_says_where_its_ranks_stand() -> None:
+    """NCCL that cannot meet and peers that cannot be read both end as ranks that do not answer."""
+    where = "starting: meeting the other ranks in symmetric memory"
+    stuck = tuple(RankState(rank, Standing.WAITING, where) for rank in range(8))
+    found = example(
+        Verdict.HARNESS_ERROR, detail="no answer within 180 s", rank_states=stuck, output_tail="a\nNCCL WARN b\n"
+    )
+    said = doctor_node.trial_fact(found, 8)
+    assert not said.ok
+    assert said.found.endswith(f"no answer within 180 s (a rank stands at {where!r}) (a | NCCL WARN b)")
+    assert said.found.count(where) == 1
 
 
 # -- sockets fit -------------------------------------------------------------------------------------------------------

@@ -181,9 +181,12 @@ def test_a_run_that_is_killed_costs_few_adversaries(steps: Any, tmp_path: Path) 
 
 def test_no_file_of_tests_is_owed_that_never_ends_in_time(steps: Any, tmp_path: Path) -> None:
     """Interrupted in the middle it stays owed, and would be begun again each time."""
-    every = [item for name in ("kit", "tests") for item in steps.STEPS[name](place(steps, tmp_path)).items]
+    every = [item for name in ("starts", "kit", "tests") for item in steps.STEPS[name](place(steps, tmp_path)).items]
     left_out = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/gpu").glob("test_*.py")} - set(every)
     assert left_out == {f"tests/gpu/{steps.JUDGED_ANYWAY}"}
+    assert every[0] == "tests/gpu/test_against_gpu.py"
+    names = [*steps.STEPS]
+    assert names.index("starts") < names.index("timed"), "before minutes rest on what has run on no GPU"
 
 
 def test_kernels_of_before_are_compared_when_both_ran(steps: Any, tmp_path: Path) -> None:

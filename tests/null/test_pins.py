@@ -7,8 +7,6 @@ import pytest
 
 from program_files import program
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture(scope="module")
 def pins() -> Any:

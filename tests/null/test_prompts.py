@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import pkb
 from pkb import kit
-from pkb.cli import model_options
+from pkb.cli import shared_options
 from pkb.cli.main import app
 from pkb.generate import prompt_examples
 from pkb.generate.prompt import Prompt, compose
@@ -76,7 +76,7 @@ def test_every_problem_has_a_prompt(backend: str) -> None:
     problems = registry.default_registry().all()
     assert len(problems) == 87
     for problem in problems:
-        prompt = compose(problem, backend=backend, shots=min(1, len(examples(backend))))
+        prompt = compose(problem, backend=backend)
         assert f"solution{problem.signature}" in prompt.user, problem.stem
         assert problem.reference_source.strip() in part(prompt, "reference"), problem.stem
         assert part(prompt, f"model-{backend}"), problem.stem
@@ -394,5 +394,5 @@ def test_command_lists_and_copies_parts(tmp_path: Path) -> None:
 
 
 def test_the_help_of_the_option_names_every_backend() -> None:
-    (option,) = get_args(model_options.Backend)[1:]
+    (option,) = get_args(shared_options.Backend)[1:]
     assert set(re.findall(r"[\w-]+", option.help.partition(":")[2])) >= set(BACKENDS)

@@ -26,7 +26,7 @@ from pkb.types.protocol.commands import (
     RunBatch,
     Schedule,
 )
-from pkb.types.protocol.limits import MAX_DEPTH, MAX_NAME, clean, is_library
+from pkb.types.protocol.limits import MAX_DEPTH, MAX_ELEMENTS, MAX_NAME, clean, is_library
 from pkb.types.protocol.replies import (
     Activity,
     ArgumentsReply,
@@ -84,9 +84,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 def messages(cls: type) -> st.SearchStrategy[Any]:
     if cls is TensorNode:
-        return st.builds(
-            TensorNode, st.sampled_from(("float32", "bool")), st.lists(st.integers(0, 9)).map(tuple), SIZES, SIZES
-        )
+        shapes = st.lists(st.integers(0, 9)).map(tuple).filter(lambda shape: math.prod(shape) <= MAX_ELEMENTS)
+        return st.builds(TensorNode, st.sampled_from(("float32", "bool")), shapes, SIZES, SIZES)
     if cls is Activity:
         rows = st.tuples(
             st.integers(0, 1), st.sampled_from(("kernel", "memcpy")), SIZES, SIZES, SIZES, st.none() | SIZES

@@ -181,11 +181,10 @@ def test_what_was_measured_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert found is not None
     assert found.name == "other"
     assert for_device("2 cores, x86_64", shared_gpu=True) is None, "an H100's file says nothing of a CPU"
-    named = for_device(device, shared_gpu=False, path="b200x8")
-    assert named == load("b200x8")
 
 
-def test_a_shared_gpu_is_no_node(tmp_path: Path) -> None:
+def test_a_shared_gpu_is_no_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     write_hardware(tmp_path / "one.toml", shared(load("h200x8")))
+    monkeypatch.setenv("PKB_HARDWARE", str(tmp_path / "one.toml"))
     with pytest.raises(UserError, match="share"):
-        for_device("8x NVIDIA H200", shared_gpu=False, path=tmp_path / "one.toml")
+        for_device("8x NVIDIA H200", shared_gpu=False)

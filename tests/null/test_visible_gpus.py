@@ -105,6 +105,16 @@ def test_split_gpus_are_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> No
     assert "-mig 0" in NodePlatform().facts().why_not
 
 
+@pytest.mark.parametrize(("runs", "works"), [(13000, True), (13020, True), (12080, False), (0, True)])
+def test_a_driver_older_than_torchs_cuda(runs: int, works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch for CUDA 13 finds no GPU with a driver for CUDA 12: said before ranks start and fail. Not if the driver does not
+    say what it runs."""
+    install(monkeypatch, box(8), runs=runs)
+    assert NodePlatform().facts().available is works
+    for kind in (NodePlatform, VirtualPlatform):
+        assert ("runs CUDA 12.8 at most, and torch is built for 13.0" in kind().facts().why_not) is not works
+
+
 @pytest.mark.parametrize(("mode", "node", "virtual"), [(0, True, True), (3, False, True), (2, False, False)])
 def test_compute_modes(mode: int, node: bool, virtual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of our processes share a GPU on a node; on `virtual` only the MPS server has it."""

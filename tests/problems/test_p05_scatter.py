@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from collective_checks import check_exact, check_root_varies, numbered, solve
+from collective_checks import numbered, solve
 from harness import ModelTests, Spec
 from on_ranks import Arguments, Array, Worlds, arrays
 
@@ -24,14 +24,6 @@ class TestModel(ModelTests):
         calls=(1, 2),
         refused=[("src is 7", lambda _: {"src": 7})],
     )
-
-
-def test_comparison_is_exact_where_nothing_is_computed() -> None:
-    check_exact(5, exact=True)
-
-
-def test_the_root_agrees_between_ranks_and_varies_between_calls() -> None:
-    check_root_varies(5, "src")
 
 
 def test_an_axis_of_several_rows_is_kept_and_one_of_one_dropped(world: Worlds) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from collective_checks import check_exact, check_views, numbered, solve
+from collective_checks import numbered, solve
 from harness import ModelTests, Spec
 from on_ranks import Arguments, Array, Worlds, arrays
 
@@ -22,14 +22,6 @@ class TestModel(ModelTests):
         calls=(1, 2),
         refused=[("2 equal blocks", lambda _: {"tensor": torch.ones(3, 3)})],
     )
-
-
-def test_comparison_is_exact_where_nothing_is_computed() -> None:
-    check_exact(7, exact=False)
-
-
-def test_a_view_that_is_not_contiguous_is_taken_by_value(world: Worlds) -> None:
-    check_views(world, 7)
 
 
 def test_further_axes_are_kept(world: Worlds) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from collective_checks import check_exact, check_views, numbered, solve
+from collective_checks import numbered, solve
 from harness import ModelTests, Spec
 from on_ranks import Arguments, Array, Worlds, arrays
 
@@ -21,14 +21,6 @@ class TestModel(ModelTests):
         calls=(1, 2),
         refused=[("2 equal slices", lambda _: {"tensor": torch.ones(3, 3)})],
     )
-
-
-def test_comparison_is_exact_where_nothing_is_computed() -> None:
-    check_exact(8, exact=True)
-
-
-def test_a_view_that_is_not_contiguous_is_taken_by_value(world: Worlds) -> None:
-    check_views(world, 8)
 
 
 def test_blocks_of_several_rows(world: Worlds) -> None:

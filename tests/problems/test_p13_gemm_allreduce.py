@@ -1,7 +1,6 @@
 """Problem 13, GEMM and all-reduce: one product over the whole contraction."""
 
 import torch
-from collective_checks import check_exact
 from harness import ModelTests, Spec
 from model_gemm import gemm_allreduce
 
@@ -15,7 +14,3 @@ class TestModel(ModelTests):
         calls=(1, 2),
         refused=[("inner sizes", lambda _: {"A_local": torch.ones(3, 3), "B_local": torch.ones(2, 3)})],
     )
-
-
-def test_comparison_is_exact_where_nothing_is_computed() -> None:
-    check_exact(13, exact=False)

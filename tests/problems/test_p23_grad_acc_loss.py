@@ -6,8 +6,6 @@ import torch
 from harness import ModelTests, Spec
 from on_ranks import Arguments, Outputs, all_arguments
 
-from pkb.problems import get
-
 
 def grad_acc_loss(ranks: list[Arguments]) -> list[Outputs]:
     counts = [int(a["local_valid_tokens"]) for a in ranks]
@@ -35,7 +33,3 @@ def test_some_ranks_have_no_tokens_and_some_calls_no_second_gradient() -> None:
     assert 10 <= len(empty) <= 30
     assert not any(bool(a["loss"].isfinite()) for a in empty)
     assert 3 <= sum(a[0]["grad_loss_sum"] is None for a in ranks) <= 20
-
-
-def test_what_cannot_run_says_why() -> None:
-    assert "fp16" in (get(23).why_not("tiny", 2, "fp16") or "")

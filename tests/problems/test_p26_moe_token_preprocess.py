@@ -6,8 +6,6 @@ from harness import ModelTests, Spec
 from model_moe import choices
 from on_ranks import Arguments, Outputs
 
-from pkb.problems import get
-
 
 def token_preprocess(ranks: list[Arguments]) -> list[Outputs]:
     w, experts = len(ranks), ranks[0]["num_experts"]
@@ -31,8 +29,3 @@ class TestModel(ModelTests):
         results=(None, None, torch.float32, torch.float32),
         refused=[("7 experts", lambda _: {"num_experts": 7})],
     )
-
-
-def test_what_cannot_run_says_why() -> None:
-    assert "8 experts" in (get(26).why_not("paper", 3, "bf16") or "")
-    assert get(26).why_not("odd", 3, "bf16") is None

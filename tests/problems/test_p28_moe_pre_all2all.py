@@ -6,8 +6,6 @@ from harness import ModelTests, Spec
 from model_moe import choices, least_rows_cost
 from on_ranks import Arguments, Outputs
 
-from pkb.problems import get
-
 
 def pre_all2all(ranks: list[Arguments]) -> list[Outputs]:
     experts = ranks[0]["num_experts"]
@@ -42,11 +40,6 @@ class TestModel(ModelTests):
             ("not the row sums", lambda _: {"output_splits": [0, 1]}),
         ],
     )
-
-
-def test_what_cannot_run_says_why() -> None:
-    assert "8 experts" in (get(28).why_not("paper", 3, "bf16") or "")
-    assert get(28).why_not("odd", 3, "bf16") is None
 
 
 @pytest.mark.parametrize("world_size", [2, 4, 8])

@@ -6,8 +6,6 @@ from harness import ModelTests, Spec
 from model_moe import least_rows_cost
 from on_ranks import Arguments, Outputs
 
-from pkb.problems import get
-
 
 def post_all2all(ranks: list[Arguments]) -> list[Outputs]:
     """Every result row is found by (source, expert, token); weights are looked up in the token's own list."""
@@ -39,11 +37,6 @@ class TestModel(ModelTests):
         silent_raises=True,
         refused=[("do not fit 0 rows", lambda _: {"expert_outputs": torch.zeros(0, 16)})],
     )
-
-
-def test_what_cannot_run_says_why() -> None:
-    assert "8 experts" in (get(29).why_not("paper", 3, "bf16") or "")
-    assert get(29).why_not("odd", 3, "bf16") is None
 
 
 @pytest.mark.parametrize("world_size", [2, 4, 8])

@@ -7,8 +7,6 @@ from harness import ModelTests, Spec
 from on_ranks import Arguments, Outputs, all_arguments, joined, wide
 from torch.nn import functional as F
 
-from pkb.problems import get
-
 
 def fsdp_step(ranks: list[Arguments], mistake: str = "") -> list[Outputs]:
     first, w = ranks[0], len(ranks)
@@ -64,10 +62,6 @@ def test_weight_decay_counts_in_float32() -> None:
     ranks = all_arguments(47, 4, "odd", "fp32", 0)
     without = [[t.float() for t in own] for own in fsdp_step(ranks, "no weight decay")]
     assert TestModel.spec.worst(ranks, fsdp_step(ranks), without, "fp32") > 10
-
-
-def test_what_cannot_run_says_why() -> None:
-    assert "equal parts" in (get(47).why_not("paper", 3, "bf16") or "")
 
 
 def test_weight_decay_that_is_left_out_shows() -> None:

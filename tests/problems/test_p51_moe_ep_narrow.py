@@ -5,8 +5,6 @@ from harness import ModelTests, Spec
 from model_moe import moe
 from on_ranks import all_arguments
 
-from pkb.problems import get
-
 
 class TestModel(ModelTests):
     spec = Spec(
@@ -33,7 +31,3 @@ def test_experts_are_shared_as_the_system_shares_them() -> None:
     weights = [a["gate_proj"].weight for a in ranks]
     assert [torch.equal(weights[0], w) for w in weights] == [rank in (0, 4) for rank in range(8)]
     assert ranks[0]["num_experts"] == 4
-
-
-def test_what_cannot_run_says_why() -> None:
-    assert "2 ranks" in (get(51).why_not("tiny", 2, "bf16") or "")

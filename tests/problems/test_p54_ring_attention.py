@@ -8,8 +8,6 @@ from harness import ModelTests, Spec
 from model_attention import attention, check_by_heads, check_masks
 from on_ranks import Arguments, Outputs, Worlds
 
-from pkb.problems import get
-
 
 def ring_attention(ranks: list[Arguments], scaled: bool = True, largest: float = math.inf) -> list[Outputs]:
     q, k, v = (torch.cat([arguments[name].double() for arguments in ranks], dim=1) for name in "qkv")
@@ -38,9 +36,3 @@ def test_attention_by_heads_is_the_same(world: Worlds) -> None:
 
 def test_calls_come_with_and_without_the_mask() -> None:
     check_masks(54)
-
-
-def test_what_cannot_run_says_why() -> None:
-    assert "33 ranks" in (get(54).why_not("tiny", 33, "bf16") or "")
-    assert "too few for 4 ranks" in (get(54).requires({"tokens": 3}, 4) or "")
-    assert get(54).why_not("real", 2, "bf16") is None

@@ -5,8 +5,6 @@ from harness import ModelTests, Spec
 from model_attention import attention, check_masks
 from on_ranks import Arguments, Outputs
 
-from pkb.problems import get
-
 
 def ring_attention_tp(ranks: list[Arguments]) -> list[Outputs]:
     """One layer with all heads and all positions; ranks 2c and 2c + 1 hold block c."""
@@ -34,7 +32,3 @@ class TestModel(ModelTests):
 
 def test_calls_come_with_and_without_the_mask() -> None:
     check_masks(55)
-
-
-def test_what_cannot_run_says_why() -> None:
-    assert "3 ranks" in (get(55).why_not("tiny", 3, "bf16") or "")

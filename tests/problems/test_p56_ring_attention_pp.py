@@ -5,8 +5,6 @@ from harness import ModelTests, Spec
 from model_attention import attention, check_by_heads
 from on_ranks import Arguments, Outputs, Worlds, joined, wide
 
-from pkb.problems import get
-
 
 def ring_attention_pp(ranks: list[Arguments], mistake: str = "") -> list[Outputs]:
     cp = max(1, len(ranks) // 2)
@@ -49,8 +47,3 @@ class TestModel(ModelTests):
 
 def test_attention_by_heads_is_the_same(world: Worlds) -> None:
     check_by_heads(world, 56)
-
-
-def test_what_cannot_run_says_why() -> None:
-    assert "3 ranks" in (get(56).why_not("tiny", 3, "bf16") or "")
-    assert get(56).why_not("real", 2, "bf16") is None

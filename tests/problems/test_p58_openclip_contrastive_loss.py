@@ -5,8 +5,6 @@ from harness import ModelTests, Spec
 from on_ranks import Arguments, Outputs, all_arguments, joined, wide
 from torch.nn import functional as F
 
-from pkb.problems import get
-
 
 def siglip_loss(ranks: list[Arguments], mistake: str = "") -> list[Outputs]:
     outputs = []
@@ -42,10 +40,6 @@ class TestModel(ModelTests):
         },
         refused=[(r"(\d|fit)", lambda _: {"text_features": torch.zeros(3, 3)})],
     )
-
-
-def test_what_cannot_run_says_why() -> None:
-    assert "fp16" in (get(58).why_not("tiny", 2, "fp16") or "")
 
 
 def test_positives_in_every_block_are_refused() -> None:

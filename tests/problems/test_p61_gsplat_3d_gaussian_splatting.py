@@ -7,8 +7,6 @@ import torch
 from harness import ModelTests, Spec
 from on_ranks import Arguments, Outputs
 
-from pkb.problems import get
-
 
 def turn(q: list[float], v: list[float]) -> list[float]:
     """v turned by the quaternion q: the vector part of q v q*."""
@@ -96,7 +94,3 @@ class TestModel(ModelTests):
         mistake_cases=[(w, size, dtype) for w in (2, 4) for size in ("tiny", "odd") for dtype in ("fp32",)],
         silent_raises=True,
     )
-
-
-def test_what_cannot_run_says_why() -> None:
-    assert "does not run in bf16" in (get(61).why_not("tiny", 2, "bf16") or "")

@@ -7,8 +7,6 @@ from harness import ModelTests, Spec
 from model_zigzag import in_order, zigzag
 from on_ranks import Arguments, Outputs, all_arguments
 
-from pkb.problems import get
-
 
 def hyena(ranks: list[Arguments], mistake: bool = False) -> list[Outputs]:
     """A direct circular convolution, lag by lag. Mistake: the zigzag is not undone."""
@@ -49,7 +47,3 @@ def test_hyena_calls_come_with_and_without_zigzag() -> None:
     calls = [all_arguments(72, 2, "tiny", "fp32", call) for call in range(20)]
     assert all(a["with_zigzag_splitting"] == b["with_zigzag_splitting"] for a, b in calls)
     assert 8 < sum(a["with_zigzag_splitting"] for a, _ in calls) < 20
-
-
-def test_what_cannot_run_says_why() -> None:
-    assert "1024 filter groups" in (get(72).why_not("paper", 3, "bf16") or "")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
-EXAMPLES = Path(__file__).parents[2] / "src" / "pkb" / "generate" / "examples" / "cuda"
 NEVER, ALWAYS = 0, 2**60  # for limits in FLOP
 
 

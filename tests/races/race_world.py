@@ -68,7 +68,7 @@ def run(
         raised = [
             (folder / f"raised-{rank}").read_text() for rank in range(world) if (folder / f"raised-{rank}").exists()
         ]
-        report = analyse(logs[0], logs[1:]) if logs and not weak else {}
+        report = analyse(logs[1:]) if logs and not weak else {}
         return Ran(report, said, "\n".join(filter(None, [*raised, trouble])))
 
 

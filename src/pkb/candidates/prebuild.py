@@ -10,7 +10,6 @@ option, 2 wrong usage.
 """
 
 import ast
-import ctypes
 import os
 import re
 import signal
@@ -30,8 +29,7 @@ from pkb.kit.cache import Artifact
 from pkb.kit.emulated import recipe as emulated
 from pkb.kit.errors import CompileError, CompilerMissing, OptionRefused
 from pkb.kit.recipes import BadArgument, Given, recipe
-
-PR_SET_PDEATHSIG = 1
+from pkb.types.processes import die_with_parent
 
 # Where each builder is imported from, and what it is called in the report.
 _KINDS = {
@@ -229,9 +227,7 @@ def end_with(parent: int) -> None:
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, end)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != parent:
-        end(0, None)
+    die_with_parent(parent, signal=signal.SIGTERM)
 
 
 def main(arguments: list[str]) -> int:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pkb.cli import model_options as options
+from pkb.cli import shared_options as options
 from pkb.cli.command import JsonTarget
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder

@@ -6,6 +6,7 @@
 
 import re
 import sys
+from collections.abc import Set
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,14 @@ JsonTarget = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE|-", help="Write the result as JSON to a file; - is standard output."),
 ]
+
+
+def note_unused_gpus(platform: str) -> None:
+    """To standard error: a verdict without a GPU is not what somebody with several expects."""
+    from pkb.platforms import registry
+
+    if why := registry.passed_over(registry.create(platform).facts()):
+        print(f"note: GPUs of this machine are not used. {why}", file=sys.stderr, flush=True)
 
 
 class PkbCommand(TyperCommand):
@@ -95,7 +104,7 @@ def _without_types(text: str) -> str:
     return re.sub(r" <list\[\w+\]>", lambda found: " " * len(found[0]), text)
 
 
-def given_options(ctx: Any, allowed: set[str]) -> list[str]:
+def given_options(ctx: Any, allowed: Set[str]) -> list[str]:
     """Options of this command line that are not among these parameters, as the user spelled them."""
     found = []
     for parameter in ctx.command.params:

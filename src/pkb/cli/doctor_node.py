@@ -1,6 +1,8 @@
 """`pkb doctor --node`: whether several GPUs of this machine can work together, tried before anybody waits for a verdict."""
 
+import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pkb.cli.machine_facts import Fact
@@ -20,6 +22,7 @@ LESS_POWER = "times are lower than the datasheet's: `nvidia-smi -pl` sets the li
 def node() -> dict[str, list[Fact]]:
     """What can be read, and, if nothing forbids it, a small evaluation on all GPUs."""
     from pkb.platforms.node import NodePlatform
+    from pkb.problems import get
 
     platform = NodePlatform()
     facts, gpus = platform.facts(), platform.gpus()
@@ -28,7 +31,7 @@ def node() -> dict[str, list[Fact]]:
     return {
         "node": [Fact("node", ok=True, found=facts.hardware), *state(gpus)],
         "links": links(gpus),
-        "trial": [trial(len(gpus))],
+        "trial": [trial(max(ranks for ranks in get(1).world_sizes if ranks <= len(gpus)))],
     }
 
 
@@ -72,8 +75,8 @@ def links(gpus: Sequence["Gpu"]) -> list[Fact]:
 
 
 def trial(ranks: int) -> Fact:
-    """One rendezvous of symmetric memory and one all-reduce of NCCL on every GPU, behind the sandbox: the bundled candidate,
-    judged as any other."""
+    """One rendezvous of symmetric memory and one all-reduce of NCCL on as many GPUs as problems have ranks, behind the sandbox:
+    the bundled candidate, judged as any other."""
     from pkb.cli.demo import CANDIDATES
     from pkb.judge.session import evaluate
     from pkb.judge.settling import settle
@@ -84,7 +87,8 @@ def trial(ranks: int) -> Fact:
 
     try:
         case = settle(Case("1", "node", ranks, "tiny", plan="quick"), default_registry()).case
-        return trial_fact(evaluate(Job(CANDIDATES / "1_allreduce_symmetric.py", case, timing=False)), ranks)
+        job = Job(CANDIDATES / "1_allreduce_symmetric.py", case, timing=False)
+        return trial_fact(evaluate(job, progress=partial(print, "trial:", file=sys.stderr, flush=True)), ranks)
     except UserError as error:
         return Fact("all-reduce", ok=False, found=error.message, to_do=error.fix)
 
@@ -96,10 +100,11 @@ def trial_fact(found: "Evaluation", ranks: int) -> Fact:
     if found.verdict is Verdict.CORRECT:
         seconds = sum(found.stage_seconds.values())
         return Fact("all-reduce", ok=True, found=f"{words}, in {seconds:.0f} s")
+    stand = "; ".join(dict.fromkeys(f"a rank stands at {state.where!r}" for state in found.rank_states if state.where))
     tail = " | ".join(found.output_tail.strip().splitlines()[-3:])
     return Fact(
         "all-reduce",
         ok=False,
-        found=f"{words}: {found.detail}" + (f" ({tail})" if tail else ""),
+        found=f"{words}: {found.detail}" + "".join(f" ({more})" for more in (stand, tail) if more),
         to_do="`pkb eval --json` of a candidate keeps all that the ranks said; NCCL_DEBUG=INFO says more",
     )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
+from pkb.cli import shared_options as options
 from pkb.cli.against_option import AgainstOption, known_against
-from pkb.cli.command import JsonTarget
+from pkb.cli.command import JsonTarget, note_unused_gpus
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
-from pkb.types.plan import PLANS
 
 if TYPE_CHECKING:
     from pkb.cli.output import Progress
@@ -28,7 +28,7 @@ def evaluate(
     file: Annotated[Path, typer.Argument(help="The candidate: a .py file that defines solution(...).")],
     problem: Annotated[str | None, typer.Option(help="Id, name or stem. Default: from the beginning of the file name.")] = None,
     platform: PlatformOption = AUTO,
-    ranks: Annotated[int, typer.Option(help="How many ranks.")] = 4,
+    ranks: options.Ranks = 4,
     size: Annotated[
         str | None,
         typer.Option(help="tiny, paper, real, odd or decode, or several of them (tiny,paper). Default: paper, on cpu tiny."),
@@ -36,12 +36,9 @@ def evaluate(
     dtype: Annotated[
         str | None, typer.Option(help="bf16, fp16, fp32 or fp64. Default: bf16 if the problem supports it.")
     ] = None,
-    plan: Annotated[str, typer.Option(help=f"How thorough the evaluation is: {', '.join(PLANS)}.")] = "standard",
+    plan: options.PlanName = "standard",
     json_out: JsonTarget = None,
-    timing: Annotated[
-        bool | None,
-        typer.Option("--timing/--no-timing", help="Whether to time it. Default: yes, on cpu no."),
-    ] = None,
+    timing: options.Timed = None,
     against: AgainstOption = "baseline",
     starts: Annotated[
         int,
@@ -107,6 +104,8 @@ def evaluate(
     registry = open_registry(folder)
     chosen = registry.get(problem) if problem is not None else infer_problem(file, registry)
     settled = [settle(replace(case, problem=chosen.stem), registry).case for case in cases]
+    if platform == AUTO:
+        note_unused_gpus(settled[0].platform)
     sizes = [case.size for case in settled]
     if len(set(sizes)) < len(sizes):
         raise UserError(f"--size {size} names a size twice", "name each once")

@@ -12,10 +12,11 @@ from pkb.cli.runs_option import open_store
 from pkb.types.errors import UserError
 
 if TYPE_CHECKING:
-    from pkb.generate.session import TaskOutcome
+    from pkb.analysis.outcomes import RunOutcome
     from pkb.generate.settings import Settings
     from pkb.problems.base import Problem
     from pkb.store import Run, Store
+    from pkb.types.json_value import Json
 
 Kind = Literal["generate", "agent"]
 
@@ -104,11 +105,11 @@ def _work(
     if out is not None:
         _write(store, found, out)
     if json_out is not None:
-        write_json(json_out, {"run": run.id, "store": str(store.root), "tasks": [one.to_dict() for one in found]})
+        write_json(json_out, {"run": run.id, "store": str(store.root), "tasks": [_document(one) for one in found]})
     if json_out != "-":
         for one in found:
             print(line(one))
-        print("\n".join(_summary(store, run)))
+        print("\n".join(_summary(store, run, found)))
     waiting = sum(one.task.state in ("waiting", "claimed") for one in found)
     if waiting:
         print(f"{waiting} wait to be judged: pkb {run.kind} --resume {where(store, run)}", file=sys.stderr)
@@ -122,11 +123,11 @@ def where(store: "Store", run: "Run") -> str:
     return f"{run.id} --store {store.root}"
 
 
-def _summary(store: "Store", run: "Run") -> list[str]:
-    from pkb.analysis.outcomes import counts, run_outcomes
+def _summary(store: "Store", run: "Run", found: list["RunOutcome"]) -> list[str]:
+    from pkb.analysis.outcomes import counts
     from pkb.cli.counts_words import outcomes_words, spent_words
 
-    counted = counts(run_outcomes(store, run))
+    counted = counts(found)
     told = "; ".join(filter(None, (outcomes_words(counted.outcomes), spent_words(counted.spent))))
     return [
         f"{counted.tasks} task{'s' * (counted.tasks != 1)}: {told}",
@@ -135,11 +136,25 @@ def _summary(store: "Store", run: "Run") -> list[str]:
     ]
 
 
-def line(outcome: "TaskOutcome") -> str:
+def _document(outcome: "RunOutcome") -> "dict[str, Json]":
+    return {
+        "task": outcome.task.to_dict(),
+        "evaluation": None if outcome.last is None else outcome.last.to_dict(),
+        "outcome": outcome.word,
+        "problem": _problem(outcome),
+    } | outcome.spent.to_dict()
+
+
+def _problem(outcome: "RunOutcome") -> str:
+    """Why there is no verdict, or why the task failed."""
+    return outcome.task.error or ("" if outcome.judged else outcome.reason or f"the task is {outcome.task.state}")
+
+
+def line(outcome: "RunOutcome") -> str:
     """`13_gemm_allreduce s0  correct  1.23x (1.10 to 1.36) faster  custom  1 answer, 5210 tokens in, 940 out`."""
     from pkb.cli.counts_words import spent_words, word_words
 
-    task, row = outcome.task, outcome.evaluation
+    task, row = outcome.task, outcome.last
     words = [f"{task.problem} s{task.sample}"]
     if row is None:
         words.append(word_words(outcome.word))
@@ -150,21 +165,21 @@ def line(outcome: "TaskOutcome") -> str:
         elif row.verdict != "correct":
             words.append(" ".join(row.detail.split())[:200])
         words += [f"communication {row.communication}"] if row.communication == "unknown" else [row.communication]
-    if outcome.problem:
-        words.append(" ".join(outcome.problem.split())[:200])
+    if problem := _problem(outcome):
+        words.append(" ".join(problem.split())[:200])
     words.append(spent_words(outcome.spent) or "0 answers")
     return "  ".join(words)
 
 
-def _write(store: "Store", found: list["TaskOutcome"], folder: Path) -> None:
+def _write(store: "Store", found: list["RunOutcome"], folder: Path) -> None:
     """The candidates that the verdicts are about; `pkb eval` and `pkb runs import` understand the names."""
     try:
         for one in found:
-            if one.evaluation is None or one.evaluation.candidate_sha is None:
+            if one.last is None or one.last.candidate_sha is None:
                 continue
             place = folder / f"sample{one.task.sample}" if one.task.sample else folder
             place.mkdir(parents=True, exist_ok=True)
             path = place / f"{one.task.problem}_{one.task.backend}.py"
-            path.write_bytes(store.objects.get(one.evaluation.candidate_sha))
+            path.write_bytes(store.objects.get(one.last.candidate_sha))
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}", "choose another place") from error

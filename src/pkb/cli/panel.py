@@ -25,16 +25,8 @@ from pkb.types.words import TRACE_LINES, clean, number_words, share_words, value
 if TYPE_CHECKING:
     from pkb.types.verdict import RankState
 
-STYLES = {
+STYLES = dict.fromkeys(Verdict, "red") | {
     Verdict.CORRECT: "green",
-    Verdict.WRONG: "red",
-    Verdict.RACE: "red",
-    Verdict.REUSED_OUTPUT: "red",
-    Verdict.DEADLOCK: "red",
-    Verdict.COMPILE_ERROR: "red",
-    Verdict.LOAD_ERROR: "red",
-    Verdict.RUNTIME_ERROR: "red",
-    Verdict.CRASH: "red",
     Verdict.REJECTED: "magenta",
     Verdict.UNSUPPORTED: "yellow",
     Verdict.HARNESS_ERROR: "yellow",

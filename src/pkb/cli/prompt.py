@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pkb.cli import model_options as options
+from pkb.cli import shared_options as options
 from pkb.cli.command import JsonTarget
 from pkb.cli.completion import problem_names
 from pkb.cli.problems_option import ProblemsFolder
@@ -43,7 +43,6 @@ def prompt(
 
     load_torch()
     from pkb.generate.prompt import compose
-    from pkb.generate.prompt_examples import examples
 
     check_json_target(json_out)
     text = compose(
@@ -53,7 +52,7 @@ def prompt(
         ranks=ranks,
         size=size,
         dtype=dtype,
-        shots=shots if shots is not None else min(1, len(examples(backend))),
+        shots=shots,
         parts_folder=parts,
     )
     if json_out is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pkb.cli import model_options as options
+from pkb.cli import shared_options as options
 from pkb.cli.platform_option import PlatformOption
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.run_sweep import Asked, SweepWorkers, begin, carry_on, tasks_of, why_not_here

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pkb.cli import model_options as options
+from pkb.cli import shared_options as options
 from pkb.cli.against_option import AgainstOption, known_against
 from pkb.cli.command import JsonTarget, given_options
 from pkb.cli.completion import run_names
@@ -48,9 +48,7 @@ def run(
     size: options.Size = None,
     dtype: options.Dtype = None,
     plan: options.PlanName = "standard",
-    timing: Annotated[
-        bool | None, typer.Option("--timing/--no-timing", help="Whether to time it. Default: yes, on cpu no.")
-    ] = None,
+    timing: options.Timed = None,
     against: AgainstOption = "baseline",
     profile: Annotated[
         bool, typer.Option("--profile", help="Also profile the calls on the device: a second per evaluation.")
@@ -100,11 +98,7 @@ def run(
     check_json_target(json_out)
     work = SweepWorkers(workers=workers, builders=builders, concurrency=concurrency, cluster=cluster, limit=limit)
     if resume is not None:
-        if planned := given_options(ctx, _WITH_RESUME):
-            raise UserError(
-                f"--resume {resume} continues the run with its original settings, and {', '.join(planned)} would change them",
-                "leave it out, or begin a new run without --resume",
-            )
+        options.check_resume(ctx, resume, allowed=_WITH_RESUME)
         load_torch()
         tally = carry_on(resume, store=store, work=work, retry_errors=retry_errors)
     else:

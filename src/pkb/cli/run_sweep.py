@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pkb.cli.shared_options import path_text
 from pkb.types.case import AUTO, Case
 from pkb.types.errors import UserError
 from pkb.types.stock import Against
@@ -91,7 +92,6 @@ class Asked:
 def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
     """A new run, planned, stored and carried out."""
     from pkb.cli.runs_option import open_store
-    from pkb.cluster.orders import folder_text
     from pkb.cluster.settings import SweepSettings
 
     with _machines(work.cluster) as machines:
@@ -100,8 +100,8 @@ def begin(asked: Asked, *, store: Path | None, work: SweepWorkers) -> "Tally":
             print(note, file=sys.stderr)
         settings = SweepSettings(
             timing=asked.timing, against=asked.against, profile=asked.profile,
-            problems_folder=folder_text(asked.problems_folder), temperature=asked.temperature, max_tokens=asked.max_tokens,
-            shots=asked.shots, parts_folder=folder_text(asked.parts_folder), ask_limit_s=asked.time_limit_s,
+            problems_folder=path_text(asked.problems_folder), temperature=asked.temperature, max_tokens=asked.max_tokens,
+            shots=asked.shots, parts_folder=path_text(asked.parts_folder), ask_limit_s=asked.time_limit_s,
             retries=asked.retries, evaluation_limit_s=asked.eval_limit_s, hardware=hardware, prices=_prices(asked),
         )  # fmt: skip
         config = {

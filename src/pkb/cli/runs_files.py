@@ -10,9 +10,9 @@ from pkb.cli.command import JsonTarget
 from pkb.cli.completion import run_names
 from pkb.cli.problems_option import ProblemsFolder
 from pkb.cli.runs_option import StoreFolder, open_reader, open_store
+from pkb.cli.shared_options import PlanName, Ranks, Timed, path_text
 from pkb.types.case import Case
 from pkb.types.errors import UserError
-from pkb.types.plan import PLANS
 
 if TYPE_CHECKING:
     from pkb.store.check import Findings
@@ -92,14 +92,11 @@ def import_candidates(
     name: Annotated[str, typer.Option(help="The run's name. Default: the folder's.")] = "",
     backend: Annotated[str, typer.Option(help="For files whose names state none; also a new word in names.")] = "",
     platform: Annotated[str, typer.Option(help="auto (decided when evaluated), cpu, virtual or node.")] = "auto",
-    ranks: Annotated[int, typer.Option(help="How many ranks.")] = 4,
+    ranks: Ranks = 4,
     size: Annotated[str, typer.Option(help="auto, tiny, paper, real, odd or decode.")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, bf16, fp16, fp32 or fp64.")] = "auto",
-    plan: Annotated[str, typer.Option(help=f"How thorough the evaluation is: {', '.join(PLANS)}.")] = "standard",
-    timing: Annotated[
-        bool | None,
-        typer.Option("--timing/--no-timing", help="Time it against the baseline. Default: yes, on cpu no."),
-    ] = None,
+    plan: PlanName = "standard",
+    timing: Timed = None,
     problems_folder: ProblemsFolder = None,
     store: StoreFolder = None,
     json_out: JsonTarget = None,
@@ -118,7 +115,7 @@ def import_candidates(
         # Under the name by which `pkb run --resume` finds how a run is to be carried out.
         settings = {
             "timing": timing,
-            "problems_folder": None if problems_folder is None else str(problems_folder.absolute()),
+            "problems_folder": path_text(problems_folder),
         }
         report = import_folder(writer, folder, problems=known, like=like, name=name, backend=backend, settings=settings)
     if json_out is not None:

@@ -1,12 +1,12 @@
 """What must be the same on every machine of a sweep: our own files, and whatever else a time depends on."""
 
-import hashlib
 import importlib.metadata
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import pkb
+from pkb.analysis.machine_archive import files_of, judge_sha256
 
 EVERYWHERE = ("torch",)
 ON_GPUS = ("torch", "NCCL", "driver", "GPU")
@@ -15,14 +15,7 @@ ON_GPUS = ("torch", "NCCL", "driver", "GPU")
 @cache
 def sources_hash() -> str:
     """Of every file of the package: a version number says nothing of a checkout."""
-    folder = Path(pkb.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
-            data = path.read_bytes()
-            digest.update(f"{path.relative_to(folder).as_posix()} {len(data)}\n".encode())
-            digest.update(data)
-    return digest.hexdigest()
+    return judge_sha256(files_of(Path(pkb.__file__).parent))
 
 
 def software() -> dict[str, str]:

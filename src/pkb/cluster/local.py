@@ -6,17 +6,15 @@ import queue
 import sys
 import tempfile
 import threading
-import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pkb.cluster.orders import AskEvent, AskOrder, Order
-from pkb.cluster.writing import Ask, write_candidate
+from pkb.cluster.orders import AskOrder, Order
+from pkb.cluster.writing import Ask, carry_out
 from pkb.judge.service.client import JudgeClient
 from pkb.judge.service.messages import JudgeEvent
 from pkb.platforms.device_lock import hold
-from pkb.types.errors import UserError
 
 
 class LocalExecutor:
@@ -74,14 +72,7 @@ class LocalExecutor:
         self._held.close()
 
     def _write(self, order: AskOrder) -> None:
-        try:
-            event = AskEvent(order.id, "done", answer=write_candidate(order, self._ask))
-        except UserError as error:
-            event = AskEvent(order.id, "refused", error.message, error.fix)
-        except Exception as error:  # the thread's boundary; a provider's error is an event like any other
-            text = "".join(traceback.format_exception(error))
-            event = AskEvent(order.id, "broken", text[-2000:])
-        self._events.put(event)
+        self._events.put(carry_out(order, self._ask))
 
 
 def shares_of_cores(seats: int) -> list[tuple[int, ...]]:

@@ -1,7 +1,6 @@
 """What is asked of those who work for a sweep, and what they say back: plain data that crosses pipes and machines as JSON."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
@@ -77,7 +76,3 @@ class Executor(Protocol):
     def close(self) -> None:
         """Ends all that is still under way. Nothing of it is left when this returns."""
         ...
-
-
-def folder_text(folder: Path | None) -> str | None:
-    return str(folder.absolute()) if folder else None

@@ -11,6 +11,7 @@ from typing import Any
 from pkb.cluster import ray_tasks
 from pkb.cluster.orders import AskOrder, Order
 from pkb.cluster.ray_machines import Machines, Seat, on_machine
+from pkb.cluster.writing import carry_out
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
 from pkb.platforms.device_lock import LOCK_WAIT_S
 
@@ -42,7 +43,7 @@ class RayExecutor:
         self._looked = 0.0
         remote = self.ray.remote
         # Nothing is reserved for a build: it is niced, and the seats hold all cores already. We bound how many there are.
-        self._build, self._write = remote(ray_tasks.build), remote(ray_tasks.write).options(num_cpus=0, max_retries=0)
+        self._build, self._write = remote(ray_tasks.build), remote(carry_out).options(num_cpus=0, max_retries=0)
         self._look()
 
     @property

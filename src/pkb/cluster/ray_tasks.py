@@ -2,15 +2,11 @@
 
 import os
 import queue
-import traceback
 from dataclasses import dataclass, field
 
-from pkb.cluster.orders import AskEvent, AskOrder
-from pkb.cluster.writing import write_candidate
 from pkb.judge.service.client import JudgeClient
 from pkb.judge.service.messages import JudgeEvent, JudgeOrder
 from pkb.platforms.device_lock import LOCK_WAIT_S
-from pkb.types.errors import UserError
 
 _MARGIN_S = 120.0
 
@@ -80,12 +76,3 @@ def _see_gpus() -> None:
     that are there."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         del os.environ["CUDA_VISIBLE_DEVICES"]
-
-
-def write(order: AskOrder) -> AskEvent:
-    try:
-        return AskEvent(order.id, "done", answer=write_candidate(order))
-    except UserError as error:
-        return AskEvent(order.id, "refused", error.message, error.fix)
-    except Exception as error:  # the process boundary
-        return AskEvent(order.id, "broken", "".join(traceback.format_exception(error))[-2000:])

@@ -1,26 +1,34 @@
 """Asks a model for one candidate: the prompt is put together here, the model is somebody else's."""
 
 import json
+import traceback
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pkb.cluster.orders import AskOrder, WrittenAnswer
+from pkb.cluster.orders import AskEvent, AskOrder, WrittenAnswer
 from pkb.types.errors import UserError
 
-PROMPT_SIZE = "paper"
-"""What a prompt speaks of where the task leaves the size open."""
 Ask = Callable[..., Any]
 """ask(model, prompt, *, temperature, max_tokens, time_limit_s, retries, price) -> what `pkb.generate.models.ask` gives.
 On a cluster it travels by its name."""
 
 
+def carry_out(order: AskOrder, ask: Ask | None = None) -> AskEvent:
+    """What became of the order: a provider's error is an event like any other."""
+    try:
+        return AskEvent(order.id, "done", answer=write_candidate(order, ask))
+    except UserError as error:
+        return AskEvent(order.id, "refused", error.message, error.fix)
+    except Exception as error:  # the boundary of a thread here, of a process on a cluster
+        return AskEvent(order.id, "broken", "".join(traceback.format_exception(error))[-2000:])
+
+
 def write_candidate(order: AskOrder, ask: Ask | None = None) -> WrittenAnswer:
     """Without `ask`, the real models."""
-    from pkb.generate.prompt import compose
-    from pkb.generate.prompt_examples import examples
+    from pkb.generate.prompt import PROMPT_SIZE, compose
     from pkb.problems.registry import default_registry
 
     folder = Path(order.problems_folder) if order.problems_folder else None
@@ -31,8 +39,7 @@ def write_candidate(order: AskOrder, ask: Ask | None = None) -> WrittenAnswer:
     try:
         prompt = compose(
             problem, backend=order.backend, hardware=order.hardware, ranks=case.ranks, size=case.size, dtype=case.dtype,
-            shots=order.shots if order.shots is not None else min(1, len(examples(order.backend))),
-            parts_folder=Path(order.parts_folder) if order.parts_folder else None,
+            shots=order.shots, parts_folder=Path(order.parts_folder) if order.parts_folder else None,
         )  # fmt: skip
     except ImportError as error:
         raise UserError(f"prompts need {error.name}", "pip install 'pkb[generate]'") from None

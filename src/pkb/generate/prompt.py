@@ -16,6 +16,9 @@ from pkb.types.errors import UserError
 from pkb.types.hardware import Hardware
 from pkb.types.json_value import Json
 
+PROMPT_SIZE = "paper"
+"""What a prompt speaks of where the size is left open."""
+
 
 @dataclass(frozen=True)
 class Prompt:
@@ -54,12 +57,13 @@ def compose(
     backend: str,
     hardware: Hardware | str = "h100x8",
     ranks: int | None = None,
-    size: str = "paper",
+    size: str = PROMPT_SIZE,
     dtype: str | None = None,
-    shots: int = 1,
+    shots: int | None = None,
     parts_folder: Path | None = None,
 ) -> Prompt:
-    """The prompt that asks for a candidate. `ranks` and `dtype` default to what the machine and the problem have."""
+    """The prompt that asks for a candidate. `ranks` and `dtype` default to what the machine and the problem have, `shots` to
+    one worked example if the backend has any."""
     if backend not in BACKENDS:
         raise UserError(f"no backend is called {backend!r}", f"one of {', '.join(BACKENDS)}")
     machine = load(hardware) if isinstance(hardware, str) else hardware

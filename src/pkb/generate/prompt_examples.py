@@ -52,8 +52,10 @@ def examples(backend: str) -> list[Example]:
     return [Example(backend, stem) for stem in EXAMPLES.get(backend, ()) if backend in JUDGED]
 
 
-def choose(backend: str, *, problem_id: int, shots: int) -> list[Example]:
-    """The first `shots` examples that are not the problem itself."""
+def choose(backend: str, *, problem_id: int, shots: int | None) -> list[Example]:
+    """The first `shots` examples that are not the problem itself. None: one, if the backend has any."""
+    if shots is None:
+        shots = min(1, len(examples(backend)))
     if shots < 0:
         raise UserError(f"{shots} worked examples cannot be shown", "give 0 or more")
     if shots == 0:

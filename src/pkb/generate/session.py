@@ -1,45 +1,20 @@
 """Works on a run of the store: asks for what is missing, has it judged, and leaves the run in a state that can be resumed."""
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pkb.analysis.outcomes import Spent, run_outcomes
+from pkb.analysis.outcomes import RunOutcome, run_outcomes
 from pkb.generate.journal import StoreJournal
 from pkb.generate.judging import Judge, Progress
 from pkb.generate.models import need_inspect, open_model
 from pkb.generate.settings import Settings
-from pkb.store import LOGS, EvaluationRow, Run, Store, Task
+from pkb.store import LOGS, Run, Store
 from pkb.types.errors import UserError
-from pkb.types.json_value import Json
 from pkb.types.processes import interrupt_later
 
 AHEAD = 32
 """Answers that may wait for the judge while more are asked for."""
-
-
-@dataclass(frozen=True)
-class TaskOutcome:
-    """A task of the run with what has come of it."""
-
-    task: Task
-    evaluation: EvaluationRow | None
-    """The last verdict; of an agent that is the best kernel's."""
-    answers: int
-    problem: str
-    """Why there is no verdict, or why the task failed."""
-    word: str
-    """The verdict, or what there is in its place, as `pkb runs` counts it."""
-    spent: Spent
-
-    def to_dict(self) -> dict[str, Json]:
-        return {
-            "task": self.task.to_dict(),
-            "evaluation": None if self.evaluation is None else self.evaluation.to_dict(),
-            "outcome": self.word,
-            "problem": self.problem,
-        } | self.spent.to_dict()
 
 
 def open_run(store: Store, reference: str, *, kind: str) -> tuple[Run, Settings]:
@@ -52,7 +27,7 @@ def open_run(store: Store, reference: str, *, kind: str) -> tuple[Run, Settings]
 
 def work_on(
     store: Store, run: Run, settings: Settings, *, evaluate: bool = True, progress: Progress = lambda what: None
-) -> list[TaskOutcome]:
+) -> list[RunOutcome]:
     """Everything that is not done yet. Ctrl-C leaves the run `interrupted`, with each task done or waiting."""
     need_inspect()
     from pkb.generate.tasks import Kind, build
@@ -86,7 +61,7 @@ def work_on(
                 store.set_run_state(run.id, "complete")
             elif not ended:
                 store.set_run_state(run.id, "interrupted")
-    return outcomes(store, run)
+    return run_outcomes(store, run)
 
 
 class _Countdown:
@@ -125,14 +100,3 @@ def _evaluate(task: Any, model: Any, *, journal: StoreJournal, evaluate: bool, s
             journal.failed(broken, sample.error.message)
     if log.status == "error" and log.error is not None:
         raise RuntimeError(f"inspect ended with an error: {log.error.message}")
-
-
-def outcomes(store: Store, run: Run) -> list[TaskOutcome]:
-    return [
-        TaskOutcome(
-            each.task, each.last, len(each.steps),
-            each.task.error or ("" if each.judged else each.reason or f"the task is {each.task.state}"),
-            each.word, each.spent,
-        )
-        for each in run_outcomes(store, run)
-    ]  # fmt: skip

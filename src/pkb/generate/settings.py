@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pkb.generate.prices import Price, price_from
-from pkb.generate.prompt import Prompt, compose
-from pkb.generate.prompt_examples import examples
+from pkb.generate.prompt import PROMPT_SIZE, Prompt, compose
 from pkb.judge.service.messages import JudgeOrder
 from pkb.judge.settling import check_words
 from pkb.platforms.registry import create
@@ -21,8 +20,6 @@ from pkb.types.errors import UserError
 from pkb.types.json_value import Json
 
 _ORDERS = itertools.count()
-PROMPT_SIZE = "paper"
-"""What a prompt speaks of where the task leaves the size open."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +103,7 @@ class Settings:
             ranks=task.case.ranks,
             size=PROMPT_SIZE if task.case.size == AUTO else task.case.size,
             dtype=task.case.dtype,
-            shots=self.shots if self.shots is not None else min(1, len(examples(self.backend))),
+            shots=self.shots,
             parts_folder=Path(self.parts_folder) if self.parts_folder else None,
         )
 

@@ -46,10 +46,14 @@ def compile_cuda_extension(
     artifact = recipe.obtain()
     import torch  # noqa: F401  the extension is linked against its libraries, and they are found once it is loaded
 
-    loader = importlib.machinery.ExtensionFileLoader(name, str(artifact.path))
-    spec = importlib.util.spec_from_file_location(name, artifact.path, loader=loader)
+    return load_extension(name, artifact.path)
+
+
+def load_extension(name: str, path: Path) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None:
-        raise ImportError(f"cannot load {artifact.path}")
+        raise ImportError(f"cannot load {path}")
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module

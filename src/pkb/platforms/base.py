@@ -1,7 +1,7 @@
 """What the judge needs to know of a platform. One file a platform; a new one is a new file."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 EMULATED_CUDA = "emulated cuda"
 """CUDA candidates run, on an emulated GPU: right or wrong is meaningful, times are not taken."""
@@ -54,8 +54,8 @@ class PlatformTraits:
         return f"taken on {self.name}" + (f": {self.times}" if self.times else "")
 
 
-class Platform(Protocol):
-    """Places ranks and says what they run on."""
+class Platform(ABC):
+    """Places ranks and says what they run on. What not every platform has to say has a default."""
 
     name: str
     device: str
@@ -73,40 +73,60 @@ class Platform(Protocol):
     private_shm: bool
     """May each side start with a /dev/shm of its own? Else a candidate's gets one before the candidate is loaded."""
 
+    @abstractmethod
     def facts(self) -> PlatformFacts: ...
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
+
+    def start(self) -> None:
+        return
+
+    def stop(self) -> None:
+        return
+
+    @abstractmethod
     def import_environment(self) -> dict[str, str]:
         """What of the environment a library may read while it is imported: the same for all sides, and known before `start`."""
-        ...
 
+    @abstractmethod
     def environment(self, world_size: int) -> dict[str, str]:
         """All of it, with what only a running rank reads."""
-        ...
 
+    @abstractmethod
     def candidate_environment(self, world_size: int) -> dict[str, str]: ...
+
+    @abstractmethod
     def device_indices(self, world_size: int) -> list[int]: ...
+
     def devices(self, world_size: int) -> list[str]:
         """Those that so many ranks measure on, each by a name that does not depend on how it was asked for; none on a CPU,
         where cores are shared out instead."""
-        ...
+        return []
 
     def cores(self, world_size: int) -> list[tuple[int, ...]]:
         """By rank, the cores near its device; empty where that makes no difference."""
-        ...
+        return []
 
     def conditions(self, world_size: int) -> dict[str, str]:
         """What of these devices bears on a measurement: kept with the verdict."""
-        ...
+        return {}
 
     def memory_in_use(self, world_size: int) -> list[int]:
         """Bytes of each device that are taken now, by whomever; empty where nothing can take more than its share."""
-        ...
+        return []
 
     def memory_share(self) -> int:
-        """Bytes of each device that a candidate's rank may take."""
-        ...
+        """Bytes of each device that a candidate's rank may take, where `memory_in_use` says what is taken."""
+        return 0
 
-    def memory_limit_bytes(self) -> int: ...
-    def readable(self) -> list[str]: ...
-    def writable(self) -> list[str]: ...  # what ranks need to start, and what a candidate must not reach
+    def memory_limit_bytes(self) -> int:
+        """Of the host, for all ranks of a candidate together."""
+        import psutil
+
+        return psutil.virtual_memory().available * 3 // 4
+
+    def readable(self) -> list[str]:
+        """What ranks need beside the usual."""
+        return []
+
+    def writable(self) -> list[str]:
+        """What ranks need to start, and what a candidate must not reach."""
+        return []

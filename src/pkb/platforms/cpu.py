@@ -7,7 +7,7 @@ import platform as host
 import psutil
 
 from pkb.kit.emulated.gxx import find_gxx
-from pkb.platforms.base import EMULATED_CUDA, PlatformFacts
+from pkb.platforms.base import EMULATED_CUDA, Platform, PlatformFacts
 
 MAX_RANKS = 8
 
@@ -21,7 +21,7 @@ def emulator_seed() -> int | None:
     return int(chosen) if chosen else None
 
 
-class CpuPlatform:
+class CpuPlatform(Platform):
     name = "cpu"
     device = "cpu"
     backend = "gloo"
@@ -52,12 +52,6 @@ class CpuPlatform:
             without_cuda=compiler if isinstance(compiler, str) else "",
         )
 
-    def start(self) -> None:
-        return
-
-    def stop(self) -> None:
-        return
-
     def environment(self, world_size: int) -> dict[str, str]:
         return self.import_environment()
 
@@ -71,26 +65,5 @@ class CpuPlatform:
     def device_indices(self, world_size: int) -> list[int]:
         return [0] * world_size
 
-    def devices(self, world_size: int) -> list[str]:
-        return []
-
-    def cores(self, world_size: int) -> list[tuple[int, ...]]:
-        return []
-
-    def conditions(self, world_size: int) -> dict[str, str]:
-        return {}
-
-    def memory_in_use(self, world_size: int) -> list[int]:
-        return []
-
-    def memory_share(self) -> int:
-        return 0
-
     def memory_limit_bytes(self) -> int:
         return psutil.virtual_memory().available // 2
-
-    def readable(self) -> list[str]:
-        return []
-
-    def writable(self) -> list[str]:
-        return []

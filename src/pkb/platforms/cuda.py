@@ -90,7 +90,18 @@ def why_no_gpu() -> str:
         return (
             "torch is a CPU build here: `make clean`, then `make demo` with the GPU there, or install torch from PyPI"
         )
-    return ""
+    return why_old_driver()
+
+
+def why_old_driver() -> str:
+    """A torch built for a newer major version of CUDA than the driver's finds no GPU at all; minor versions are compatible."""
+    runs, built = machine().cuda, torch_cuda()
+    if not any(runs) or runs[0] >= int(built.partition(".")[0]):
+        return ""
+    return (
+        f"driver {gpus()[0].driver} runs CUDA {runs[0]}.{runs[1]} at most, and torch is built for {built}: install a newer "
+        f"driver, or `make clean` and set up with a torch for CUDA {runs[0]} (TORCH_INDEX, docs/setup.md)"
+    )
 
 
 def why_not_compute_mode(used: Sequence[Gpu], *, processes: int) -> str:

@@ -2,7 +2,7 @@
 
 import os
 
-from pkb.platforms.base import PlatformFacts
+from pkb.platforms.base import Platform, PlatformFacts
 from pkb.platforms.conditions import conditions, has_multicast
 from pkb.platforms.cuda import cuda_environment, gpus, visible_environment, why_no_gpu, why_not_compute_mode
 from pkb.platforms.nvml import Gpu, cores_near, memory_in_use
@@ -11,7 +11,7 @@ MEMORY_SHARE = 0.45
 """Of each GPU's memory that a candidate's rank may take; the oracle's rank is on the same GPU."""
 
 
-class NodePlatform:
+class NodePlatform(Platform):
     name = "node"
     device = "cuda"
     backend = "cpu:gloo,cuda:nccl"
@@ -47,12 +47,6 @@ class NodePlatform:
             architecture=found[0].architecture if found else "",
         )
 
-    def start(self) -> None:
-        return
-
-    def stop(self) -> None:
-        return
-
     def environment(self, world_size: int) -> dict[str, str]:
         return self.import_environment() | visible_environment(self.gpus(world_size))
 
@@ -82,14 +76,3 @@ class NodePlatform:
 
     def memory_share(self) -> int:
         return int(MEMORY_SHARE * self.gpus(1)[0].memory_bytes)
-
-    def memory_limit_bytes(self) -> int:
-        import psutil
-
-        return psutil.virtual_memory().available * 3 // 4
-
-    def readable(self) -> list[str]:
-        return []
-
-    def writable(self) -> list[str]:
-        return []

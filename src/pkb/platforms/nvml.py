@@ -37,6 +37,8 @@ class Inventory:
     gpus: tuple[Gpu, ...] = ()
     left_out: tuple[str, ...] = ()
     """GPUs that are there and cannot be opened, and why."""
+    cuda: tuple[int, int] = (0, 0)
+    """The newest CUDA that the driver runs; zeros where it does not say."""
 
 
 @contextmanager
@@ -82,8 +84,11 @@ def machine() -> Inventory:
             except nvml.NVMLError as error:
                 left_out.append(f"GPU {index} of this machine cannot be opened: {error}")
         in_bus_order = [gpu for _, gpu in sorted(found, key=lambda item: item[0])]
+        cuda = int(read(nvml, "nvmlSystemGetCudaDriverVersion_v2", default=0))  # 12040 for 12.4
         return Inventory(
-            tuple(Gpu(**{**vars(gpu), "index": index}) for index, gpu in enumerate(in_bus_order)), tuple(left_out)
+            tuple(Gpu(**{**vars(gpu), "index": index}) for index, gpu in enumerate(in_bus_order)),
+            tuple(left_out),
+            (cuda // 1000, cuda % 1000 // 10),
         )
 
 

@@ -3,6 +3,7 @@
 from pkb.platforms.base import Platform, PlatformFacts, PlatformTraits
 from pkb.platforms.cpu import CpuPlatform
 from pkb.platforms.node import NodePlatform
+from pkb.platforms.nvml import machine
 from pkb.platforms.virtual import VirtualPlatform
 from pkb.types.case import AUTO
 from pkb.types.errors import UserError
@@ -47,6 +48,14 @@ def resolve(name: str) -> str:
     if not facts.available:
         raise UserError(f"platform {name} is not available here: {facts.why_not}", "`pkb doctor` shows what is")
     return name
+
+
+def passed_over(facts: PlatformFacts) -> str:
+    """Why this is the platform that `auto` means here, on a machine whose GPUs it leaves unused; empty if there are none."""
+    one_of_several = facts.shares_device and len(NodePlatform().gpus()) > 1
+    none_of_them = traits(facts.name).device == "cpu" and (machine().gpus or machine().left_out)
+    reasons = detect().items() if one_of_several or none_of_them else ()
+    return "; ".join(f"{name}: {one.why_not}" for name, one in reasons if one.why_not)
 
 
 def create(name: str) -> Platform:

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pkb.platforms.base import PlatformFacts
+from pkb.platforms.base import Platform, PlatformFacts
 from pkb.platforms.conditions import conditions
 from pkb.platforms.cuda import (
     CUDA_ORDER,
@@ -38,7 +38,7 @@ LEFTOVERS = ("nccl-*", "cuda.shm.*")
 """What NCCL and the driver leave there when their process is killed. Other names are somebody's, whoever that is."""
 
 
-class VirtualPlatform:
+class VirtualPlatform(Platform):
     name = "virtual"
     device = "cuda"
     backend = "cpu:gloo,cuda:nccl"
@@ -155,22 +155,11 @@ class VirtualPlatform:
     def devices(self, world_size: int) -> list[str]:
         return [gpu.uuid for gpu in gpus()[:1]]
 
-    def cores(self, world_size: int) -> list[tuple[int, ...]]:
-        return []
-
     def conditions(self, world_size: int) -> dict[str, str]:
         return conditions(gpus()[:1])
 
     def memory_in_use(self, world_size: int) -> list[int]:
         return []  # MPS keeps each to its share
-
-    def memory_share(self) -> int:
-        return 0
-
-    def memory_limit_bytes(self) -> int:
-        import psutil
-
-        return psutil.virtual_memory().available * 3 // 4
 
     def readable(self) -> list[str]:
         nccl = suitable_nccl()

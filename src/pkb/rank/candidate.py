@@ -61,6 +61,7 @@ class CandidateRank(Rank):
         if config.device == "cuda":
             if share := os.environ.get("PKB_GPU_MEMORY_SHARE"):
                 torch.cuda.set_per_process_memory_fraction(float(share), self.device.torch_device)
+            self.status.step("starting: meeting the other ranks in symmetric memory", waiting=True)
             self.device.open_barrier()  # type: ignore[attr-defined]
             symmetric_watch.watch()
             self.activity, self.poison = symmetric_watch.ACTIVITY, symmetric_watch.poison

@@ -56,7 +56,7 @@ class Observer:
         watch_peer_memory(self._peer_memory, self._collective, self._addresses.add)
 
     def _peer_memory(self) -> None:
-        self._activity.peer_access_count += 1
+        self._activity.peer_accesses += 1
 
     def _collective(self) -> None:
         self._activity.library_reductions += 1
@@ -81,7 +81,7 @@ class Observer:
             if libraries_that_open_peers(self._own_folders):
                 self._peer_memory()
         # Peers' pointers may be fetched once and used in every call, so what counts is that they were ever handed out.
-        seen.symmetric = int(self._activity.peer_accesses())
+        seen.symmetric = int(self._activity.peer_accesses)
 
 
 def _sequence_numbers() -> dict[str, int]:

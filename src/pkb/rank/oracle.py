@@ -106,6 +106,7 @@ class OracleRank(Rank):
     def open(self) -> None:
         super().open()
         if self.config.device == "cuda":
+            self.status.step("starting: meeting the other ranks in symmetric memory", waiting=True)
             self.device.open_barrier()  # type: ignore[attr-defined]
         options = self.config.side.options
         assert isinstance(options, OracleOptions)

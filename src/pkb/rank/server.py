@@ -107,6 +107,7 @@ class Rank:
     def open(self) -> None:
         """Device and process group. Both sides use the same backend: a candidate may call the library, and is told apart."""
         config = self.config
+        self.status.step("starting: opening its device")
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
         # torch lets cuDNN round float32 to 10 bits by default, but not cuBLAS: float32 means float32 for both sides.
@@ -117,6 +118,7 @@ class Rank:
             self.device = CudaDevice(config.side.device_indices[config.rank], sharers=sharers, timed=config.side.timed)
             self.seals = Seals(self.device.window, config.rank)
         self.opened["device"] = time.monotonic()
+        self.status.step("starting: making the process group", waiting=True)
         store = dist.FileStore(  # type: ignore[attr-defined]
             str(config.folder / "rendezvous"), config.world_size
         )

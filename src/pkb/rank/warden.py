@@ -23,9 +23,10 @@ from pathlib import Path
 from pkb.rank.devices import RankBarrier
 from pkb.rank.isolation import reach
 from pkb.rank.isolation.gate import OWN_SHM, Gate, take_away
-from pkb.rank.isolation.namespaces import Layers, die_with_parent, enter_namespaces, finish_namespaces, fork_bound
+from pkb.rank.isolation.namespaces import Layers, enter_namespaces, finish_namespaces, fork_bound
 from pkb.rank.isolation.read_only import make_read_only
 from pkb.rank.isolation.sockets import bound_sockets, cover_sockets
+from pkb.types.processes import die_with_parent
 from pkb.types.protocol.codec import decode
 from pkb.types.protocol.replies import Ready, facts
 from pkb.types.protocol.settings import CandidateOptions, SideSettings

@@ -85,6 +85,9 @@ class Contender:
         return [word for word, _ in said.most_common()]
 
 
+Entrant = tuple[Contender, Try]
+
+
 def contenders(tries: Sequence[Try]) -> list[Contender]:
     """One for each collection of each run and platform; taken apart further along an axis only where the same try at the
     same problem was judged under several of its values (one candidate at two sizes is not two candidates)."""

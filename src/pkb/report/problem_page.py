@@ -9,9 +9,10 @@ from typing import Any
 from pkb.analysis.samples import best
 from pkb.problems.base import Problem
 from pkb.report import charts
-from pkb.report.roof_data import Entrant, chart_cases, known_hardware, roof_pictures, why_no_limit
+from pkb.report.contenders import Entrant
+from pkb.report.roof_data import bounds_of, chart_cases, known_hardware, roof_pictures, why_no_limit
 from pkb.roofline.hardware import load
-from pkb.roofline.rows import BoundsRow, bounds_row
+from pkb.roofline.rows import BoundsRow
 from pkb.types.hardware import Hardware
 
 EXAMPLE = "h100x8"
@@ -91,9 +92,6 @@ def _limits(problem: Problem, entrants: Sequence[Entrant]) -> RooflineLimits:
     rows = []
     for size, numbers in problem.sizes.items():
         why_not = why_no_limit(problem, size, ranks, dtype, hardware)
-        bounds = None if why_not else {
-            which: bounds_row(problem, size=size, ranks=ranks, dtype=dtype, hardware=hardware, ceilings=which)
-            for which in ("ideal", "reachable")
-        }  # fmt: skip
+        bounds = None if why_not else bounds_of(problem, size, ranks, dtype, hardware)
         rows.append(SizeLimits(size, numbers, why_not, bounds))
     return RooflineLimits(hardware, ranks, dtype, measured, rows)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from pkb.report.svg import CHARACTER, NARROW, WIDE, Chart, Key, outline
+from pkb.report.svg import CHARACTER, NARROW, WIDE, Chart, Key, outline, path_element
 from pkb.report.words import visible
 from pkb.types.document_versions import read_part
 from pkb.types.race import OWN_ACCOUNT, PROVEN, Moment, RaceProof
@@ -86,13 +86,13 @@ def _draw(proof: RaceProof, width: int, css: str) -> Markup:
     for number, rank in enumerate(ranks):
         x = MARGIN + lane * number + 5
         parts.append(_text(x - 5, 16, f"rank {rank}", "axis"))
-        parts.append(_path("line grid", f"M{x:g} {TOP - 10}V{bottom}"))
+        parts.append(path_element("line grid", f"M{x:g} {TOP - 10}V{bottom}"))
     for row, (moment, mark, _) in enumerate(moments):
         x, y = MARGIN + lane * ranks.index(moment.rank) + 5, TOP + ROW * row + 6
         if mark:
             ends[mark] = (x, y)
         shape, colour = ("diamond", "race-access") if mark else ("circle", "race-sync")
-        parts.append(_path(f"mark {colour}", outline(shape, x, y, 5.5 if mark else 4), title=_said(moment)))
+        parts.append(path_element(f"mark {colour}", outline(shape, x, y, 5.5 if mark else 4), title=_said(moment)))
         words = f"{mark} {moment_words(moment, proof)}".strip()
         room = int((lane - 22) / CHARACTER)
         parts.append(
@@ -100,7 +100,9 @@ def _draw(proof: RaceProof, width: int, css: str) -> Markup:
         )
     if len(ends) == 2:
         (x1, y1), (x2, y2) = ends["[1]"], ends["[2]"]
-        parts.append(_path("line race-missing", f"M{x1:g} {y1:g}L{x2:g} {y2:g}", title="nothing orders these two"))
+        parts.append(
+            path_element("line race-missing", f"M{x1:g} {y1:g}L{x2:g} {y2:g}", title="nothing orders these two")
+        )
     label = f"timelines of ranks {', '.join(map(str, ranks))} around the race"
     head = Markup('<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
         css, width, bottom + 6, label
@@ -110,12 +112,6 @@ def _draw(proof: RaceProof, width: int, css: str) -> Markup:
 
 def _said(moment: Moment) -> str:
     return f"{moment.order}: rank {moment.rank}, {moment.what} at {moment.file}:{moment.line} {moment.detail}".strip()
-
-
-def _path(css: str, path: str, *, title: str = "") -> Markup:
-    if title:
-        return Markup('<path class="{}" d="{}"><title>{}</title></path>').format(css, path, visible(title))
-    return Markup('<path class="{}" d="{}"/>').format(css, path)
 
 
 def _text(x: float, y: float, words: str, css: str) -> Markup:

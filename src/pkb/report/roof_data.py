@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pkb.platforms.registry import traits
 from pkb.problems.base import Problem
 from pkb.report.against import stock_times
-from pkb.report.contenders import Contender
+from pkb.report.contenders import Entrant
 from pkb.report.tries import Try
 from pkb.report.words import time_words
+from pkb.roofline.bounds import CEILINGS
 from pkb.roofline.hardware import built_in_for, shared
 from pkb.roofline.rows import BoundsRow, bounds_row
 from pkb.types.hardware import Hardware
 
-Entrant = tuple[Contender, Try]
 Place = tuple[float, float]
 MOST_PICTURES = 4
 
@@ -149,25 +149,23 @@ def _picture(
     problem: Problem, hardware: Hardware | None, ranks: int, dtype: str, cases: Sequence[ChartCase]
 ) -> RoofPicture | None:
     rows = {
-        size: (
-            _bounds(problem, size, ranks, dtype, hardware, "ideal"),
-            _bounds(problem, size, ranks, dtype, hardware, "reachable"),
-        )
+        size: bounds_of(problem, size, ranks, dtype, hardware)
         for size in problem.sizes
         if hardware and not why_no_limit(problem, size, ranks, dtype, hardware)
     }
     if not rows:
         return None
-    computes = any(ideal.binds == "compute" for ideal, _ in rows.values())
+    computes = any(bounds["ideal"].binds == "compute" for bounds in rows.values())
     marks = []
     for case in cases:
         if case.size in rows:
-            marks += _marks(case, *_place(rows[case.size][0], computes))
+            marks += _marks(case, *_place(rows[case.size]["ideal"], computes))
     lines: dict[str, list[tuple[float, float]]] = {}
-    for ideal, reachable in rows.values():
+    for bounds in rows.values():
+        ideal = bounds["ideal"]
         x, work = _place(ideal, computes)
         for name, us in (
-            ("ideal", ideal.bound_us), ("reachable", reachable.bound_us), ("unoverlapped", ideal.unoverlapped_us),
+            ("ideal", ideal.bound_us), ("reachable", bounds["reachable"].bound_us), ("unoverlapped", ideal.unoverlapped_us),
             ("latency", ideal.floor_us),
         ):  # fmt: skip
             if x > 0 and work > 0 and us > 0:
@@ -200,8 +198,12 @@ def _below(line: Sequence[Place], limit: Sequence[Place], *, factor: float = 2.0
     return kept
 
 
-def _bounds(problem: Problem, size: str, ranks: int, dtype: str, hardware: Hardware, ceilings: str) -> BoundsRow:
-    return bounds_row(problem, size=size, ranks=ranks, dtype=dtype, hardware=hardware, ceilings=ceilings)
+def bounds_of(problem: Problem, size: str, ranks: int, dtype: str, hardware: Hardware) -> dict[str, BoundsRow]:
+    """By ceilings."""
+    return {
+        which: bounds_row(problem, size=size, ranks=ranks, dtype=dtype, hardware=hardware, ceilings=which)
+        for which in CEILINGS
+    }
 
 
 def why_no_limit(problem: Problem, size: str, ranks: int, dtype: str, hardware: Hardware) -> str | None:

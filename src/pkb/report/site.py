@@ -19,12 +19,11 @@ from pkb.report.board import VIEWS, BoardRow, View, board, heat_map
 from pkb.report.breakdown import failure_modes, paths_used, progress
 from pkb.report.candidate_page import candidate_context
 from pkb.report.comparing import compared_contenders, pairs
-from pkb.report.contenders import Contender, contenders
+from pkb.report.contenders import Contender, Entrant, contenders
 from pkb.report.frontier import read_frontier, write_frontier
 from pkb.report.pages import Pages, whole_site
 from pkb.report.problem_page import problem_context
 from pkb.report.published_rows import published_rows
-from pkb.report.roof_data import Entrant
 from pkb.report.source_view import SourceView, candidate_view, view
 from pkb.report.tries import Try, read_tries
 from pkb.store import Reader, Run

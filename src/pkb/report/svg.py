@@ -131,7 +131,7 @@ class Plot:
         self._path("dots " + css, "".join(f"M{_pair(self.at(*point))}h0" for point in points))
 
     def mark(self, point: Place, css: str, shape: str, *, title: str = "", href: str = "") -> None:
-        made = self._made("mark " + css, outline(shape, *self.at(*point)), title)
+        made = path_element("mark " + css, outline(shape, *self.at(*point)), title)
         if href:
             made = Markup('<a href="{}" aria-label="{}">{}</a>').format(href, visible(title), made)
             self.role = "group"  # an image would hide its links from those who cannot see it
@@ -158,12 +158,7 @@ class Plot:
             self._text(x + (-4 if end else 4), self.top + 10, words, "end" if end else "start")
 
     def _path(self, css: str, path: str, title: str = "") -> None:
-        self.parts.append(self._made(css, path, title))
-
-    def _made(self, css: str, path: str, title: str) -> Markup:
-        if title:
-            return Markup('<path class="{}" d="{}"><title>{}</title></path>').format(css, path, visible(title))
-        return Markup('<path class="{}" d="{}"/>').format(css, path)
+        self.parts.append(path_element(css, path, title))
 
     def _text(self, x: float, y: float, words: str, anchor: str, css: str = "") -> None:
         for number, line in enumerate(words.split("\n")):
@@ -190,6 +185,12 @@ class Plot:
         return Markup('<svg class="{}" viewBox="0 0 {} {}" role="{}" aria-label="{}">{}{}</svg>').format(
             css, self.width, self.height, self.role, visible(self.label), Markup("").join(axes), Markup("").join(drawn)
         )
+
+
+def path_element(css: str, path: str, title: str = "") -> Markup:
+    if title:
+        return Markup('<path class="{}" d="{}"><title>{}</title></path>').format(css, path, visible(title))
+    return Markup('<path class="{}" d="{}"/>').format(css, path)
 
 
 def outline(shape: str, x: float, y: float, r: float = 4.5) -> str:

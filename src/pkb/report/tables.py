@@ -14,14 +14,13 @@ from pkb.report.against import other_speed, timed_against
 from pkb.report.board import HEAT_AXES, VIEWS, BoardRow, HeatMap
 from pkb.report.breakdown import ORDER, AgentProgress, FailureModes, PathsUsed
 from pkb.report.comparing import Pair
-from pkb.report.contenders import Contender
+from pkb.report.contenders import Contender, Entrant
 from pkb.report.pages import Cell, Pages
 from pkb.report.problem_page import RooflineLimits
 from pkb.report.published_rows import MARK, PublishedRow
 from pkb.report.tries import Try, file_safe
 from pkb.store import RunSummary
 
-Entrant = tuple[Contender, Try]
 WORDED = (
     "contender",
     "backend",

@@ -55,16 +55,14 @@ def write_hardware(path: str | Path, hardware: Hardware) -> None:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
-def for_device(device_name: str, *, shared_gpu: bool, path: str | Path | None = None) -> Hardware | None:
+def for_device(device_name: str, *, shared_gpu: bool) -> Hardware | None:
     """The machine that a device belongs to, or None where nothing is known of it.
 
-    First found counts: `path`, the environment variable PKB_HARDWARE (both: a name or a file), what `pkb probe` has left in
-    the cache, the built-in machine whose GPU has that name. The variable counts only for the device that it describes, so
-    that it can be set for good.
+    First found counts: the environment variable PKB_HARDWARE (a name or a file), what `pkb probe` has left in the cache, the
+    built-in machine whose GPU has that name. The variable counts only for the device that it describes, so that it can be set
+    for good.
     """
-    if path is not None:
-        found = load(path)
-    elif (named := os.environ.get(ENVIRONMENT)) and _is_a(load(named), device_name):
+    if (named := os.environ.get(ENVIRONMENT)) and _is_a(load(named), device_name):
         found = load(named)
     elif (own := cache_path(device_name, shared_gpu=shared_gpu)).is_file():
         found = _read(own)

@@ -2,10 +2,11 @@
 
 import fcntl
 import time
-from collections.abc import Callable
+
+POLL_S = 0.02
 
 
-def lock(file: int, *, wait_s: float, poll_s: float = 0.02, while_waiting: Callable[[], None] = lambda: None) -> None:
+def lock(file: int, *, wait_s: float) -> None:
     """Takes the lock of an open file, which closing the file gives back; TimeoutError if another process keeps it."""
     deadline = time.monotonic() + wait_s
     while True:
@@ -15,5 +16,4 @@ def lock(file: int, *, wait_s: float, poll_s: float = 0.02, while_waiting: Calla
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"locked by another process for {wait_s:.0f} s") from None
-            while_waiting()
-            time.sleep(poll_s)
+            time.sleep(POLL_S)

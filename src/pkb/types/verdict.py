@@ -17,7 +17,7 @@ __all__ = [
 ]  # fmt: skip
 
 SCHEMA_VERSION = 2
-"""Version 1 had no kinds of a difference and of a failure, and an open `candidate` (`documents.py` reads both)."""
+"""Version 1 had no kinds of a difference and of a failure, and an open `candidate` (`document_versions.py` reads both)."""
 
 
 class Verdict(StrEnum):

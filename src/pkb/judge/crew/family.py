@@ -1,4 +1,4 @@
-"""The processes of one side, as the kernel's tables show them from outside."""
+"""The processes of one side, or of a build, as the kernel's tables show them from outside."""
 
 import psutil
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from pkb.candidates.build_records import BuildError, Built, Prebuilt, RefusedOption, Skipped
+from pkb.judge.crew.family import descendants
 from pkb.judge.crew.leftovers import remove_tree
 from pkb.judge.crew.limits import Limits, broken_limit
 from pkb.judge.stages import artifacts
@@ -137,7 +138,7 @@ def _run(path: Path, folder: Path, work: Path, *, limit_s: float, environment: d
 
 def _broken(process: subprocess.Popen[str], work: Path, limits: Limits) -> str:
     """Which limit the build exceeds, in words, or nothing."""
-    broken = broken_limit(_descendants(process), limits)
+    broken = broken_limit(descendants(process.pid), limits)
     if broken is not None:
         return broken.words
     used = 0
@@ -148,16 +149,9 @@ def _broken(process: subprocess.Popen[str], work: Path, limits: Limits) -> str:
     return f"{used / 2**30:.1f} GiB of files, {FOLDER_BYTES / 2**30:.0f} GiB allowed" if used > FOLDER_BYTES else ""
 
 
-def _descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    try:
-        return psutil.Process(process.pid).children(recursive=True)
-    except psutil.Error:
-        return []
-
-
 def _kill_family(process: subprocess.Popen[str]) -> None:
     """The build process and the compilers: those in the sandbox die with their init, wherever they have gone."""
-    family = _descendants(process)
+    family = descendants(process.pid)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     _, alive = psutil.wait_procs(family, timeout=2)

@@ -1,12 +1,11 @@
 """Reads the logs of all ranks after a recorded run, and says which accesses raced: races/*.cpp, a program of its own.
 
-A log was written by a candidate's process, so the program trusts nothing in it, and runs with limits of time and memory.
+A log was written by a candidate's process, so the program trusts nothing in it.
 """
 
 import fcntl
 import json
 import os
-import resource
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,8 +22,6 @@ SHARED_BYTES = 4096
 LOG_BYTES = 256 << 20
 """Of the log of one rank: a sparse file, of which only what is written takes memory."""
 LIMIT_S = 120.0
-LIMIT_BYTES = 3 << 30
-_MOST_OUTPUT = 1 << 20
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -56,41 +53,12 @@ def _memory_file(name: str, size: int) -> int:
     return fd
 
 
-def analyse(
-    shared_fd: int,
-    log_fds: Sequence[int],
-    *,
-    program: Path | None = None,
-    limit_s: float = LIMIT_S,
-    limit_bytes: int = LIMIT_BYTES,
-    run: Callable[..., Any] = subprocess.run,
-) -> dict[str, Any]:
-    """What the program says, as docs/races.md has it; `broken` with a `reason` where it cannot say anything.
-
-    `run` is `subprocess.run`, or something like it that puts walls around the program.
-    """
-    path = program or analyser_recipe().obtain().path
-    mapped = sum(os.fstat(fd).st_size for fd in log_fds)
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes + mapped, limit_bytes + mapped))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-    if not os.access(path, os.X_OK):  # a cache that was copied
-        path.chmod(0o700)
-    try:
-        done = run(
-            [str(path), *map(str, log_fds)], pass_fds=tuple(log_fds), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, check=False, timeout=limit_s, preexec_fn=limit,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return nothing(f"the analysis took more than {limit_s:g} s")
-    if done.returncode != 0 or len(done.stdout) > _MOST_OUTPUT:
-        return nothing(f"the analyser ended with {done.returncode}")
+def analyse(logs: Sequence[int], *, run: Callable[..., Any] = subprocess.run) -> dict[str, Any]:
+    """What the program says of logs of our own, as docs/races.md has it. The judge runs it behind walls instead, with limits
+    (`judge/stages/race_analyser.py`). `run` is `subprocess.run` or something like it."""
+    program = analyser_recipe().obtain().path
+    done = run(
+        [str(program), *map(str, logs)], pass_fds=tuple(logs), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, check=True, timeout=LIMIT_S,
+    )  # fmt: skip
     return cast(dict[str, Any], json.loads(done.stdout))
-
-
-def nothing(reason: str) -> dict[str, Any]:
-    return {
-        "events": 0, "threads": 0, "truncated": False, "broken": True, "reason": reason, "findings": [], "timeline": []
-    }  # fmt: skip

@@ -16,7 +16,6 @@ from pathlib import Path
 from pkb.kit.cuda import DEVICE_HEADERS
 from pkb.kit.emulated.recipe import INCLUDE, runtime_recipe
 
-DEFAULT_STREAM = 0
 ALL_STREAMS = 2**64 - 1
 _TEXT_BYTES = 1 << 20
 _ADDRESSES_AT_ONCE = 2000
@@ -34,7 +33,6 @@ class Host(IntEnum):
     STREAM_JOIN = 5
     SIGNAL = 6
     WAIT = 7
-    JOIN_LAUNCHES = 8
 
 
 class Order(IntEnum):
@@ -69,10 +67,9 @@ def _library() -> ctypes.CDLL:
     library.emu_record_memory.argtypes = [c_uint64, c_uint64, c_uint32, c_uint32]
     library.emu_record_site.argtypes = [c_char_p, c_int, c_char_p]
     library.emu_record_site.restype = c_uint32
-    library.emu_record_host.argtypes = [c_int, c_uint64, c_uint64, c_uint32]
+    library.emu_record_host.argtypes = [c_int, c_uint64, c_uint32]
     library.emu_record_access.argtypes = [c_uint64, c_uint64, c_int, c_uint32]
     library.emu_record_strong.argtypes = [c_uint64, c_uint64, c_int, c_int, c_int, c_uint32]
-    library.emu_record_fence.argtypes = [c_int, c_uint32]
     library.emu_record_thread.argtypes = [c_uint32] * 3
     library.emu_record_unnamed.argtypes = [c_char_p, c_uint32]
     library.emu_record_name_site.argtypes = [c_uint32, c_char_p, c_int, c_char_p]
@@ -113,8 +110,9 @@ def site(file: str, line: int, text: str) -> int:
     return int(_library().emu_record_site(file.encode(), line, text.encode()))
 
 
-def host(kind: Host, a: int = 0, b: int = 0, *, site: int = 0) -> None:
-    _library().emu_record_host(kind, a, b, site)
+def host(kind: Host, subject: int = 0, *, site: int = 0) -> None:
+    """`subject`: what the kind is about, as events.h says."""
+    _library().emu_record_host(kind, subject, site)
 
 
 def access(address: int, size: int, *, write: bool, site: int) -> None:
@@ -134,10 +132,6 @@ def lock() -> None:
 
 def unlock() -> None:
     _library().emu_record_unlock()
-
-
-def fence(scope: Scope, *, site: int) -> None:
-    _library().emu_record_fence(scope, site)
 
 
 def thread(launch: int, block: int, thread: int) -> None:

@@ -30,8 +30,9 @@ from pkb.kit.recipes import recipe
 from pkb.rank.isolation import reach
 from pkb.rank.isolation import syscalls as kernel
 from pkb.rank.isolation.lockdown import lock_down
-from pkb.rank.isolation.namespaces import Layers, die_with_parent, enter_namespaces, finish_namespaces, fork_bound
+from pkb.rank.isolation.namespaces import Layers, enter_namespaces, finish_namespaces, fork_bound
 from pkb.rank.isolation.read_only import make_read_only
+from pkb.types.processes import die_with_parent
 
 _RESULT = "artifact"
 _REPLY_LIMIT = 256 * 1024

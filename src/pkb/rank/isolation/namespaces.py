@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pkb.rank.isolation import syscalls as kernel
-from pkb.types.processes import die_with_parent as die_with_parent
+from pkb.types.processes import die_with_parent
 
 # PID last: the first fork after it is the inner init, so nothing may be tried in a child any more.
 _FLAGS = {"network": 0x40000000, "mount": 0x00020000, "ipc": 0x08000000, "pid": 0x20000000}

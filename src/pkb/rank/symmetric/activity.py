@@ -12,12 +12,7 @@ from dataclasses import dataclass
 class SymmetricActivity:
     """Counters of one rank. Mutable on purpose: it is written on every call, and read when a stage ends."""
 
-    allocations: int = 0
-    rendezvous: int = 0
-    barriers: int = 0
-    signals: int = 0
-    """put_signal and wait_signal together."""
-    peer_access_count: int = 0
+    peer_accesses: int = 0
     """Buffers or pads of another rank asked for, or the table of pointers read: a raw pointer may go anywhere after
     that."""
     library_reductions: int = 0
@@ -26,9 +21,6 @@ class SymmetricActivity:
     on_wait: Callable[[str | None], None] | None = None
     """Called with a text when a wait does not end at once, and with None when it has ended. It must be cheap."""
 
-    def peer_accesses(self) -> int:
-        return self.peer_access_count
-
     def waiting(self, text: str) -> None:
         if self.on_wait is not None:
             self.on_wait(text)
@@ -36,16 +28,6 @@ class SymmetricActivity:
     def done(self) -> None:
         if self.on_wait is not None:
             self.on_wait(None)
-
-    def counts(self) -> dict[str, int]:
-        return {
-            "allocations": self.allocations,
-            "rendezvous": self.rendezvous,
-            "barriers": self.barriers,
-            "signals": self.signals,
-            "peer_accesses": self.peer_access_count,
-            "library_reductions": self.library_reductions,
-        }
 
 
 ACTIVITY = SymmetricActivity()

@@ -46,28 +46,28 @@ class Handle:
 
     @property
     def buffer_ptrs(self) -> list[int]:
-        ACTIVITY.peer_access_count += 1
+        ACTIVITY.peer_accesses += 1
         return list(self._buffers)
 
     @property
     def buffer_ptrs_dev(self) -> int:
-        ACTIVITY.peer_access_count += 1
+        ACTIVITY.peer_accesses += 1
         return ctypes.addressof(self._buffers_table)
 
     @property
     def signal_pad_ptrs(self) -> list[int]:
-        ACTIVITY.peer_access_count += 1
+        ACTIVITY.peer_accesses += 1
         return list(self._pads)
 
     @property
     def signal_pad_ptrs_dev(self) -> int:
-        ACTIVITY.peer_access_count += 1
+        ACTIVITY.peer_accesses += 1
         return ctypes.addressof(self._pads_table)
 
     # --- tensors ---
 
     def get_buffer(self, rank: int, sizes: Sequence[int], dtype: torch.dtype, storage_offset: int = 0) -> torch.Tensor:
-        ACTIVITY.peer_access_count += rank != self.rank
+        ACTIVITY.peer_accesses += rank != self.rank
         return self._view(rank, sizes, dtype, storage_offset)
 
     def _view(self, rank: int, sizes: Sequence[int], dtype: torch.dtype, storage_offset: int = 0) -> torch.Tensor:
@@ -97,7 +97,7 @@ class Handle:
                 f"SymmetricMemory::get_signal_pad: the requested size ({needed} bytes) exceeds the allocated size "
                 f"({self.signal_pad_size} bytes)"
             )
-        ACTIVITY.peer_access_count += rank != self.rank
+        ACTIVITY.peer_accesses += rank != self.rank
         region = self._regions[rank]
         return region.tensor(sizes, dtype, pad_offset(region.data_bytes) + storage_offset * dtype.itemsize)
 
@@ -107,7 +107,6 @@ class Handle:
         """Returns when every rank of the group has called it on this channel; what they wrote before is then
         visible."""
         self._check_channel(channel)
-        ACTIVITY.barriers += 1
         self._meet(channel, timeout_ms)
 
     def _meet(self, channel: int = 0, timeout_ms: int = 0) -> None:
@@ -120,14 +119,12 @@ class Handle:
         """Signals a rank, once it has consumed the signal before this one."""
         self._check_rank(dst_rank, "put_signal")
         self._check_channel(channel)
-        ACTIVITY.signals += 1
         self._put(dst_rank, channel, timeout_ms, "put_signal")
 
     def wait_signal(self, src_rank: int, channel: int = 0, timeout_ms: int = 0) -> None:
         """Waits for the signal of a rank and consumes it."""
         self._check_rank(src_rank, "wait_signal")
         self._check_channel(channel)
-        ACTIVITY.signals += 1
         self._take(src_rank, channel, timeout_ms, "wait_signal")
 
     def _put(self, peer: int, channel: int, timeout_ms: int, name: str) -> None:

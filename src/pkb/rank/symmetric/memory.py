@@ -21,10 +21,10 @@ from pkb.rank.symmetric import ops as symmetric_ops
 from pkb.rank.symmetric.activity import ACTIVITY, SymmetricActivity
 from pkb.rank.symmetric.handle import Handle
 from pkb.rank.symmetric.poisoning import poison_data
-from pkb.rank.symmetric.region import Region, allocate, is_a_peers, owned, region_of
+from pkb.rank.symmetric.region import allocate, is_a_peers, owned, region_of
 from pkb.rank.symmetric.rendezvous import meet, resolve_group
 
-__all__ = ["ACTIVITY", "SymmetricActivity", "install", "is_a_peers", "pads_left_nonzero", "poison"]
+__all__ = ["ACTIVITY", "SymmetricActivity", "install", "is_a_peers", "poison"]
 
 NOT_SYMMETRIC = "Pointer not within any SymmetricMemory allocation, is the tensor allocated from SymmetricMemory?"
 
@@ -114,7 +114,6 @@ def _class_over(directory: Path, timeout_s: float) -> Any:
             if region is None:
                 warnings.warn(NOT_SYMMETRIC, stacklevel=2)  # torch warns and returns None; candidates test for it
                 return None
-            ACTIVITY.rendezvous += 1
             group = resolve_group(group_name or region.group_name)
             return meet(region, group, timeout_s=timeout_s, handle_class=_SymmetricMemory)
 
@@ -156,18 +155,6 @@ def poison() -> int:
         if region.data_bytes and (region.dtype.is_floating_point or region.dtype.is_complex):
             filled += poison_data(region.tensor([region.data_bytes // region.dtype.itemsize], region.dtype, 0))
     return filled
-
-
-def pads_left_nonzero() -> list[str]:
-    """Signals that were sent to this rank and never consumed: harmless once, a broken protocol in the next call."""
-    return [
-        f"allocation of {region.data_bytes} bytes: {_nonzero(region)}" for region in owned() if any(region.pad_words())
-    ]
-
-
-def _nonzero(region: Region) -> str:
-    words = [f"word {index} is {word}" for index, word in enumerate(region.pad_words()) if word]
-    return ", ".join(words[:4]) + (f" and {len(words) - 4} more" if len(words) > 4 else "")
 
 
 def _contiguous(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -88,7 +88,6 @@ def allocate(directory: Path, data_bytes: int, *, pad_bytes: int, dtype: torch.d
     _owned[region.address] = region
     region.number, region.owner = next(_numbers), None
     _tell(region)
-    ACTIVITY.allocations += 1
     return region
 
 

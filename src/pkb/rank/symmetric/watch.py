@@ -19,7 +19,7 @@ from pkb.kit.nvshmem.memory import heap_tensors
 from pkb.rank.symmetric.activity import ACTIVITY, SymmetricActivity
 from pkb.rank.symmetric.poisoning import poison_data
 
-__all__ = ["ACTIVITY", "SymmetricActivity", "is_a_peers", "pads_left_nonzero", "poison", "watch"]
+__all__ = ["ACTIVITY", "SymmetricActivity", "is_a_peers", "poison", "watch"]
 
 PEER_POINTERS = ("buffer_ptrs", "buffer_ptrs_dev", "signal_pad_ptrs", "signal_pad_ptrs_dev", "multicast_ptr")
 
@@ -92,11 +92,7 @@ LIBRARY_OPERATORS = (
     "multimem_one_shot_reduce_out", "nccl_reduce_scatter_offset", "nccl_put", "nccl_get", "nccl_put_signal",
     "nccl_put_with_signal", "nvshmem_put", "nvshmem_get", "nvshmem_put_with_signal",
 )  # fmt: skip
-MOVE_NOTHING = (
-    "_async_input_mm", "_barrier", "_rendezvous", "get_remote_tensors", "memset32_", "nccl_wait_for_signal",
-    "nccl_wait_signal", "nvshmem_wait_for_signal", "stream_write_value32_",
-)  # fmt: skip
-"""Torch's other operators on symmetric memory: they set up, wait, signal or compute."""
+"""Torch's operators on symmetric memory that move data."""
 
 
 class _Counted:
@@ -153,14 +149,14 @@ def is_a_peers(tensor: torch.Tensor) -> bool:
 
 
 def _of_peers(handle: Any) -> tuple[range, ...]:
-    before = ACTIVITY.peer_access_count
+    before = ACTIVITY.peer_accesses
     try:
         starts = [start for rank, start in enumerate(handle.buffer_ptrs) if rank != handle.rank]
         return tuple(range(start, start + handle.buffer_size) for start in starts)
     except RuntimeError:  # a kind of symmetric memory that hands out no addresses
         return ()
     finally:
-        ACTIVITY.peer_access_count = before
+        ACTIVITY.peer_accesses = before
 
 
 def _note_peers(tensor: torch.Tensor, group: Any, handle: Any) -> None:
@@ -171,30 +167,14 @@ def _note_peers(tensor: torch.Tensor, group: Any, handle: Any) -> None:
         _met[key] = _Met(StorageWeakRef(storage), _of_peers(handle))
 
 
-def pads_left_nonzero() -> list[str]:
-    """Signals that were sent to this rank and never consumed, of the handles that are still alive."""
-    found = []
-    before = ACTIVITY.peer_access_count
-    for reference, _ in list(_handles.values()):
-        handle = reference()
-        if handle is None:
-            continue
-        pad = handle.get_signal_pad(handle.rank, [handle.signal_pad_size // 4], torch.int32).cpu()
-        words = [f"word {index} is {pad[index].item()}" for index in pad.nonzero().flatten().tolist()[:4]]
-        if words:
-            found.append(f"allocation of {handle.buffer_size} bytes: {', '.join(words)}")
-    ACTIVITY.peer_access_count = before
-    return found
-
-
 def _may_hold_nan(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
 def _unwatched(handle: Any, count: int, dtype: torch.dtype) -> torch.Tensor:
-    before = ACTIVITY.peer_access_count
+    before = ACTIVITY.peer_accesses
     flat: torch.Tensor = handle.get_buffer(handle.rank, [count], dtype)
-    ACTIVITY.peer_access_count = before
+    ACTIVITY.peer_accesses = before
     return flat
 
 
@@ -212,7 +192,6 @@ def _wrap_allocation(member: Any) -> Any:
     @functools.wraps(allocate)
     def empty(*arguments: Any, **options: Any) -> Any:
         tensor = allocate(*arguments, **options)
-        ACTIVITY.allocations += 1
         key = id(tensor)
         _tensors[key] = weakref.ref(tensor, lambda _: _tensors.pop(key, None))
         return tensor
@@ -225,7 +204,6 @@ def _wrap_rendezvous(member: Any) -> Any:
 
     @functools.wraps(meet)
     def rendezvous(tensor: Any, *arguments: Any, **options: Any) -> Any:
-        ACTIVITY.rendezvous += 1
         ACTIVITY.waiting("rendezvous")
         handle = meet(tensor, *arguments, **options)
         ACTIVITY.done()  # this one does wait on the host
@@ -250,7 +228,6 @@ def _wrap_barrier(member: Any) -> Any:
 
     def barrier(self: Any, channel: int = 0, timeout_ms: int = 0) -> None:
         if id(self) in _handles:
-            ACTIVITY.barriers += 1
             ACTIVITY.waiting(f"barrier(channel={channel}) of rank {self.rank}")
         function(self, channel, timeout_ms)
 
@@ -264,7 +241,6 @@ def _wrap_signal(name: str, member: Any) -> Any:
 
     def signal(self: Any, *arguments: Any, **options: Any) -> None:
         if id(self) in _handles:
-            ACTIVITY.signals += 1
             peer = options.get(peer_name, arguments[0] if arguments else "?")
             channel = options.get("channel", arguments[1] if len(arguments) > 1 else 0)
             ACTIVITY.waiting(f"{name}(channel={channel}) of rank {self.rank} {direction} rank {peer}")
@@ -281,7 +257,7 @@ def _wrap_peer_memory(member: Any) -> Any:
     def get(self: Any, *arguments: Any, **options: Any) -> Any:
         peer = arguments[0] if arguments else options.get("rank", options.get("peer"))
         if peer != self.rank:
-            ACTIVITY.peer_access_count += 1
+            ACTIVITY.peer_accesses += 1
         return function(self, *arguments, **options)
 
     return get
@@ -294,7 +270,7 @@ def _wrap_pointers(member: Any) -> Any:
 
     def pointers(self: Any) -> Any:
         value = read(self)
-        ACTIVITY.peer_access_count += bool(value)  # a multicast pointer of 0 reaches nobody
+        ACTIVITY.peer_accesses += bool(value)  # a multicast pointer of 0 reaches nobody
         return value
 
     return property(pointers)

@@ -6,12 +6,8 @@
     replies.py    what a rank says
     commands.py   what a rank is told; each command names the replies that answer it
     settings.py   what a side is started with
+    status.py     what a rank is doing, in memory that the judge reads without asking
 
 One command, one reply, over `pkb.types.channel`. A reply of a candidate's rank is a claim: the codec bounds it, and the judge
 then decides what it is worth.
-
-How a timed window that is opened and closed from outside the candidate fits in: `GiveArguments` already carries a descriptor
-beside a description, so memory that is filled only later can be handed over in the same way; `RunBatch` would say which word of
-it releases the calls (`window: Window | None`), and a further command `Commit(key)` with its reply `Commitment(digests)`
-would ask for keyed digests once the clock has been stopped. Neither changes what is here.
 """

@@ -90,7 +90,6 @@ enum HostKind {
   HOST_SIGNAL = 6,          // a = key that ranks agree on: what the current thread did and knows is released to whoever waits for
                             // the key. Of an operation inside its begin and end, else of the host
   HOST_WAIT = 7,            // a = key: called after the wait. Keys must not be used twice: put a count into them
-  HOST_JOIN_LAUNCHES = 8,   // the host has waited for all its streams
 };
 }  // namespace emu
 
@@ -100,14 +99,13 @@ void emu_record_end();
 int emu_recording();
 void emu_record_memory(uint64_t begin, uint64_t bytes, uint32_t allocation, uint32_t owner);
 uint32_t emu_record_site(const char* file, int line, const char* text);
-void emu_record_host(int kind, uint64_t a, uint64_t b, uint32_t site);
+void emu_record_host(int kind, uint64_t a, uint32_t site);
 void emu_record_access(uint64_t address, uint64_t bytes, int is_write, uint32_t site);
 // A strong access by the host's side: order and scope as in the enums above; `way` 0 read, 1 write, 2 both. Call it under
 // emu_record_lock for an exact order.
 void emu_record_strong(uint64_t address, uint64_t bytes, int way, int order, int scope, uint32_t site);
 void emu_record_lock();
 void emu_record_unlock();
-void emu_record_fence(int scope, uint32_t site);
 void emu_record_thread(uint32_t launch, uint32_t block, uint32_t thread);
 // Code addresses that have no line yet: "site path offset\n" each, as many as fit; then emu_record_name_site for each.
 int emu_record_unnamed(char* out, uint32_t size);

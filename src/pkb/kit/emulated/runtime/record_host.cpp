@@ -60,19 +60,12 @@ void emu_record_strong(uint64_t address, uint64_t bytes, int way, int order, int
 }
 void emu_record_lock() { if (emu_recording_now) log_mutex.lock(), take_lock(); }
 void emu_record_unlock() { if (emu_recording_now && lock_depth) give_lock(), log_mutex.unlock(); }
-void emu_record_fence(int scope, uint32_t site) {
-  if (!emu_recording_now) return;
-  Guard guard;
-  as(current());
-  put(R_FENCE, mode_of(ACQ_REL, scope, GENERIC), 0, site, 0);
-}
 void emu_record_thread(uint32_t launch, uint32_t number, uint32_t thread) {
   virtual_thread = {launch || operations.empty() ? launch : operations.back(), number, thread};
 }
-void emu_record_host(int kind, uint64_t a, uint64_t b, uint32_t site) {
+void emu_record_host(int kind, uint64_t a, uint32_t site) {
   if (!recording()) return;
   Guard guard;
-  (void)b;
   switch (kind) {
     case HOST_CALL_BEGIN: case HOST_CALL_END: as(virtual_thread), put(kind == HOST_CALL_BEGIN ? R_CALL_BEGIN : R_CALL_END, 0, 0, site, a); break;
     case HOST_OPERATION_BEGIN: {
@@ -89,7 +82,6 @@ void emu_record_host(int kind, uint64_t a, uint64_t b, uint32_t site) {
       operations.pop_back(), virtual_thread = {operations.empty() ? 0 : operations.back(), 0, 0};
       break;
     case HOST_STREAM_JOIN: as({}), put(R_STREAM_JOIN, 0, 0, site, a <= 2 ? 0 : a); break;
-    case HOST_JOIN_LAUNCHES: as({}), put(R_STREAM_JOIN, 0, 0, site, ~0ull); break;
     case HOST_SIGNAL: case HOST_WAIT:
       weak_changed();
       as(virtual_thread);

@@ -1,7 +1,5 @@
 """Torch extensions as candidates write them, built for the emulated GPU and imported."""
 
-import importlib.machinery
-import importlib.util
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
@@ -9,7 +7,7 @@ from typing import Any, cast
 import pkb.kit.extension
 from pkb.kit.emulated.recipe import extension_recipe
 from pkb.kit.emulated.rewrite import NotEmulated
-from pkb.kit.extension import extension_name
+from pkb.kit.extension import extension_name, load_extension
 from pkb.rank.emulate.cuda.device import NotEmulatedHere, gpu
 
 
@@ -34,11 +32,7 @@ def compile_cuda_extension(
         artifact = recipe.obtain()
     except NotEmulated as what:
         raise NotEmulatedHere(str(what)) from what
-    loader = importlib.machinery.ExtensionFileLoader(name, str(artifact.path))
-    spec = importlib.util.spec_from_file_location(name, artifact.path, loader=loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
+    module = load_extension(name, artifact.path)
     for attribute, value in list(vars(module).items()):
         if callable(value) and not attribute.startswith("__"):
             setattr(module, attribute, _checked(value))

@@ -1,5 +1,6 @@
-"""Options that `pkb generate` and `pkb agent` share."""
+"""Options that several commands share."""
 
+from collections.abc import Set
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,9 @@ Samples = Annotated[int, typer.Option(help="How many for each problem.")]
 Ranks = Annotated[int, typer.Option(help="How many ranks.")]
 Size = Annotated[str | None, typer.Option(help="tiny, paper, real, odd or decode. Default: paper, on cpu tiny.")]
 Dtype = Annotated[str | None, typer.Option(help="Default: bf16 if the problem supports it.")]
+Timed = Annotated[
+    bool | None, typer.Option("--timing/--no-timing", help="Whether to time it. Default: yes, on cpu no.")
+]
 PlanName = Annotated[str, typer.Option("--plan", help=f"How thorough the evaluation is: {', '.join(PLANS)}.")]
 HardwareName = Annotated[str, typer.Option("--hardware", help="The machine in the prompt: a name, or a .toml file.")]
 Shots = Annotated[int | None, typer.Option(help="Number of worked examples. Default: 1 if the backend has any.")]
@@ -53,12 +57,14 @@ Resume = Annotated[
 OutFolder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Also write the candidates to a folder.")]
 
 
-def check_resume(ctx: typer.Context, resume: str | None) -> None:
+_AT_ANY_TIME = frozenset({"resume", "evaluate", "out", "store", "json_out"})
+
+
+def check_resume(ctx: typer.Context, resume: str | None, *, allowed: Set[str] = _AT_ANY_TIME) -> None:
     """A run keeps what it was begun with; an option that cannot have an effect is not taken in silence."""
     if resume is None:
         return
-    changed = given_options(ctx, {"resume", "evaluate", "out", "store", "json_out"})
-    if changed:
+    if changed := given_options(ctx, allowed):
         raise UserError(
             f"--resume {resume} continues the run with its original settings, and {', '.join(changed)} would change them",
             "leave it out, or begin a new run without --resume",
