@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from error_rates import binomial_interval
 from noise import CONTROL, HOSTILE, Noise, Spread, measured_noise, starts
+from records_anew import anew
 from simulation import Shares, groups, hostile, shares
 
 from pkb.judge.timing.rounds import call_times, drift_ppm
@@ -164,6 +165,21 @@ def unknown_starts(by_group: Mapping[str, Sequence[Noise]], evaluations: int) ->
     ]
 
 
+def then_and_now() -> list[str]:
+    rows = []
+    for row in anew():
+        then, now = (f"{value:.1f} ({low:.1f} to {high:.1f})" for value, low, high in (row.then, row.now))
+        kinds = ", ".join(f"{kind} {value:.1f}" for kind, value in row.kinds.items()) or "one kind to be seen"
+        rows.append([row.name, then, now, kinds])
+    return [
+        "## Kinds of calls: before and now",
+        "",
+        "These records do not say which call was of which kind; the largest gap between times separates the kinds.",
+        "",
+        *table(["record", "ratio of medians, as it was", "paired, by kind", "of each kind"], rows),
+    ]
+
+
 def report(curves: Curves, evaluations: int, by_group: Mapping[str, Sequence[Noise]]) -> str:
     lines = ["## `faster`, by true speedup", ""]
     lines += table(
@@ -224,6 +240,7 @@ def report(curves: Curves, evaluations: int, by_group: Mapping[str, Sequence[Noi
         f"Each: {each} evaluations. Noise of the window: the standard deviation of a round's difference of the two sides on "
         "the host wall clock (robust from 8 rounds on), over the candidate's time. `control`: the reference as a candidate.",
         "",
+        *then_and_now(),
     ]
     lines += ["## Clocks that run apart", "", "Eight ranks, calls of 30 us, the last of a batch of 25:", ""]
     lines += table(

@@ -17,19 +17,19 @@ CEILINGS = {
     "src/pkb/candidates": 4280,
     "src/pkb/candidates/paths": 1475,  # half of what it was at 0976422
     "src/pkb/cli": 6155,
-    "src/pkb/cluster": 1445,
-    "src/pkb/generate": 4035,
+    "src/pkb/cluster": 1450,
+    "src/pkb/generate": 4045,
     "src/pkb/judge": 8325,
     "src/pkb/kit": 4850,
     "src/pkb/platforms": 1360,
     "src/pkb/rank": 10_430,
-    "src/pkb/report": 3335,
+    "src/pkb/report": 3340,
     "src/pkb/roofline": 565,
     "src/pkb/store": 1655,
-    "src/pkb/types": 3770,
-    "benchmarks": 11_235,  # 2,500 of them are alternatives/: baselines that were tried
+    "src/pkb/types": 3790,
+    "benchmarks": 11_305,  # 2,500 of them are alternatives/: baselines that were tried
     "solutions": 4575,
-    "tests": 61_805,
+    "tests": 61_960,
     "tools": 2435,
 }
 EXCUSE = "long because"

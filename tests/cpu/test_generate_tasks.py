@@ -182,6 +182,24 @@ def test_the_best_kernel_is_kept(steps: list[Judged], best: int | None) -> None:
     assert attempt.seconds == 2.0 * len(steps)
 
 
+@pytest.mark.parametrize(
+    ("steps", "fresh"),
+    [
+        ([judged(0, "wrong")], False),
+        ([judged(0, low=1.2), judged(1, "race")], True),
+        ([judged(0, "wrong"), judged(1, low=1.2)], False),
+        ([judged(0, low=1.2), judged(1, low=1.4)], True),
+        ([judged(0), judged(1)], False),
+    ],
+    ids=["none", "not the last", "the only one", "the last is the fastest of two", "not timed"],
+)
+def test_the_best_of_several_times_is_measured_once_more(steps: list[Judged], fresh: bool) -> None:
+    attempt = an_attempt(Settings(model="x/y", case=Case("", "cpu", 2)))
+    for one in steps:
+        attempt._count(one)
+    assert attempt.needs_a_fresh_verdict is fresh
+
+
 def an_attempt(settings: Settings) -> Attempt:
     items = items_of(settings, settings.tasks(settings.registry().select("1"), samples=1))
     work = Work(settings, items, journal=Journal(), judge=Judge(), progress=lambda what: None)

@@ -55,7 +55,7 @@ def test_the_whole_protocol_and_again(tmp_path: Path) -> None:
     with serve(script) as server:
         first = protocol(server, tmp_path, "--prices", str(tmp_path / "prices.toml"))
         assert first.returncode == 0, first.stderr
-        assert "4 answers, at most 6 verdicts" in first.stderr
+        assert "4 answers, at most 7 verdicts" in first.stderr
         assert "how long one takes here is not known yet" in first.stderr
         assert "US dollars" in first.stderr
         assert "nothing was asked yet" in first.stderr
@@ -69,7 +69,7 @@ def test_the_whole_protocol_and_again(tmp_path: Path) -> None:
         assert len(server.requests) == asked, "what is done is not asked again"
         assert "protocol-samples: 2 of 2 tasks are done" in third.stderr
         assert re.search(
-            r"up to 6 verdicts, \d+\.\d hours one by one, by the \d+\.\d s of \d stored ones", third.stderr
+            r"up to 7 verdicts, \d+\.\d hours one by one, by the \d+\.\d s of \d stored ones", third.stderr
         )
         runs = re.search(r"pkb report (protocol-samples protocol-agent-\S+) --store", third.stderr)
         assert runs is not None
@@ -110,7 +110,7 @@ def test_the_estimate_needs_no_gpu(tmp_path: Path) -> None:
 def test_the_estimate_counts_what_is_sent_again() -> None:
     found = estimate("m", [3500, 7000], samples=3, steps=2, price=Price(1.0, 10.0))
     prompts = round(3500 / CHARACTERS_A_TOKEN) + round(7000 / CHARACTERS_A_TOKEN)
-    assert (found.answers, found.verdicts) == (2 * 5, 2 * 7)
+    assert (found.answers, found.verdicts) == (2 * 5, 2 * 9)
     assert found.tokens_out == 10 * ANSWER_TOKENS
     assert found.tokens_in == 5 * prompts + 2 * (ANSWER_TOKENS + FEEDBACK_TOKENS)
     assert found.cost_usd == pytest.approx((found.tokens_in + 10 * found.tokens_out) / 1e6)

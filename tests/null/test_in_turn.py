@@ -60,6 +60,7 @@ VARIANTS: list[tuple[int, str, Callable[[dict[str, Any]], bool], float]] = [
     (38, "an axis more", lambda a: not a["restore_shape"], 1 / 3),
     (70, "strides in staggered order", lambda a: a["stride_per_key"] is not None and a["stagger"] == 2, 0.2),
     (70, "stagger alone", lambda a: a["stride_per_key"] is None and a["stagger"] == 2, 0.2),
+    (77, "large scores", lambda a: a["query"].float().std() > 2, 0.5),
 ]
 
 

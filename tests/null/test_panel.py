@@ -163,6 +163,10 @@ def test_kinds_of_calls_have_a_line_each() -> None:
 def test_the_window_is_shown_beside_the_devices_figure(value: float | None, high: float | None, says: str) -> None:
     timing = replace(TIMING, window_speedup=value, window_speedup_low=1.3, window_speedup_high=high)
     assert says in words(rendered(example(Verdict.CORRECT, timing=timing)))
+    timing = replace(timing, empty_walls_us=(50.0, 61.0, 400.0))
+    assert f"{says}, without the 61 us a call that the window itself takes" in words(
+        rendered(example(Verdict.CORRECT, timing=timing))
+    )
 
 
 def test_a_rejected_candidate_is_never_called_faster() -> None:

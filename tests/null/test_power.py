@@ -132,3 +132,11 @@ def test_forged_times_of_unchanged_code_are_unproven(records: str) -> None:
         found = estimator().shares(noises(records, long=True), 1.0, 60, claimed=claimed)
         assert round(60 * found.faster) <= 5
         assert found.unproven >= 0.9
+
+
+def test_the_records_of_several_kinds_anew() -> None:
+    rows = {row.name: row for row in estimator().anew()}
+    row = rows["82_vocab_parallel_log_prob_topk at real, 4 ranks"]
+    assert row.then[0] == pytest.approx(54.3, abs=0.1)
+    assert row.now[0] == pytest.approx(32.1, abs=0.5)
+    assert row.now[2] / row.now[1] < 1.1 < 2.5 < row.then[2] / row.then[1]

@@ -50,14 +50,18 @@ NEVER = (
     "pkb.problems",
     "pkb.judge",
 )
-# The text of these was judged `correct` on one H200 with 4 and 8 ranks. Another text must be judged again, whatever became of
-# the solution that it was once taken from: python -m pytest tests/gpu/test_examples_gpu.py --gpu
+# The text of these was judged `correct` on one H200, those of the kit with 4 and 8 ranks and the others with 4. Another text
+# must be judged again, whatever became of the solution that it was once taken from:
+# python -m pytest tests/gpu/test_examples_gpu.py --gpu
 JUDGED = {
-    "01_allreduce": "64c0c7746a7b560555920c08e03f8d25b596ad02a9e75f6956b01f58336ab4fc",
-    "02_allgather": "833d304bc967ae91dbd80d8f459d1ead3b3ae001f0776651160afee87f62049e",
-    "08_alltoall": "5ae7510fc2f36a6193543d1f4575eada67c34f304fe83fd8fecea22403a45963",
-    "16_gemm_reducescatter": "904f9d32438ac5fd9d3d0f848a3e96c70a808542261d457a42f6ba1c11db11c1",
-    "21_clip_grad_norm_no_ep": "21db26aedeea8d5b2bcf27b88c8f28c6636e38800e632b533c32bbdf3613e29d",
+    "cuda-kit/01_allreduce": "64c0c7746a7b560555920c08e03f8d25b596ad02a9e75f6956b01f58336ab4fc",
+    "cuda-kit/02_allgather": "833d304bc967ae91dbd80d8f459d1ead3b3ae001f0776651160afee87f62049e",
+    "cuda-kit/08_alltoall": "5ae7510fc2f36a6193543d1f4575eada67c34f304fe83fd8fecea22403a45963",
+    "cuda-kit/16_gemm_reducescatter": "904f9d32438ac5fd9d3d0f848a3e96c70a808542261d457a42f6ba1c11db11c1",
+    "cuda-kit/21_clip_grad_norm_no_ep": "21db26aedeea8d5b2bcf27b88c8f28c6636e38800e632b533c32bbdf3613e29d",
+    "cuda/02_allgather": "8057fa8f273577d61ace8c56882ee0ae6e08567d0acf46ac75f7ce1002b3985e",
+    "cuda/03_broadcast": "0f0a0b6e82ab4c913a33ae5ae03f4e852c129e481a1e5292877b5533d4fdee2b",
+    "cuda/08_alltoall": "447b2bbdf1fdc9faf2fa564278e12e72637f68346384907d5c073b109e1a5978",
 }
 # Triton's interpreter by itself multiplies the bits of bfloat16 matrices; ranks mend that (rank/emulate/triton_interpreter.py).
 TRITON_DTYPES = {"16_gemm_reducescatter": ("bf16", "fp32")}
@@ -239,13 +243,24 @@ def test_examples_of_these_backends_are_solutions(backend: str) -> None:
         assert Example(backend, stem).path.read_bytes() == solution.read_bytes(), stem
 
 
-@pytest.mark.parametrize("stem", EXAMPLES["cuda-kit"])
-def test_examples_of_the_kit_are_the_judged_texts(stem: str) -> None:
-    path = Example("cuda-kit", stem).path
+@pytest.mark.parametrize(
+    ("backend", "stem"), [(backend, stem) for backend in ("cuda", "cuda-kit") for stem in EXAMPLES[backend]]
+)
+def test_examples_in_cuda_are_the_judged_texts(backend: str, stem: str) -> None:
+    path = Example(backend, stem).path
     assert not path.is_symlink(), "a solution may grow; an example stays short"
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == JUDGED[stem], (
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == JUDGED[f"{backend}/{stem}"], (
         "judge the new text on a GPU, then note its hash"
     )
+
+
+@pytest.mark.parametrize("backend", EXAMPLES)
+def test_the_page_lists_the_examples_and_where_they_were_judged(backend: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "prompts.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{backend}`"))
+    _, _, shown, judged, _ = row.split("|")
+    assert shown.strip().startswith(", ".join(str(int(stem[:2])) for stem in EXAMPLES[backend]))
+    assert prompt_examples.JUDGED[backend] in judged
 
 
 @pytest.mark.parametrize(

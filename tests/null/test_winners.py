@@ -105,6 +105,28 @@ def test_the_fastest_correct_sample_is_measured_once_more(tmp_path: Path, store:
     assert len(executor.orders) == 4, "once"
 
 
+def test_who_is_the_fastest_after_that_is_measured_once_more_too(store: Store) -> None:
+    """What is reported as the best of k was chosen by no measurement of its own."""
+    run = new_run(store, b"a", b"b", b"c")
+    executor = Executor(
+        {
+            b"a": [verdict("correct", 1.2), verdict("correct", 1.15)],
+            b"b": [verdict("correct", 1.9), verdict("correct", 1.1)],
+            b"c": [verdict("correct", 1.05)],
+        }
+    )
+    work(store, run, executor)
+    assert [order.source for order in executor.orders] == [b"a", b"b", b"c", b"b", b"a"]
+    assert winners(store, run) == []
+
+
+def test_one_that_cannot_be_measured_again_is_not_tried_for_ever(store: Store) -> None:
+    run = new_run(store, b"a", b"b")
+    executor = Executor({b"a": [verdict("correct", 1.2)], b"b": [verdict("correct", 1.9), "it died"]})
+    work(store, run, executor)
+    assert [order.source for order in executor.orders] == [b"a", b"b", b"b"]
+
+
 @pytest.mark.parametrize("second", ["it died", verdict("harness_error")])
 def test_one_that_cannot_be_measured_again_keeps_its_verdict(store: Store, second: VerdictDocument | str) -> None:
     run = new_run(store, b"a", b"b")

@@ -2,7 +2,7 @@
 
 import torch
 from harness import ModelTests, Spec
-from on_ranks import Arguments, Outputs, joined, wide
+from on_ranks import Arguments, Outputs, all_arguments, joined, wide
 from torch.nn import functional as F
 
 
@@ -50,3 +50,11 @@ def test_positives_in_every_block_are_refused() -> None:
         wrong = spec.native(siglip_loss(ranks, "positives in every block"), "bf16")
         margins.append(spec.worst(ranks, siglip_loss(ranks), wrong, "bf16"))
     assert max(margins) > 3, margins
+
+
+def test_rounding_scale_and_bias_to_the_dtype_changes_nothing() -> None:
+    """As torch on a CPU does, and a GEMM with a bias: at `paper` such a bias moved the loss by nearly all that is tolerated."""
+    for call in range(8):
+        arguments = all_arguments(58, 2, "paper", "bf16", call)[0]
+        for name in ("logit_scale", "logit_bias"):
+            assert float(torch.tensor(arguments[name], dtype=torch.bfloat16)) == arguments[name], name

@@ -1,14 +1,15 @@
 """Problem 77, attention to ranges of keys: head by head over the whole sequence."""
 
 import math
+from functools import partial
 
 import torch
 from harness import ModelTests, Spec
 from on_ranks import Arguments, Outputs, all_arguments
 
 
-def range_attention(ranks: list[Arguments], tiled: bool = False) -> list[Outputs]:
-    """Mistake: on each rank, key heads serve its query heads in turn."""
+def range_attention(ranks: list[Arguments], tiled: bool = False, largest: float = math.inf) -> list[Outputs]:
+    """Mistakes: on each rank, key heads serve its query heads in turn; scores above `largest` are clamped."""
     w, first = len(ranks), ranks[0]
     ranges, clip = first["cp_shuffle_num"], first["clip_token_nums"]
     q = torch.stack(
@@ -27,7 +28,8 @@ def range_attention(ranks: list[Arguments], tiled: bool = False) -> list[Outputs
                 block, place = divmod(head, query_heads // w)
                 server = block * (key_heads // w) + place % (key_heads // w)
             k, v = kv[start:end, server].split(size, dim=-1)
-            out[i, :, head] = (q[i, :, head] @ k.T / math.sqrt(size)).softmax(-1) @ v
+            scores = q[i, :, head] @ k.T / math.sqrt(size)
+            out[i, :, head] = scores.clamp(max=largest).softmax(-1) @ v
     blocks = out.unflatten(1, (w, part))
     return [[blocks[:, r].flatten(0, 1)] for r in range(w)]
 
@@ -40,6 +42,9 @@ class TestModel(ModelTests):
         spoilt=1.2,
         calls=(0, 1),
         widened_sizes=("odd",),
+        mistakes={"scores clamped at 11": partial(range_attention, largest=11.0)},
+        mistake_calls=(0, 1),
+        mistake_cases=[(w, size, dtype) for w in (2, 4) for size in ("tiny", "odd") for dtype in ("bf16", "fp32")],
     )
 
 

@@ -204,6 +204,7 @@ def timing(dice: random.Random, skill: float, *, calls: int = 25, rounds: int = 
         reference_samples_us=samples(reference), candidate_samples_us=samples(median),
         roofline=Roofline("h100x8", "datasheet", "link", median * 0.4, median * 0.5, median * 0.7, 2.3,
                           0.4 / speedup, 0.4),
+        window_speedup=1.25, window_speedup_low=1.1, window_speedup_high=1.5, empty_walls_us=(60.0, 61.0, 90.0),
         reference_alg_gbps=4e4 / reference, candidate_alg_gbps=4e4 / median, reference_bus_gbps=7e4 / reference,
         candidate_bus_gbps=7e4 / median,
     )  # fmt: skip

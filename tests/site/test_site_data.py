@@ -106,6 +106,11 @@ def test_every_claim_has_a_place_that_can_be_linked(rich: Site) -> None:
         assert Ids(rich.folder / path).missing == [], path
 
 
+def test_what_the_window_shows_stands_with_the_times_and_what_it_costs(rich: Site) -> None:
+    text = (rich.folder / profiled(rich)).read_text(encoding="utf-8")
+    assert "1.25x on the host wall clock, interval 1.10 to 1.50, without the 61 us a call that the window" in text
+
+
 def test_both_speedups_are_shown_and_only_one_decides(rich: Site) -> None:
     text = (rich.folder / profiled(rich)).read_text(encoding="utf-8")
     assert "against the baseline" in text

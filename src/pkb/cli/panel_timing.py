@@ -7,7 +7,7 @@ from rich.text import Text
 from pkb.cli.panel import plain
 from pkb.platforms.registry import traits
 from pkb.types.timing import OtherReading, tells_speed
-from pkb.types.units import bandwidth_words, binds_words, time_words
+from pkb.types.units import bandwidth_words, binds_words, time_words, window_words
 from pkb.types.verdict import Decision, Roofline, Timing
 from pkb.types.words import decision_words
 
@@ -47,11 +47,9 @@ def timing_part(timing: Timing, *, platform: str, believed: bool = True) -> Rend
         table.add_row("floor", f"{time_words(timing.floor_us)}{part}")
     table.add_row("limit", limit_words(timing.roofline, platform=platform, believed=believed, against=timing.against))
     table.add_row("clocks", plain(timing.clock_agreement))
-    if timing.window_speedup_low is not None:
-        ratio, most = (
-            "no bound" if x is None else f"{x:.2f}" for x in (timing.window_speedup, timing.window_speedup_high)
-        )
-        table.add_row("", f"{ratio}x on the host wall clock, interval {timing.window_speedup_low:.2f} to {most}")
+    window = timing.window_speedup, timing.window_speedup_low, timing.window_speedup_high
+    if words := window_words(*window, timing.empty_walls_us):
+        table.add_row("", words)
     starts = f" of {len(timing.start_rounds)} starts of the ranks" if timing.start_rounds else ""
     calls = f"{timing.calls} calls in {timing.rounds} rounds{starts}"
     if timing.first_call_us is not None:

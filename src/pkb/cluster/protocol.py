@@ -24,7 +24,7 @@ class CostEstimate:
     model: str
     answers: int
     verdicts: int
-    """At most: one for each answer, and the best of several samples, and of an agent's, is judged once more."""
+    """At most: one for each answer, an agent's best is judged once more, and of several samples each may become the best."""
     tokens_in: int
     tokens_out: int
     cost_usd: float | None
@@ -57,7 +57,7 @@ def estimate(
         outputs += (samples + steps) * answer_tokens
         answers += samples + steps
     cost = None if price is None else price.cost_usd(tokens_in=inputs, tokens_out=outputs)
-    again = len(prompts) * ((samples > 1) + (steps > 0))
+    again = len(prompts) * (samples * (samples > 1) + (steps > 0))
     return CostEstimate(model, answers, answers + again, inputs, outputs, cost)
 
 

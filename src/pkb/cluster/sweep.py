@@ -93,7 +93,8 @@ class Sweep:
         self.numbers = 0
         self.last_was_built = False
         """Whether the candidate before needed a build: the next one probably does too, and is worth claiming early."""
-        self.winners_claimed = False
+        self.winners: set[str] = set()
+        """Tasks that were the fastest of several, and were taken up to be measured once more."""
         self.names = {candidate.sha: candidate.filename for candidate in store.candidates(run.id)}
 
     def work(self) -> None:
@@ -161,11 +162,13 @@ class Sweep:
             self._take_up(task)
 
     def _take_up_winners(self) -> bool:
-        """Once: one that cannot be measured again keeps its first verdict."""
-        if self.winners_claimed or self.left == 0:
+        """Each once: one that cannot be measured again keeps its first verdict."""
+        if self.left == 0:
             return False
-        self.winners_claimed = True
         for winner in winners(self.store, self.run):
+            if winner.task.key in self.winners:
+                continue
+            self.winners.add(winner.task.key)
             held = _Held(winner.task, "evaluate", step=AGAIN)
             held.source = self.store.objects.get(winner.candidate_sha)
             held.filename = self.names.get(winner.candidate_sha) or f"{winner.task.problem}.py"

@@ -1,7 +1,8 @@
 """An agent: it hands in kernels, is told what the judge found, and tries again until its steps or its budget are used up.
 
-At the end the best kernel is judged once more, unless it was the last one judged: being the best of many measurements is
-partly luck, and a fresh verdict has none of it. That verdict is the last of the task, and the one that scores count.
+At the end the best kernel is judged once more, unless it was the last one judged and no other was timed: being the best of
+many measurements is partly luck, and a fresh verdict has none of it. That verdict is the last of the task, and the one that
+scores count.
 """
 
 from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageUser, execute_tools
@@ -108,7 +109,7 @@ async def _respond(messages: list[ChatMessage], attempt: Attempt, tools: list[To
 async def _finish(state: TaskState, attempt: Attempt) -> None:
     work, item, best = attempt.work, attempt.item, attempt.best
     last = attempt.judged[-1] if attempt.judged else None
-    if best is not None and last is not best:
+    if best is not None and attempt.needs_a_fresh_verdict:
         again = await work.judge(item, best.code, what=f"judging the best kernel (answer {best.step + 1}) once more")
         if again.verdict != "harness_error":
             work.journal.judged(item.task, attempt.step + 1, again, code=best.code, done=True)

@@ -119,6 +119,13 @@ class Attempt:
             return "the conversation fills the model's context"
         return ""
 
+    @property
+    def needs_a_fresh_verdict(self) -> bool:
+        """Whether the best kernel is to be judged once more: another one was judged last, or its time is the best of several,
+        which is partly luck."""
+        timed = [judged for judged in self.judged if judged.worth is not None and judged.document.speedup is not None]
+        return self.best is not None and (self.judged[-1] is not self.best or len(timed) > 1)
+
     def _count(self, judged: Judged) -> None:
         self.judged.append(judged)
         self.seconds += judged.document.seconds

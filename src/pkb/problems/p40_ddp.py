@@ -5,7 +5,7 @@ PyTorch's DistributedDataParallel on a perceptron with one hidden layer and ReLU
 everybody's first. Each rank takes the mean squared error over its own samples and their outputs, and its gradients,
 rounded to the dtype; these are summed over the ranks in the dtype and divided by W, and Adam (no weight decay) is
 applied to the whole model on every rank. Returned are W1, b1, W2, b2, then their first moments, then their second
-moments, the same on all ranks; no argument changes.
+moments, the same bits everywhere, or the replicas would drift apart; no argument changes.
 
 Adam with bias correction, element by element, in the dtype or wider: m = beta1 m + (1 - beta1) g;
 v = beta2 v + (1 - beta2) g g; p = p - lr (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps).
@@ -268,5 +268,6 @@ PROBLEM = Problem(
     cost=cost,
     compare=PARAMETERS + PARAMETERS + (SQUARE,) * 4,
     dtypes=("bf16", "fp32", "fp64"),  # squares of gradients fall below the range of fp16
-    version=3,  # samples clear of the kink, real is the whole layer
+    same_bits=True,
+    version=4,  # the same bits on all ranks
 )

@@ -19,6 +19,7 @@ from pkb.report.tries import Try
 from pkb.report.words import VERDICT_MEANING
 from pkb.store import EvaluationRow, Reader, Step
 from pkb.types.document import VerdictDocument
+from pkb.types.units import window_words
 from pkb.types.verdict import Evaluation, Failure, Mismatch, Timing
 
 PARTS: Mapping[str, type] = {"mismatch": Mismatch, "failure": Failure, "timing": Timing}
@@ -74,6 +75,7 @@ def candidate_context(reader: Reader, each: Try, contender: Contender, source: S
         "elsewhere": source is None and bool((document.get("candidate") or {}).get("sha256")),
         "steps": _steps(reader, each),
         "turns": _turns(reader, each),
+        "window": _window(document.get("timing") or {}),
         "pictures": [("Distribution", charts.histogram(times)), ("Call by call", charts.calls(times))] if times else [],
         "timelines": _timelines(sides),
         "trace_events": trace_events(sides, title=f"{each.task.problem}, {contender.name}") if sides else None,
@@ -83,6 +85,11 @@ def candidate_context(reader: Reader, each: Try, contender: Contender, source: S
         "trace": _cut((document.get("failure") or {}).get("trace") or ""),
         "printed": _cut(document.get("output_tail") or ""),
     }
+
+
+def _window(timing: Mapping[str, Any]) -> str:
+    value, low, high = (timing.get(f"window_speedup{end}") for end in ("", "_low", "_high"))
+    return window_words(value, low, high, timing.get("empty_walls_us") or ())
 
 
 def _turns(reader: Reader, each: Try) -> list[Turn]:

@@ -1,5 +1,8 @@
 """Numbers as people read them."""
 
+import statistics
+from collections.abc import Sequence
+
 
 def time_words(time_us: float, *, micro: str = "us", like: float | None = None) -> str:
     """`like` is a time beside it, whose unit it takes."""
@@ -20,6 +23,20 @@ def binds_words(binds: str, latency_us: float) -> str:
 def bandwidth_words(alg_gbps: float | None, bus_gbps: float | None) -> str:
     """`algBW 12 GB/s, busBW 21 GB/s`, as nccl-tests defines them; empty where no data moves between ranks."""
     return "" if alg_gbps is None or bus_gbps is None else f"algBW {alg_gbps:.3g} GB/s, busBW {bus_gbps:.3g} GB/s"
+
+
+def window_words(value: float | None, low: float | None, high: float | None, empty_us: Sequence[float]) -> str:
+    """`1.40x on the host wall clock, interval 1.30 to 1.50, without the 61 us a call that the window itself takes`: what it
+    shows, and what an empty batch costs. Empty where nothing was measured through it."""
+    if low is None:
+        return ""
+    ratio, most = ("no bound" if x is None else f"{x:.2f}" for x in (value, high))
+    cost = (
+        f", without the {time_words(statistics.median(empty_us))} a call that the window itself takes"
+        if empty_us
+        else ""
+    )
+    return f"{ratio}x on the host wall clock, interval {low:.2f} to {most}{cost}"
 
 
 def bytes_words(count: float) -> str:
